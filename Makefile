@@ -46,7 +46,7 @@ ROOT_TESTS = cli first_load layouts priority ruleset storm transaction
 ROOT_CASES_OF = affinity local_detection
 ROOT_CASES = nft_has_loaded nft_loads
 
-.PHONY: help build release test-aarch64 man sbom demo simulate test test-root test-kernel test-page test-nft test-interop storm bench bench-kernel bench-flowtable bench-code bench-daemon bench-builds fuzz fuzz-build deploy-check lint docs deny deny-installed advisories advisory-database clean
+.PHONY: help build release test-aarch64 man sbom demo simulate test test-root test-kernel test-page test-nft test-corpus test-interop storm bench bench-kernel bench-flowtable bench-code bench-daemon bench-builds fuzz fuzz-build deploy-check lint docs deny deny-installed advisories advisory-database clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -137,6 +137,13 @@ test-nft: ## Load and list the tables with nft of NFT_SUITES (bullseye bookworm 
 	DELTAPROXY_NFT_VERSIONS=$$(echo $$versions | tr ' ' ':'); \
 	export DELTAPROXY_NFT_VERSIONS; set -x; \
 	$(IN_NAMESPACES) cargo test --offline $(PARTS) --test nft_versions
+
+# Not part of `test`, because it fetches nft's sources. NFT_CORPUS names a directory with them.
+test-corpus: ## Compare with nft the decoding and the text of the rules of nft's own tests
+	cargo test --locked $(PARTS) --test corpus --no-run
+	@set -e; corpus="$${NFT_CORPUS:-$$(sh netlink-tests/nft-corpus)}"; set -x; \
+	DELTAPROXY_NFT_CORPUS="$$corpus" CORPUS_REPORT="$(TARGET_DIR)/corpus-report" \
+		$(IN_NAMESPACES) cargo test --offline $(PARTS) --test corpus -- --nocapture nfts_own_tests
 
 # Not part of `test`: rustables is under GPL-3 and needs libclang to build, so it is in a separate
 # crate with its own lock file.

@@ -16,6 +16,12 @@ pub(super) const NFNL_MSG_BATCH_END: u16 = 0x11;
 
 // <linux/netfilter.h>
 pub(super) const NFPROTO_UNSPEC: u8 = 0;
+pub(super) const NFPROTO_INET: u8 = 1;
+pub(super) const NFPROTO_IPV4: u8 = 2;
+pub(super) const NFPROTO_ARP: u8 = 3;
+pub(super) const NFPROTO_NETDEV: u8 = 5;
+pub(super) const NFPROTO_BRIDGE: u8 = 7;
+pub(super) const NFPROTO_IPV6: u8 = 10;
 pub(super) const NF_DROP: u32 = 0;
 pub(super) const NF_ACCEPT: u32 = 1;
 pub(super) const NF_INET_PRE_ROUTING: u32 = 0;
@@ -99,6 +105,7 @@ pub(super) const NFTA_RULE_TABLE: u16 = 1;
 pub(super) const NFTA_RULE_CHAIN: u16 = 2;
 pub(super) const NFTA_RULE_HANDLE: u16 = 3;
 pub(super) const NFTA_RULE_EXPRESSIONS: u16 = 4;
+pub(super) const NFTA_RULE_POSITION: u16 = 6;
 pub(super) const NFTA_RULE_USERDATA: u16 = 7;
 
 // enum nft_flowtable_attributes
@@ -143,6 +150,7 @@ pub(super) const NFTA_SET_ID: u16 = 10;
 pub(super) const NFTA_SET_TIMEOUT: u16 = 11;
 pub(super) const NFTA_SET_GC_INTERVAL: u16 = 12;
 pub(super) const NFTA_SET_USERDATA: u16 = 13;
+pub(super) const NFTA_SET_OBJ_TYPE: u16 = 15;
 pub(super) const NFTA_SET_EXPR: u16 = 17;
 pub(super) const NFTA_SET_EXPRESSIONS: u16 = 18;
 pub(super) const NFTA_SET_COUNT: u16 = 20;
@@ -155,6 +163,7 @@ pub(super) const NFTA_SET_ELEM_TIMEOUT: u16 = 4;
 pub(super) const NFTA_SET_ELEM_EXPIRATION: u16 = 5;
 pub(super) const NFTA_SET_ELEM_USERDATA: u16 = 6;
 pub(super) const NFTA_SET_ELEM_EXPR: u16 = 7;
+pub(super) const NFTA_SET_ELEM_OBJREF: u16 = 9;
 pub(super) const NFTA_SET_ELEM_KEY_END: u16 = 10;
 
 // enum nft_set_elem_list_attributes
@@ -308,6 +317,7 @@ pub(super) const NFT_SET_INTERVAL: u32 = 0x4;
 pub(super) const NFT_SET_MAP: u32 = 0x8;
 pub(super) const NFT_SET_TIMEOUT: u32 = 0x10;
 pub(super) const NFT_SET_EVAL: u32 = 0x20;
+pub(super) const NFT_SET_OBJECT: u32 = 0x40;
 pub(super) const NFT_SET_CONCAT: u32 = 0x80;
 
 // enum nft_cmp_ops

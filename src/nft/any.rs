@@ -9,7 +9,7 @@ use super::abi::*;
 use super::fields::{DecodeError, Fields};
 use super::object::read_userdata;
 use super::{Instruction, Verdict, userdata};
-use crate::netlink::attr::Attrs;
+use crate::netlink::attr::{Attr, Attrs};
 
 /// A chain of any table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,7 +99,7 @@ impl AnyRule {
 }
 
 /// A set or map of any table.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnySet {
     /// Name within the table.
     pub name: String,
@@ -112,9 +112,29 @@ pub struct AnySet {
     pub key_length: usize,
     /// Length of the data in bytes; 0 for sets and verdict maps.
     pub data_length: usize,
+    /// `NFT_SET_*` flags.
+    pub flags: u32,
+    /// Type of the key for the program that made the set; nft(8) numbers its types.
+    pub key_type: u32,
+    /// Type of the data, like `key_type`.
+    pub data_type: u32,
+    /// nft(8) notes that data is in host byte order.
+    pub is_data_host: bool,
+    /// `NFT_OBJECT_*`, in a map of objects.
+    pub object_type: u32,
 }
 
 impl AnySet {
+    /// Returns whether the elements have data.
+    pub fn is_map(&self) -> bool {
+        self.flags & (NFT_SET_MAP | NFT_SET_OBJECT) != 0
+    }
+
+    /// Returns whether the set belongs to a rule and has no name of its own.
+    pub fn is_anonymous(&self) -> bool {
+        self.flags & NFT_SET_ANONYMOUS != 0
+    }
+
     /// Reads the attributes of an `NFT_MSG_NEWSET` message.
     ///
     /// # Errors
@@ -129,6 +149,13 @@ impl AnySet {
             is_concatenation: flags & NFT_SET_CONCAT != 0,
             key_length: length(NFTA_SET_KEY_LEN)?,
             data_length: length(NFTA_SET_DATA_LEN)?,
+            flags,
+            key_type: fields.be32_or_zero(NFTA_SET_KEY_TYPE)?,
+            data_type: fields.be32_or_zero(NFTA_SET_DATA_TYPE)?,
+            is_data_host: fields
+                .find(NFTA_SET_USERDATA)
+                .is_some_and(|attr| userdata::is_data_host(attr.payload)),
+            object_type: fields.be32_or_zero(NFTA_SET_OBJ_TYPE)?,
         })
     }
 }
@@ -138,10 +165,14 @@ impl AnySet {
 pub struct AnyElement {
     /// The key or the start of a range; empty for the catch-all element.
     pub key: Vec<u8>,
+    /// The last key of a range in a concatenation.
+    pub key_end: Option<Vec<u8>>,
     /// The element is the end of the range before it.
     pub is_end: bool,
     /// The data of a map element.
     pub data: Option<ElementData>,
+    /// Name of the object in a map of objects.
+    pub object: Option<String>,
     /// The comment, as printed by `nft list`.
     pub comment: Option<String>,
     /// Remaining time until the element expires.
@@ -176,22 +207,29 @@ pub fn decode_any_elements(
 }
 
 fn decode_element(fields: &Fields<'_>) -> Result<AnyElement, DecodeError> {
-    let key = match fields.find(NFTA_SET_ELEM_KEY) {
-        Some(key) => Fields::read(key.nested())?.need(NFTA_DATA_VALUE)?.payload.to_vec(),
-        None => Vec::new(),
-    };
+    let value = |kind| fields.find(kind).map(decode_value).transpose();
     let data = match fields.find(NFTA_SET_ELEM_DATA) {
         Some(data) => Some(decode_data(&Fields::read(data.nested())?)?),
         None => None,
     };
     let comment = fields.find(NFTA_SET_ELEM_USERDATA);
     Ok(AnyElement {
-        key,
+        key: value(NFTA_SET_ELEM_KEY)?.unwrap_or_default(),
+        key_end: value(NFTA_SET_ELEM_KEY_END)?,
+        object: fields
+            .find(NFTA_SET_ELEM_OBJREF)
+            .map(|name| name.str())
+            .transpose()?
+            .map(str::to_owned),
         is_end: fields.be32_or_zero(NFTA_SET_ELEM_FLAGS)? & NFT_SET_ELEM_INTERVAL_END != 0,
         data,
         comment: comment.and_then(|attr| userdata::read_comment(attr.payload)).map(str::to_owned),
         expires: fields.be64(NFTA_SET_ELEM_EXPIRATION)?.map(Duration::from_millis),
     })
+}
+
+fn decode_value(key: Attr<'_>) -> Result<Vec<u8>, DecodeError> {
+    Ok(Fields::read(key.nested())?.need(NFTA_DATA_VALUE)?.payload.to_vec())
 }
 
 fn decode_data(data: &Fields<'_>) -> Result<ElementData, DecodeError> {

@@ -3,6 +3,9 @@
 //! Every object has two encodings, netlink bytes and nft(8) text, and one decoding. All are in the
 //! file of the object.
 
+#![doc = include_str!("README.md")]
+#![forbid(unsafe_code)]
+
 mod abi;
 mod any;
 mod batch;
@@ -10,6 +13,7 @@ pub mod copy;
 mod counter;
 mod element;
 mod expr;
+pub mod expression;
 pub mod family;
 mod fields;
 mod flowtable;
@@ -17,12 +21,14 @@ mod instruction;
 mod jump;
 pub mod kernel;
 pub mod key;
+mod listed;
 mod listing;
 mod locate;
 pub mod netlink;
 mod notification;
 mod object;
 mod operator;
+mod print;
 mod register;
 pub mod request;
 #[cfg(test)]
@@ -45,10 +51,12 @@ pub use batch::{Acknowledge, Batch, EncodeError, LIST_LIMIT, MessageKind, Messag
 pub use counter::Counter;
 pub use element::{Element, ElementView, decode_elements};
 pub use expr::Expr;
+pub use expression::Expression;
 pub use fields::DecodeError;
 pub use flowtable::{DecodedFlowtable, Device, Flowtable, MAX_DEVICES};
 pub use instruction::Instruction;
 pub use jump::Jump;
+pub use listed::ListedRule;
 pub use listing::rule_text;
 pub use locate::{Location, locate};
 pub use nix::errno::Errno;
@@ -58,6 +66,7 @@ pub use object::{
     table_owner,
 };
 pub use operator::{DynsetOperation, Order};
+pub use print::{RuleContext, SetContents};
 pub use register::Register;
 pub use rule::{DecodedRule, Rule};
 pub use selector::{Operand, Selector};

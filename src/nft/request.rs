@@ -39,6 +39,8 @@ pub enum Request<'a> {
 /// A request about tables of any program, in one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnyRequest<'a> {
+    /// The tables, without their contents.
+    Tables,
     /// The chains of all tables.
     Chains,
     /// The rules of a table.
@@ -54,7 +56,7 @@ pub enum AnyRequest<'a> {
 impl<'a> AnyRequest<'a> {
     fn table(self) -> Option<&'a str> {
         match self {
-            Self::Chains => None,
+            Self::Tables | Self::Chains => None,
             Self::Rules(table)
             | Self::Sets(table)
             | Self::Elements(table, _)
@@ -124,7 +126,7 @@ impl<'a> Request<'a> {
     fn answer(&self) -> u16 {
         let message = match self {
             Self::Generation => NFT_MSG_NEWGEN,
-            Self::Table(_) => NFT_MSG_NEWTABLE,
+            Self::Table(_) | Self::Any(_, AnyRequest::Tables) => NFT_MSG_NEWTABLE,
             Self::Chains(_) | Self::Any(_, AnyRequest::Chains) => NFT_MSG_NEWCHAIN,
             Self::Rules(_) | Self::Any(_, AnyRequest::Rules(_)) => NFT_MSG_NEWRULE,
             Self::Flowtables(_) => NFT_MSG_NEWFLOWTABLE,
@@ -193,6 +195,7 @@ impl fmt::Display for Request<'_> {
             Self::ElementsOf(table, set, keys) => {
                 write!(f, "{} elements of {set} in table {table}", keys.len())
             }
+            Self::Any(_, AnyRequest::Tables) => f.write_str("the tables of a family"),
             Self::Any(_, AnyRequest::Chains) => f.write_str("the chains of all tables"),
             Self::Any(_, AnyRequest::Rules(table)) => write!(f, "the rules of table {table}"),
             Self::Any(_, AnyRequest::Sets(table)) => write!(f, "the sets of table {table}"),

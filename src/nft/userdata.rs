@@ -17,6 +17,9 @@ const NFTNL_UDATA_SET_COMMENT: u8 = 7;
 const NFTNL_UDATA_SET_TYPEOF_EXPR: u8 = 0;
 const NFTNL_UDATA_SET_TYPEOF_DATA: u8 = 1;
 
+/// `BYTEORDER_HOST_ENDIAN` of nft.
+const HOST_ENDIAN: u32 = 1;
+
 /// Appends the user data of a table, chain, rule or element with a comment.
 pub(super) fn write_comment(out: &mut Vec<u8>, text: &str) {
     write_text(out, COMMENT, text);
@@ -30,6 +33,12 @@ pub(super) fn read_comment(userdata: &[u8]) -> Option<&str> {
 /// Returns the comment in the user data of a set.
 pub(super) fn read_set_comment(userdata: &[u8]) -> Option<&str> {
     read_text(userdata, NFTNL_UDATA_SET_COMMENT)
+}
+
+/// Returns whether nft(8) noted that the data of a map is in host byte order.
+pub(super) fn is_data_host(userdata: &[u8]) -> bool {
+    let order = read_entry(userdata, NFTNL_UDATA_SET_DATABYTEORDER);
+    order.is_some_and(|order| order == HOST_ENDIAN.to_ne_bytes())
 }
 
 /// Appends the user data of a set: byte orders, `typeof` where nft(8) needs it, comment.
@@ -56,12 +65,16 @@ fn write_text(out: &mut Vec<u8>, kind: u8, text: &str) {
     });
 }
 
-fn read_text(mut userdata: &[u8], wanted: u8) -> Option<&str> {
+fn read_text(userdata: &[u8], wanted: u8) -> Option<&str> {
+    let text = read_entry(userdata, wanted)?.split(|&byte| byte == 0).next()?;
+    std::str::from_utf8(text).ok()
+}
+
+fn read_entry(mut userdata: &[u8], wanted: u8) -> Option<&[u8]> {
     while let [kind, length, rest @ ..] = userdata {
         let (payload, next) = rest.split_at_checked(usize::from(*length))?;
         if *kind == wanted {
-            let text = payload.split(|&byte| byte == 0).next().unwrap_or_default();
-            return std::str::from_utf8(text).ok();
+            return Some(payload);
         }
         userdata = next;
     }
@@ -87,7 +100,6 @@ fn number(out: &mut Vec<u8>, kind: u8, value: u32) {
 // `enum byteorder` of nft; a concatenation has none.
 fn byte_order(types: &[Type]) -> u32 {
     const INVALID: u32 = 0;
-    const HOST_ENDIAN: u32 = 1;
     const BIG_ENDIAN: u32 = 2;
     match types {
         [Type::ClassId | Type::Integer] => HOST_ENDIAN,

@@ -25,6 +25,15 @@ pub enum Verdict {
 impl Verdict {
     /// Appends the attributes of `NFTA_DATA_VERDICT`.
     pub(super) fn encode(&self, w: &mut AttrWriter<'_>) {
+        w.nest(NFTA_DATA_VERDICT, |w| self.encode_nest(w));
+    }
+
+    /// Appends the same attributes with the bytes that the kernel lists.
+    pub(super) fn encode_listed(&self, w: &mut AttrWriter<'_>) {
+        w.list(NFTA_DATA_VERDICT, |w| self.encode_nest(w));
+    }
+
+    fn encode_nest(&self, w: &mut AttrWriter<'_>) {
         let (code, chain) = match self {
             Self::Accept => (NF_ACCEPT, None),
             Self::Drop => (NF_DROP, None),
@@ -32,12 +41,10 @@ impl Verdict {
             Self::Jump(chain) => (NFT_JUMP.cast_unsigned(), Some(chain)),
             Self::Goto(chain) => (NFT_GOTO.cast_unsigned(), Some(chain)),
         };
-        w.nest(NFTA_DATA_VERDICT, |w| {
-            w.be32(NFTA_VERDICT_CODE, code);
-            if let Some(chain) = chain {
-                w.str(NFTA_VERDICT_CHAIN, chain);
-            }
-        });
+        w.be32(NFTA_VERDICT_CODE, code);
+        if let Some(chain) = chain {
+            w.str(NFTA_VERDICT_CHAIN, chain);
+        }
     }
 
     /// Reads the nest that contains `NFTA_DATA_VERDICT`.

@@ -60,6 +60,7 @@ fn any_set(set: &Set) -> AnySet {
         is_concatenation: true,
         key_length: length(&set.key) as usize,
         data_length: length(&set.data) as usize,
+        ..AnySet::default()
     }
 }
 

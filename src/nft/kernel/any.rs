@@ -4,9 +4,20 @@ use super::nftables::Nftables;
 use super::read::Read;
 use super::{Generation, ReadError};
 use crate::request::{AnyRequest, Request};
-use crate::{AnyChain, AnyElement, AnyRule, AnySet, DecodeError, decode_any_elements};
+use crate::{
+    AnyChain, AnyElement, AnyRule, AnySet, DecodeError, ListedRule, SetContents,
+    decode_any_elements, table_name,
+};
 
 impl Nftables {
+    /// Returns the names of the tables of a family, `NFPROTO_*`, in the kernel's order.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn any_tables(&mut self, family: u8) -> Result<Vec<String>, ReadError> {
+        self.any(family, AnyRequest::Tables, |attributes| Ok(table_name(attributes)?.to_owned()))
+    }
+
     /// Returns the chains of all tables of a family, `NFPROTO_*`, in the kernel's order.
     ///
     /// # Errors
@@ -21,6 +32,37 @@ impl Nftables {
     /// See [`ReadError`].
     pub fn any_rules(&mut self, family: u8, table: &str) -> Result<Vec<AnyRule>, ReadError> {
         self.any(family, AnyRequest::Rules(table), AnyRule::decode)
+    }
+
+    /// Returns the rules of a table with all that the kernel lists, those of one chain in their
+    /// order.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn listed_rules(&mut self, family: u8, table: &str) -> Result<Vec<ListedRule>, ReadError> {
+        self.any(family, AnyRequest::Rules(table), ListedRule::decode)
+    }
+
+    /// Returns the sets and maps of a table with the elements of those that `are_read`; empty where
+    /// a set changed during the dump.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn set_contents(
+        &mut self,
+        family: u8,
+        table: &str,
+        are_read: impl Fn(&AnySet) -> bool,
+    ) -> Result<Vec<SetContents>, ReadError> {
+        let mut contents = Vec::new();
+        for set in self.any_sets(family, table)? {
+            let elements = match are_read(&set) {
+                true => self.any_elements(family, (table, &set.name), usize::MAX)?,
+                false => None,
+            };
+            contents.push(SetContents { set, elements: elements.unwrap_or_default() });
+        }
+        Ok(contents)
     }
 
     /// Returns the sets and maps of a table.

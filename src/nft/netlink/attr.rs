@@ -65,6 +65,12 @@ impl<'a> AttrWriter<'a> {
         self.attribute(kind | NLA_F_NESTED, fill);
     }
 
+    /// Appends an attribute like [`AttrWriter::nest`], without the flag of nested attributes:
+    /// nf_tables lists its objects without it and accepts both.
+    pub fn list(&mut self, kind: u16, fill: impl FnOnce(&mut AttrWriter<'_>)) {
+        self.attribute(kind, fill);
+    }
+
     /// Appends attributes that are encoded already.
     pub fn encoded(&mut self, attributes: &[u8]) {
         self.buffer.extend_from_slice(attributes);

@@ -1,0 +1,108 @@
+//! The declaration of expressions: from a list of attributes to type, encoding and decoding.
+
+use crate::fields::DecodeError;
+use crate::netlink::attr::{Attr, Attrs};
+
+/// Declares expressions. A macro, because encoding, decoding and type of each of these expressions
+/// are one list of attributes; written out they would be three lists that must agree.
+macro_rules! expressions {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident = $word:literal {
+            $( $(#[$field_doc:meta])* $field:ident: $kind:ty = $number:literal, )*
+        }
+    )*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Debug, PartialEq, Eq)]
+            pub struct $name {
+                $( $(#[$field_doc])* pub $field: $kind, )*
+            }
+
+            impl $name {
+                fn decode(attributes: &[u8]) -> Result<Self, DecodeError> {
+                    let _attributes = Attributes::read(attributes, &[$($number),*])?;
+                    Ok(Self {
+                        $( $field: Slot::read(_attributes.find($number), $number)?, )*
+                    })
+                }
+
+                fn encode(&self, _w: &mut AttrWriter<'_>) {
+                    $( Slot::write(&self.$field, $number, _w); )*
+                }
+            }
+
+            impl From<$name> for Expression {
+                fn from(expression: $name) -> Self {
+                    Self::$name(expression)
+                }
+            }
+        )*
+
+        /// An expression of a rule of any program.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum Expression {
+            $( $(#[$doc])* $name($name), )*
+            /// Disables tracking of the connection.
+            Notrack,
+            /// An expression that is not known here.
+            Unknown(Unknown),
+        }
+
+        impl Expression {
+            /// Returns the kernel's name of the expression.
+            pub fn name(&self) -> &str {
+                match self {
+                    $( Self::$name(_) => $word, )*
+                    Self::Notrack => "notrack",
+                    Self::Unknown(unknown) => &unknown.name,
+                }
+            }
+
+            pub(super) fn decode_data(
+                name: &str,
+                data: Option<&[u8]>,
+            ) -> Result<Self, DecodeError> {
+                match (name, data) {
+                    ("notrack", None) => Ok(Self::Notrack),
+                    $( ($word, Some(data)) => $name::decode(data).map(Self::$name), )*
+                    _ => Err(DecodeError::Unknown("expression")),
+                }
+            }
+
+            pub(super) fn encode_data(&self, w: &mut AttrWriter<'_>) {
+                match self {
+                    $( Self::$name(known) => w.list(NFTA_EXPR_DATA, |w| known.encode(w)), )*
+                    Self::Notrack => {}
+                    Self::Unknown(unknown) => {
+                        if let Some(data) = &unknown.data {
+                            w.bytes(NFTA_EXPR_DATA, data);
+                        }
+                    }
+                }
+            }
+        }
+    };
+}
+
+pub(super) use expressions;
+
+/// The attributes of an expression, all of known types and in the kernel's order.
+pub(super) struct Attributes<'a>(Vec<Attr<'a>>);
+
+impl<'a> Attributes<'a> {
+    pub(super) fn read(attributes: &'a [u8], order: &[u16]) -> Result<Self, DecodeError> {
+        let attributes = Attrs::new(attributes).collect::<Result<Vec<_>, _>>()?;
+        let mut expected = order.iter();
+        for attr in &attributes {
+            if !expected.any(|kind| *kind == attr.kind) {
+                return Err(DecodeError::Unknown("attribute"));
+            }
+        }
+        Ok(Self(attributes))
+    }
+
+    pub(super) fn find(&self, kind: u16) -> Option<&Attr<'a>> {
+        self.0.iter().find(|attr| attr.kind == kind)
+    }
+}

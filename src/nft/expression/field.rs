@@ -1,0 +1,194 @@
+//! Attributes of expressions: one type for each form of payload, with encoding and decoding.
+
+use crate::abi::*;
+use crate::fields::DecodeError;
+use crate::netlink::attr::{Attr, AttrWriter};
+use crate::{Expression, Verdict};
+
+/// The payload of an attribute.
+pub(super) trait Field: Sized {
+    fn read(attr: &Attr<'_>) -> Result<Self, DecodeError>;
+    fn write(&self, kind: u16, w: &mut AttrWriter<'_>);
+}
+
+/// A field of an expression: required, optional, or a flag.
+pub(super) trait Slot: Sized {
+    /// Reads the attribute, `None` if it is absent.
+    fn read(attr: Option<&Attr<'_>>, kind: u16) -> Result<Self, DecodeError>;
+    fn write(&self, kind: u16, w: &mut AttrWriter<'_>);
+}
+
+impl<T: Field> Slot for T {
+    fn read(attr: Option<&Attr<'_>>, kind: u16) -> Result<Self, DecodeError> {
+        T::read(attr.ok_or(DecodeError::Missing { kind })?)
+    }
+
+    fn write(&self, kind: u16, w: &mut AttrWriter<'_>) {
+        Field::write(self, kind, w);
+    }
+}
+
+impl<T: Field> Slot for Option<T> {
+    fn read(attr: Option<&Attr<'_>>, _: u16) -> Result<Self, DecodeError> {
+        attr.map(T::read).transpose()
+    }
+
+    fn write(&self, kind: u16, w: &mut AttrWriter<'_>) {
+        if let Some(field) = self {
+            field.write(kind, w);
+        }
+    }
+}
+
+impl Field for u8 {
+    fn read(attr: &Attr<'_>) -> Result<Self, DecodeError> {
+        Ok(attr.u8()?)
+    }
+
+    fn write(&self, kind: u16, w: &mut AttrWriter<'_>) {
+        w.u8(kind, *self);
+    }
+}
+
+impl Field for u16 {
+    fn read(attr: &Attr<'_>) -> Result<Self, DecodeError> {
+        Ok(attr.be16()?)
+    }
+
+    fn write(&self, kind: u16, w: &mut AttrWriter<'_>) {
+        w.be16(kind, *self);
+    }
+}
+
+impl Field for u32 {
+    fn read(attr: &Attr<'_>) -> Result<Self, DecodeError> {
+        Ok(attr.be32()?)
+    }
+
+    fn write(&self, kind: u16, w: &mut AttrWriter<'_>) {
+        w.be32(kind, *self);
+    }
+}
+
+impl Field for u64 {
+    fn read(attr: &Attr<'_>) -> Result<Self, DecodeError> {
+        Ok(attr.be64()?)
+    }
+
+    fn write(&self, kind: u16, w: &mut AttrWriter<'_>) {
+        w.be64(kind, *self);
+    }
+}
+
+/// A register as numbered in messages: 0 holds the verdict, 1 to 4 are 16-byte registers, and 8 to
+/// 23 are the same space in words of four bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Reg(pub u32);
+
+impl Reg {
+    /// Returns the first four-byte word, 0 to 15; `None` for the verdict and unknown numbers.
+    pub fn word(self) -> Option<usize> {
+        let word = match self.0 {
+            NFT_REG_1..=NFT_REG_4 => (self.0 - NFT_REG_1) * 4,
+            NFT_REG32_00..=NFT_REG32_15 => self.0 - NFT_REG32_00,
+            _ => return None,
+        };
+        usize::try_from(word).ok()
+    }
+}
+
+impl Field for Reg {
+    fn read(attr: &Attr<'_>) -> Result<Self, DecodeError> {
+        Ok(Self(attr.be32()?))
+    }
+
+    fn write(&self, kind: u16, w: &mut AttrWriter<'_>) {
+        w.be32(kind, self.0);
+    }
+}
+
+impl Field for String {
+    fn read(attr: &Attr<'_>) -> Result<Self, DecodeError> {
+        Ok(attr.str()?.to_owned())
+    }
+
+    fn write(&self, kind: u16, w: &mut AttrWriter<'_>) {
+        w.str(kind, self);
+    }
+}
+
+/// Bytes without a known structure.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Bytes(pub Vec<u8>);
+
+impl Field for Bytes {
+    fn read(attr: &Attr<'_>) -> Result<Self, DecodeError> {
+        Ok(Self(attr.payload.to_vec()))
+    }
+
+    fn write(&self, kind: u16, w: &mut AttrWriter<'_>) {
+        w.bytes(kind, &self.0);
+    }
+}
+
+/// `NFTA_DATA_*`: a value or a verdict.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Data {
+    /// The bytes of a register.
+    Value(Vec<u8>),
+    /// A verdict.
+    Verdict(Verdict),
+    /// A verdict with a code that [`Verdict`] lacks, such as `NF_QUEUE`.
+    Code(u32),
+}
+
+impl Field for Data {
+    fn read(attr: &Attr<'_>) -> Result<Self, DecodeError> {
+        let inner = attr.nested().next().ok_or(DecodeError::Unknown("data"))??;
+        if inner.kind == NFTA_DATA_VALUE {
+            return Ok(Self::Value(inner.payload.to_vec()));
+        }
+        let fields = crate::fields::Fields::read(attr.nested())?;
+        match Verdict::decode(&fields) {
+            Ok(verdict) => Ok(Self::Verdict(verdict)),
+            Err(DecodeError::Unknown(_)) => {
+                Ok(Self::Code(fields.nest(NFTA_DATA_VERDICT)?.be32(NFTA_VERDICT_CODE)?))
+            }
+            Err(error @ (DecodeError::Attribute(_) | DecodeError::Missing { .. })) => Err(error),
+        }
+    }
+
+    fn write(&self, kind: u16, w: &mut AttrWriter<'_>) {
+        w.list(kind, |w| match self {
+            Self::Value(value) => w.bytes(NFTA_DATA_VALUE, value),
+            Self::Verdict(verdict) => verdict.encode_listed(w),
+            Self::Code(code) => w.list(NFTA_DATA_VERDICT, |w| w.be32(NFTA_VERDICT_CODE, *code)),
+        });
+    }
+}
+
+/// Expressions inside an expression: those of `NFTA_*_EXPRESSIONS`.
+impl Field for Vec<Expression> {
+    fn read(attr: &Attr<'_>) -> Result<Self, DecodeError> {
+        attr.nested().map(|item| Expression::decode(item?.payload)).collect()
+    }
+
+    fn write(&self, kind: u16, w: &mut AttrWriter<'_>) {
+        w.list(kind, |w| {
+            for expression in self {
+                w.list(NFTA_LIST_ELEM, |w| expression.encode(w));
+            }
+        });
+    }
+}
+
+/// One expression inside an expression: `NFTA_DYNSET_EXPR`.
+impl Field for Box<Expression> {
+    fn read(attr: &Attr<'_>) -> Result<Self, DecodeError> {
+        Ok(Self::new(Expression::decode(attr.payload)?))
+    }
+
+    fn write(&self, kind: u16, w: &mut AttrWriter<'_>) {
+        w.list(kind, |w| self.encode(w));
+    }
+}

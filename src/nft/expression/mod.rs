@@ -1,0 +1,191 @@
+//! Expressions as the kernel has them, of any program's rule.
+//!
+//! Fields are in the order in which the kernel lists them, so that decoding and encoding give the
+//! same bytes. An expression with a name, an attribute or a form that is unknown here is kept byte
+//! for byte as [`Unknown`]. Numbers named key, base, flags or operation are the kernel's
+//! (`<linux/netfilter/nf_tables.h>`).
+
+mod declare;
+mod declared;
+mod field;
+
+pub use declared::*;
+pub use field::{Bytes, Data, Reg};
+
+use crate::abi::*;
+use crate::fields::{DecodeError, Fields};
+use crate::netlink::attr::{AttrWriter, Attrs};
+
+/// An expression that is not known here, byte for byte.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unknown {
+    /// The kernel's name of the expression.
+    pub name: String,
+    /// The payload of `NFTA_EXPR_DATA`; `None` without that attribute.
+    pub data: Option<Vec<u8>>,
+}
+
+impl Expression {
+    /// Reads the payload of an item of `NFTA_RULE_EXPRESSIONS`.
+    ///
+    /// # Errors
+    /// The attributes are broken.
+    ///
+    /// ```
+    /// use nft_netlink::Expression;
+    ///
+    /// // Name "notrack", without data.
+    /// let listed = [12, 0, 1, 0, b'n', b'o', b't', b'r', b'a', b'c', b'k', 0];
+    /// let expression = Expression::decode(&listed)?;
+    /// assert_eq!(expression.name(), "notrack");
+    /// assert_eq!(expression.to_bytes()?, listed);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn decode(listed: &[u8]) -> Result<Self, DecodeError> {
+        let fields = Fields::read(Attrs::new(listed))?;
+        let name = fields.str(NFTA_EXPR_NAME)?;
+        let data = fields.find(NFTA_EXPR_DATA).map(|data| data.payload);
+        match Self::decode_data(name, data) {
+            Ok(known) => Ok(known),
+            Err(DecodeError::Attribute(error)) if data.is_some_and(is_broken) => Err(error.into()),
+            Err(_) => Ok(Self::unknown(name, data)),
+        }
+    }
+
+    /// Appends `NFTA_EXPR_NAME` and `NFTA_EXPR_DATA`, with the bytes that the kernel lists.
+    pub fn encode(&self, w: &mut AttrWriter<'_>) {
+        w.str(NFTA_EXPR_NAME, self.name());
+        self.encode_data(w);
+    }
+
+    /// Returns what [`Expression::encode`] appends.
+    ///
+    /// # Errors
+    /// An attribute is too long for a message.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, crate::netlink::attr::TooLong> {
+        let mut bytes = Vec::new();
+        let mut w = AttrWriter::new(&mut bytes);
+        self.encode(&mut w);
+        w.finish()?;
+        Ok(bytes)
+    }
+
+    fn unknown(name: &str, data: Option<&[u8]>) -> Self {
+        Self::Unknown(Unknown { name: name.to_owned(), data: data.map(<[u8]>::to_vec) })
+    }
+}
+
+/// Returns whether the attributes cannot be split.
+fn is_broken(attributes: &[u8]) -> bool {
+    Attrs::new(attributes).any(|attr| attr.is_err())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::RuleContext;
+
+    fn reg() -> impl Strategy<Value = Reg> {
+        (0u32..24).prop_map(Reg)
+    }
+
+    fn data() -> impl Strategy<Value = Data> {
+        prop::collection::vec(any::<u8>(), 0..20).prop_map(Data::Value)
+    }
+
+    fn expression() -> impl Strategy<Value = Expression> {
+        let name = "[a-z]{0,20}";
+        let unknown = (name, prop::option::of(prop::collection::vec(any::<u8>(), 0..20)));
+        prop_oneof![
+            (prop::option::of(reg()), 0u32..5, 0u32..200, 0u32..70).prop_map(
+                |(to, base, offset, length)| {
+                    let (from, none) = (None, None);
+                    let (checksum_type, checksum_offset, checksum_flags) = (none, none, none);
+                    Payload {
+                        from,
+                        to,
+                        base,
+                        offset,
+                        length,
+                        checksum_type,
+                        checksum_offset,
+                        checksum_flags,
+                    }
+                    .into()
+                }
+            ),
+            (0u32..40, prop::option::of(reg()), prop::option::of(reg()))
+                .prop_map(|(key, to, from)| Meta { key, to, from }.into()),
+            (reg(), 0u32..7, data()).prop_map(|(from, operation, value)| Cmp {
+                from,
+                operation,
+                value
+            }
+            .into()),
+            (reg(), 0u32..3, data(), data()).prop_map(|(from, operation, first, last)| {
+                Range { from, operation, first, last }.into()
+            }),
+            (reg(), data()).prop_map(|(to, data)| Immediate { to, data }.into()),
+            (reg(), reg(), 0u32..80, data(), data()).prop_map(|(from, to, length, mask, xor)| {
+                let (operation, mask, xor) = (Some(0), Some(mask), Some(xor));
+                let (data, second) = (None, None);
+                Bitwise { from, to, length, operation, mask, xor, data, second }.into()
+            }),
+            (name, reg(), prop::option::of(reg()), 0u32..2)
+                .prop_map(|(set, from, to, flags)| { Lookup { set, from, to, flags }.into() }),
+            unknown.prop_map(|(name, data)| Expression::Unknown(Unknown {
+                name: format!("x{name}"),
+                data
+            })),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn an_expression_survives_encoding(expression in expression()) {
+            let bytes = expression.to_bytes().unwrap();
+            prop_assert!(bytes.len() >= 8);
+            let is_broken = matches!(&expression, Expression::Unknown(Unknown { data: Some(data), .. })
+                if is_broken(data));
+            if !is_broken {
+                prop_assert_eq!(Expression::decode(&bytes), Ok(expression));
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_decoded_and_printed_without_a_panic(
+            bytes in prop::collection::vec(any::<u8>(), 0..200),
+        ) {
+            if let Ok(expression) = Expression::decode(&bytes) {
+                let context = RuleContext { family: 1, sets: &[], interfaces: &|_| None };
+                let _ = context.text(&[expression]);
+            }
+        }
+
+        #[test]
+        fn any_expressions_are_printed_without_a_panic(
+            expressions in prop::collection::vec(expression(), 0..12),
+            family in 0u8..12,
+        ) {
+            let context = RuleContext { family, sets: &[], interfaces: &|_| None };
+            let _ = context.text(&expressions);
+        }
+    }
+
+    #[test]
+    fn an_unknown_attribute_keeps_the_expression_as_bytes() {
+        let mut bytes = Vec::new();
+        let mut w = AttrWriter::new(&mut bytes);
+        w.str(NFTA_EXPR_NAME, "counter");
+        w.list(NFTA_EXPR_DATA, |w| {
+            w.be64(1, 5);
+            w.be64(2, 7);
+            w.be32(99, 1);
+        });
+        let expression = Expression::decode(&bytes).unwrap();
+        assert!(matches!(&expression, Expression::Unknown(unknown) if unknown.name == "counter"));
+        assert_eq!(expression.to_bytes().unwrap(), bytes);
+    }
+}

@@ -1,0 +1,79 @@
+//! Rules of tables of any program, with all that the kernel lists.
+
+use super::abi::*;
+use super::expression::{Bytes, Expression};
+use super::fields::{DecodeError, Fields};
+use super::userdata;
+use crate::netlink::attr::{AttrWriter, Attrs, TooLong};
+
+/// A rule of any table. Encoding gives the bytes that were decoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedRule {
+    /// Name of the table.
+    pub table: String,
+    /// The chain of the rule.
+    pub chain: String,
+    /// The handle of the rule.
+    pub handle: u64,
+    /// The handle of the rule before it; `None` for the first rule of a chain.
+    pub position: Option<u64>,
+    /// The expressions, in order.
+    pub expressions: Vec<Expression>,
+    /// Bytes that the kernel stores for the program that made the rule.
+    pub userdata: Option<Bytes>,
+}
+
+impl ListedRule {
+    /// Reads the attributes of an `NFT_MSG_NEWRULE` message.
+    ///
+    /// # Errors
+    /// The attributes are broken.
+    pub fn decode(attributes: &[u8]) -> Result<Self, DecodeError> {
+        let fields = Fields::read(Attrs::new(attributes))?;
+        let expressions = match fields.find(NFTA_RULE_EXPRESSIONS) {
+            Some(list) => list
+                .nested()
+                .map(|item| Expression::decode(item?.payload))
+                .collect::<Result<_, _>>()?,
+            None => Vec::new(),
+        };
+        Ok(Self {
+            table: fields.str(NFTA_RULE_TABLE)?.to_owned(),
+            chain: fields.str(NFTA_RULE_CHAIN)?.to_owned(),
+            handle: fields.be64(NFTA_RULE_HANDLE)?.unwrap_or_default(),
+            position: fields.be64(NFTA_RULE_POSITION)?,
+            expressions,
+            userdata: fields.find(NFTA_RULE_USERDATA).map(|attr| Bytes(attr.payload.to_vec())),
+        })
+    }
+
+    /// Returns the attributes that the kernel lists.
+    ///
+    /// # Errors
+    /// An attribute is too long for a message.
+    pub fn encode(&self) -> Result<Vec<u8>, TooLong> {
+        let mut bytes = Vec::new();
+        let mut w = AttrWriter::new(&mut bytes);
+        w.str(NFTA_RULE_TABLE, &self.table);
+        w.str(NFTA_RULE_CHAIN, &self.chain);
+        w.be64(NFTA_RULE_HANDLE, self.handle);
+        if let Some(position) = self.position {
+            w.be64(NFTA_RULE_POSITION, position);
+        }
+        w.list(NFTA_RULE_EXPRESSIONS, |w| {
+            for expression in &self.expressions {
+                w.list(NFTA_LIST_ELEM, |w| expression.encode(w));
+            }
+        });
+        if let Some(Bytes(userdata)) = &self.userdata {
+            w.bytes(NFTA_RULE_USERDATA, userdata);
+        }
+        w.finish()?;
+        Ok(bytes)
+    }
+
+    /// Returns the comment, as printed by `nft list`.
+    pub fn comment(&self) -> Option<&str> {
+        self.userdata.as_ref().and_then(|Bytes(userdata)| userdata::read_comment(userdata))
+    }
+}

@@ -1,0 +1,304 @@
+//! The printer: from expressions to the text of nft(8).
+//!
+//! The kernel runs expressions on registers. A [`Printer`] follows them and keeps what each register
+//! holds; a comparison or an action takes that out and becomes a statement. Matches of protocols that
+//! nft(8) adds to a rule are left out again ([`protocols`]). A part that is unknown is printed in
+//! brackets.
+
+mod action;
+mod compare;
+mod headers;
+mod kind;
+mod load;
+mod names;
+mod protocols;
+mod set;
+mod side;
+mod translate;
+
+pub use set::SetContents;
+
+use compare::HalfRange;
+use kind::{Interfaces, Kind};
+use load::{Bitrange, Load, Space, Term};
+use protocols::Protocols;
+
+use crate::Expression;
+use crate::expression::{Bitwise, Byteorder, Data, Exthdr, Hash, Immediate, Payload, Reg};
+
+/// What the text of a rule depends on besides its expressions.
+///
+/// ```
+/// use nft_netlink::{Expression, RuleContext};
+///
+/// const INET: u8 = 1;
+/// let context = RuleContext { family: INET, sets: &[], interfaces: &|_| None };
+/// assert_eq!(context.text(&[Expression::Notrack]), "notrack");
+/// ```
+pub struct RuleContext<'a> {
+    /// Family of the table, `NFPROTO_*`.
+    pub family: u8,
+    /// The sets of the table; of sets without a name, also the elements.
+    pub sets: &'a [SetContents],
+    /// Returns the name of the interface with this index.
+    pub interfaces: &'a dyn Fn(u32) -> Option<String>,
+}
+
+impl RuleContext<'_> {
+    /// Returns the rule as printed by `nft list`, without its comment.
+    pub fn text(&self, expressions: &[Expression]) -> String {
+        let mut printer = Printer::new(self);
+        expressions.iter().for_each(|expression| printer.add(expression));
+        printer.statements.into_iter().flatten().collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// Number of four-byte registers.
+const WORDS: usize = 16;
+
+/// The state of the virtual machine, and the statements so far.
+struct Printer<'a, 'c> {
+    context: &'c RuleContext<'a>,
+    interfaces: Interfaces<'c>,
+    /// What begins at each register.
+    registers: [Option<Load>; WORDS],
+    protocols: Protocols,
+    /// The statements; `None` for one that a later one made redundant.
+    statements: Vec<Option<String>>,
+    half: Option<HalfRange>,
+    /// The left side of the last comparison.
+    last_side: Option<side::Side>,
+}
+
+impl<'a, 'c> Printer<'a, 'c> {
+    fn new(context: &'c RuleContext<'a>) -> Self {
+        Self {
+            context,
+            interfaces: context.interfaces,
+            registers: Default::default(),
+            protocols: Protocols::new(context.family),
+            statements: Vec::new(),
+            half: None,
+            last_side: None,
+        }
+    }
+
+    fn say(&mut self, text: String) {
+        self.statements.push(Some(text));
+    }
+
+    fn remove(&mut self, statement: usize) {
+        if let Some(text) = self.statements.get_mut(statement) {
+            *text = None;
+        }
+    }
+
+    fn write(&mut self, to: Reg, load: Load) {
+        let Some(first) = to.word() else { return };
+        let covered = self.registers.iter_mut().skip(first).take(load.length.div_ceil(4).max(1));
+        covered.for_each(|register| *register = None);
+        if let Some(register) = self.registers.get_mut(first) {
+            *register = Some(load);
+        }
+    }
+
+    fn load(&mut self, to: Reg, load: Option<Load>, name: &str) {
+        let unknown = || Load::key(format!("[{name}]"), Kind::Hex(1), false, 4);
+        self.write(to, load.unwrap_or_else(unknown));
+    }
+
+    /// Returns the contents from a register on, of `length` bytes: one load or several. With length
+    /// 0, returns one load.
+    fn read(&self, from: Reg, length: usize) -> Option<Load> {
+        let mut word = from.word()?;
+        let first = self.registers.get(word)?.clone()?;
+        if length <= first.length.next_multiple_of(4) {
+            return Some(first);
+        }
+        let mut parts = Vec::new();
+        let mut left = length;
+        while left > 0 {
+            let part = self.registers.get(word)?.clone()?;
+            let taken = part.length.next_multiple_of(4);
+            word += taken / 4;
+            left = left.saturating_sub(taken);
+            parts.push(part);
+        }
+        Some(Load { term: Term::Concatenation(parts), host: false, length })
+    }
+
+    fn add(&mut self, expression: &Expression) {
+        match expression {
+            Expression::Payload(payload) => self.payload(payload),
+            Expression::Exthdr(exthdr) => self.exthdr(exthdr),
+            Expression::Bitwise(bitwise) => self.bitwise(bitwise),
+            Expression::Byteorder(byteorder) => self.byteorder(byteorder),
+            Expression::Immediate(immediate) => self.immediate(immediate),
+            Expression::Hash(hash) => self.hash(hash),
+            Expression::Cmp(cmp) => self.compare(cmp),
+            Expression::Range(range) => self.range(range),
+            Expression::Lookup(lookup) => self.look_up(lookup),
+            Expression::Rt(rt) => self.load(rt.to, load::rt(rt), "rt"),
+            Expression::Socket(socket) => self.load(socket.to, load::socket(socket), "socket"),
+            Expression::Fib(fib) => self.load(fib.to, load::fib(fib), "fib"),
+            Expression::Numgen(numgen) => self.write(numgen.to, load::numgen(numgen)),
+            Expression::Osf(osf) => self.write(osf.to, load::osf(osf)),
+            Expression::Xfrm(xfrm) => self.load(xfrm.to, load::xfrm(xfrm), "xfrm"),
+            Expression::Tunnel(tunnel) => self.load(tunnel.to, None, "tunnel"),
+            Expression::Meta(meta) => match (meta.to, meta.from) {
+                (Some(to), _) => self.load(to, load::meta(meta), "meta"),
+                (None, from) => self.set(load::meta(meta), from, "meta"),
+            },
+            Expression::Ct(ct) => match (ct.to, ct.from) {
+                (Some(to), _) => self.load(to, load::ct(ct, self.context.family), "ct"),
+                (None, from) => self.set(load::ct(ct, self.context.family), from, "ct"),
+            },
+            Expression::CounterExpression(_)
+            | Expression::Limit(_)
+            | Expression::Quota(_)
+            | Expression::Log(_)
+            | Expression::Reject(_)
+            | Expression::Nat(_)
+            | Expression::Masq(_)
+            | Expression::Redir(_)
+            | Expression::Dynset(_)
+            | Expression::Queue(_)
+            | Expression::Dup(_)
+            | Expression::Fwd(_)
+            | Expression::Tproxy(_)
+            | Expression::Synproxy(_)
+            | Expression::Objref(_)
+            | Expression::Connlimit(_)
+            | Expression::Last(_)
+            | Expression::Inner(_)
+            | Expression::FlowOffload(_)
+            | Expression::Match(_)
+            | Expression::Target(_)
+            | Expression::Notrack
+            | Expression::Unknown(_) => self.act(expression),
+        }
+    }
+
+    fn payload(&mut self, payload: &Payload) {
+        let space = match payload.base {
+            0 => Space::Link,
+            1 => Space::Network,
+            2 => Space::Transport,
+            _ => Space::Inner,
+        };
+        let range = Bitrange {
+            space,
+            offset: payload.offset.saturating_mul(8),
+            length: payload.length.saturating_mul(8),
+        };
+        let length = payload.length as usize;
+        let load = Load { term: Term::Payload(range), host: false, length };
+        match (payload.to, payload.from) {
+            (Some(to), _) => self.write(to, load),
+            (None, Some(from)) => self.set_payload(range, &load, from),
+            (None, None) => self.say("[payload]".to_owned()),
+        }
+    }
+
+    fn exthdr(&mut self, exthdr: &Exthdr) {
+        const PRESENT: u32 = 1;
+        let Some(space) = load::space(exthdr) else { return self.say("[exthdr]".to_owned()) };
+        let name = self.option_name(space);
+        let range = Bitrange {
+            space,
+            offset: exthdr.offset.saturating_mul(8),
+            length: exthdr.length.saturating_mul(8),
+        };
+        let term = Term::Payload(range);
+        let load = Load { term, host: false, length: exthdr.length as usize };
+        match (exthdr.to, exthdr.from) {
+            (Some(to), _) if exthdr.flags.unwrap_or_default() & PRESENT != 0 => {
+                let header = self.protocols.header(space).unwrap_or(&headers::ETHER);
+                for statement in self.protocols.redundant(space, header, "") {
+                    self.remove(statement);
+                }
+                let kind = Kind::Word(names::BOOLEANS);
+                self.write(to, Load::key(name, kind, true, 1));
+            }
+            (Some(to), _) => self.write(to, load),
+            (None, Some(from)) => self.set_payload(range, &load, from),
+            (None, None) => {
+                let header = self.protocols.header(space).unwrap_or(&headers::ETHER);
+                for statement in self.protocols.redundant(space, header, "") {
+                    self.remove(statement);
+                }
+                self.say(format!("reset {name}"));
+            }
+        }
+    }
+
+    /// Returns an extension header or option as a whole.
+    fn option_name(&self, space: Space) -> String {
+        let header = self.protocols.header(space);
+        let name =
+            |kind: u8| header.map_or_else(|| kind.to_string(), |header| header.name.to_owned());
+        match space {
+            Space::TcpOption(kind) => format!("tcp option {}", name(kind)),
+            Space::IpOption(kind) => format!("ip option {}", name(kind)),
+            Space::SctpChunk(kind) => format!("sctp chunk {}", name(kind)),
+            Space::Extension(kind) => format!("exthdr {}", name(kind)),
+            Space::Link | Space::Network | Space::Transport | Space::Inner => String::new(),
+        }
+    }
+
+    fn bitwise(&mut self, bitwise: &Bitwise) {
+        let length = bitwise.length as usize;
+        let Some(of) = self.read(bitwise.from, length) else {
+            return self.load(bitwise.to, None, "bitwise");
+        };
+        let host = of.host;
+        let term = match (bitwise.operation.unwrap_or_default(), &bitwise.mask, &bitwise.xor) {
+            (0, Some(Data::Value(mask)), Some(Data::Value(xor))) => {
+                Term::Masked { of: Box::new(of), mask: mask.clone(), xor: xor.clone() }
+            }
+            (operation @ (1 | 2), ..) => {
+                let by = match &bitwise.data {
+                    Some(Data::Value(by)) => {
+                        by.iter().rev().fold(0, |n, b| n << 8 | u128::from(*b))
+                    }
+                    _ => 0,
+                };
+                let operator = if operation == 1 { "<<" } else { ">>" };
+                Term::Shifted { of: Box::new(of), operator, by }
+            }
+            _ => return self.load(bitwise.to, None, "bitwise"),
+        };
+        self.write(bitwise.to, Load { term, host, length });
+    }
+
+    /// Numbers change their byte order, if the field has one.
+    fn byteorder(&mut self, byteorder: &Byteorder) {
+        let Some(mut load) = self.read(byteorder.from, 0) else { return };
+        if load.length > 1 {
+            load.host = !load.host;
+        }
+        self.write(byteorder.to, load);
+    }
+
+    fn immediate(&mut self, immediate: &Immediate) {
+        match &immediate.data {
+            Data::Verdict(verdict) => self.say(verdict.to_string()),
+            Data::Code(CONTINUE) => self.say("continue".to_owned()),
+            Data::Code(code) => self.say(format!("[verdict {code}]")),
+            Data::Value(value) => {
+                let term = Term::Value(value.clone());
+                self.write(immediate.to, Load { term, host: false, length: value.len() });
+            }
+        }
+    }
+
+    fn hash(&mut self, hash: &Hash) {
+        let of =
+            hash.from.and_then(|from| self.read(from, hash.length.unwrap_or_default() as usize));
+        let of = of.map(|of| side::joined(&self.sides(&of))).unwrap_or_default();
+        self.write(hash.to, load::hash(hash, &of));
+    }
+}
+
+/// `NFT_CONTINUE`.
+const CONTINUE: u32 = u32::MAX;
