@@ -142,7 +142,7 @@ test-nft: ## Load and list the tables with nft of NFT_SUITES (bullseye bookworm 
 test-corpus: ## Compare with nft the decoding and the text of the rules of nft's own tests
 	cargo test --locked $(PARTS) --test corpus --no-run
 	@set -e; corpus="$${NFT_CORPUS:-$$(sh netlink-tests/nft-corpus)}"; set -x; \
-	DELTAPROXY_NFT_CORPUS="$$corpus" CORPUS_REPORT="$(TARGET_DIR)/corpus-report" \
+	DELTAPROXY_NFT_CORPUS="$$corpus" CORPUS_REPORT="$$(realpath "$(TARGET_DIR)")/corpus-report" \
 		$(IN_NAMESPACES) cargo test --offline $(PARTS) --test corpus -- --nocapture nfts_own_tests
 
 # Not part of `test`: rustables is under GPL-3 and needs libclang to build, so it is in a separate

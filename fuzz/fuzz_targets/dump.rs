@@ -5,8 +5,9 @@
 use libfuzzer_sys::fuzz_target;
 use nft::netlink::message::{Meaning, Messages};
 use nft::{
-    AnyChain, AnyRule, AnySet, Chain, DecodedFlowtable, DecodedRule, DecodedSet, Family, Table,
-    TraceEvent, decode_any_elements, decode_elements, rule_text,
+    AnyChain, AnyRule, AnySet, Chain, DecodedFlowtable, DecodedRule, DecodedSet, Family,
+    ListedRule, RuleContext, SetContents, Table, TraceEvent, decode_any_elements, decode_elements,
+    rule_text,
 };
 
 /// Length of `struct nfgenmsg`, which precedes the attributes of each object.
@@ -28,6 +29,24 @@ fuzz_target!(|datagram: &[u8]| {
     decode(datagram);
 });
 
+/// Formats the rule with a set that has these attributes and elements.
+fn print(attributes: &[u8]) {
+    let set = AnySet::decode(attributes).unwrap_or_default();
+    let mut contents = SetContents { set, ..SetContents::default() };
+    let _ = decode_any_elements(attributes, |element| contents.elements.push(element));
+    let Ok(rule) = ListedRule::decode(attributes) else { return };
+    if let Some(lookup) = rule.expressions.iter().find_map(|expression| match expression {
+        nft::Expression::Lookup(lookup) => Some(lookup),
+        _ => None,
+    }) {
+        contents.set.name = lookup.set.clone();
+    }
+    for family in 0..8 {
+        let context = RuleContext { family, sets: &[contents.clone()], interfaces: &|_| None };
+        let _ = (context.text(&rule.expressions), context.elements(&contents));
+    }
+}
+
 /// Decodes attributes as every kind of object, and formats the results.
 fn decode(attributes: &[u8]) {
     for family in [Family::Ip, Family::Ip6] {
@@ -39,7 +58,7 @@ fn decode(attributes: &[u8]) {
     let _ = DecodedFlowtable::decode(attributes).map(|decoded| format!("{decoded:?}"));
     let _ = (AnyChain::decode(attributes), AnySet::decode(attributes));
     let _ = AnyRule::decode(attributes).map(|rule| rule_text(1, &rule.instructions));
-    let _ = decode_any_elements(attributes, drop);
+    print(attributes);
     let _ = TraceEvent::decode(TRACE, attributes);
     let _ = decode_elements(attributes, |view| {
         let _ = view.to_element();

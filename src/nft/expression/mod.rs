@@ -91,6 +91,11 @@ mod tests {
         (0u32..24).prop_map(Reg)
     }
 
+    /// A small number, or a very large one.
+    fn edge(small: u32) -> impl Strategy<Value = u32> {
+        prop_oneof![9 => 0..small, 1 => u32::MAX - 9..=u32::MAX]
+    }
+
     fn data() -> impl Strategy<Value = Data> {
         prop::collection::vec(any::<u8>(), 0..20).prop_map(Data::Value)
     }
@@ -99,7 +104,7 @@ mod tests {
         let name = "[a-z]{0,20}";
         let unknown = (name, prop::option::of(prop::collection::vec(any::<u8>(), 0..20)));
         prop_oneof![
-            (prop::option::of(reg()), 0u32..5, 0u32..200, 0u32..70).prop_map(
+            (prop::option::of(reg()), 0u32..5, edge(200), edge(70)).prop_map(
                 |(to, base, offset, length)| {
                     let (from, none) = (None, None);
                     let (checksum_type, checksum_offset, checksum_flags) = (none, none, none);
@@ -128,7 +133,7 @@ mod tests {
                 Range { from, operation, first, last }.into()
             }),
             (reg(), data()).prop_map(|(to, data)| Immediate { to, data }.into()),
-            (reg(), reg(), 0u32..80, data(), data()).prop_map(|(from, to, length, mask, xor)| {
+            (reg(), reg(), edge(80), data(), data()).prop_map(|(from, to, length, mask, xor)| {
                 let (operation, mask, xor) = (Some(0), Some(mask), Some(xor));
                 let (data, second) = (None, None);
                 Bitwise { from, to, length, operation, mask, xor, data, second }.into()
@@ -172,6 +177,42 @@ mod tests {
             let context = RuleContext { family, sets: &[], interfaces: &|_| None };
             let _ = context.text(&expressions);
         }
+    }
+
+    fn payload(to: u32, length: u32) -> Expression {
+        let (from, to, none) = (None, Some(Reg(to)), None);
+        let (checksum_type, checksum_offset, checksum_flags) = (none, none, none);
+        let (base, offset) = (1, 12);
+        Payload { from, to, base, offset, length, checksum_type, checksum_offset, checksum_flags }
+            .into()
+    }
+
+    fn text(expressions: &[Expression]) -> String {
+        RuleContext { family: 2, sets: &[], interfaces: &|_| None }.text(expressions)
+    }
+
+    #[test]
+    fn a_load_of_no_bytes_is_no_endless_key() {
+        let (from, operation, value) = (Reg(8), 0, Data::Value(vec![0; 8]));
+        let compare = Cmp { from, operation, value }.into();
+        assert_eq!(text(&[payload(8, 0), payload(9, 4), compare]), "@nh,96,0 . ip saddr 0x0");
+    }
+
+    #[test]
+    fn registers_that_are_copied_to_each_other_stay_small() {
+        let copy = |from, to, length| {
+            let ones = Some(Data::Value(vec![255; 4]));
+            let (operation, mask, xor) = (Some(0), ones.clone(), ones);
+            let (from, to, data, second) = (Reg(from), Reg(to), None, None);
+            Bitwise { from, to, length, operation, mask, xor, data, second }.into()
+        };
+        let mut expressions = vec![payload(8, 4), payload(9, 4)];
+        for _ in 0..40 {
+            expressions.extend([copy(8, 12, 8), copy(12, 8, 4), copy(12, 9, 4)]);
+        }
+        let (from, operation, value) = (Reg(8), 0, Data::Value(vec![0; 4]));
+        expressions.push(Cmp { from, operation, value }.into());
+        assert!(text(&expressions).len() < 100_000);
     }
 
     #[test]

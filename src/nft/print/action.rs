@@ -100,7 +100,8 @@ impl Printer<'_, '_> {
         if let Some(Load { term: Term::Masked { mask, xor, .. }, .. }) = &written {
             let changed: Vec<_> = mask.iter().map(|byte| !byte).collect();
             let found = run_of_ones(&changed).and_then(|(start, length)| {
-                let inner = Bitrange { offset: range.offset + start, length, ..range };
+                let inner =
+                    Bitrange { offset: range.offset.saturating_add(start), length, ..range };
                 Some((start, length, self.exact_field(inner)?))
             });
             if let Some((start, length, (header, field))) = found {

@@ -98,7 +98,7 @@ impl Printer<'_, '_> {
 
     /// A load may hold several fields, or the first bytes of one.
     fn compare_payload(&mut self, range: Bitrange, load: &Load, operation: u32, value: &[u8]) {
-        let end = range.offset + bits(value.len());
+        let end = range.offset.saturating_add(bits(value.len()));
         let mut at = range.offset;
         while at < end {
             let rest = Bitrange { offset: at, length: end - at, ..range };

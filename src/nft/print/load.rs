@@ -83,6 +83,19 @@ impl Load {
         Self { term: Term::Key { text: text.into(), kind, role: Role::None }, host, length }
     }
 
+    /// Returns the number of terms; long texts count as several.
+    pub(super) fn size(&self) -> usize {
+        const TEXT: usize = 32;
+        match &self.term {
+            Term::Payload(_) => 1,
+            Term::Key { text, .. } | Term::Mapped { text, .. } => 1 + text.len() / TEXT,
+            Term::Value(value) => 1 + value.len() / TEXT,
+            Term::Masked { of, mask, xor } => 1 + (mask.len() + xor.len()) / TEXT + of.size(),
+            Term::Shifted { of, .. } => 1 + of.size(),
+            Term::Concatenation(parts) => 1 + parts.iter().map(Self::size).sum::<usize>(),
+        }
+    }
+
     fn with_role(mut self, new: Role) -> Self {
         if let Term::Key { role, .. } = &mut self.term {
             *role = new;

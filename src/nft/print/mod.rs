@@ -55,6 +55,9 @@ impl RuleContext<'_> {
 
 /// Number of four-byte registers.
 const WORDS: usize = 16;
+/// Largest contents of a register. Expressions that copy registers to each other could double them
+/// again and again.
+const MAX_SIZE: usize = 512;
 
 /// The state of the virtual machine, and the statements so far.
 struct Printer<'a, 'c> {
@@ -95,6 +98,11 @@ impl<'a, 'c> Printer<'a, 'c> {
 
     fn write(&mut self, to: Reg, load: Load) {
         let Some(first) = to.word() else { return };
+        let load = if load.size() > MAX_SIZE {
+            Load::key("[too long]", Kind::Hex(1), load.host, load.length)
+        } else {
+            load
+        };
         let covered = self.registers.iter_mut().skip(first).take(load.length.div_ceil(4).max(1));
         covered.for_each(|register| *register = None);
         if let Some(register) = self.registers.get_mut(first) {
@@ -119,7 +127,7 @@ impl<'a, 'c> Printer<'a, 'c> {
         let mut left = length;
         while left > 0 {
             let part = self.registers.get(word)?.clone()?;
-            let taken = part.length.next_multiple_of(4);
+            let taken = part.length.next_multiple_of(4).max(4);
             word += taken / 4;
             left = left.saturating_sub(taken);
             parts.push(part);

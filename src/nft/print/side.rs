@@ -48,7 +48,8 @@ impl Side {
         if self.host && cfg!(target_endian = "little") {
             return value.iter().rev().copied().collect();
         }
-        if self.shift == 0 && self.bits.is_multiple_of(8) {
+        let is_whole = self.shift == 0 && self.bits.is_multiple_of(8);
+        if is_whole || self.bits >= bits(value.len()) {
             return value.to_vec();
         }
         extract(value, bits(value.len()).saturating_sub(self.shift + self.bits), self.bits)
@@ -207,7 +208,7 @@ impl Printer<'_, '_> {
         if let (Term::Payload(range), true, Some((start, length))) =
             (&of.term, is_plain, run_of_ones(mask))
         {
-            let inner = Bitrange { offset: range.offset + start, length, ..*range };
+            let inner = Bitrange { offset: range.offset.saturating_add(start), length, ..*range };
             if let Some((header, field)) = self.exact_field(inner) {
                 let side = self.field_side(range.space, header, field, load);
                 return Side { shift: bits(mask.len()) - start - length, ..side };
