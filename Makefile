@@ -127,8 +127,8 @@ test-page: ## Check the status page in chromium (apt-get install chromium)
 # An emulated processor is slow, so time limits are multiplied.
 test-kernel: ## Run KERNEL_TESTS in a virtual machine with Linux KERNEL (6.1, 6.12 or a suite of Debian)
 	cargo test --locked $(PARTS) --no-run
-	@cd netlink-tests && DELTAPROXY_TIME_FACTOR=$${DELTAPROXY_TIME_FACTOR:-4} \
-		sh in-kernel sh in-turn $$(sh built-tests $(KERNEL_TESTS))
+	@cd netlink-tests && tests=$$(sh built-tests $(KERNEL_TESTS)) && \
+		DELTAPROXY_TIME_FACTOR=$${DELTAPROXY_TIME_FACTOR:-4} sh in-kernel sh in-turn $$tests
 
 # Not part of `test`, because it fetches packages, and those of the newest suite change.
 test-nft: ## Load and list the tables with nft of NFT_SUITES (bullseye bookworm trixie sid of Debian)
@@ -197,8 +197,8 @@ bench-kernel: ## Measure small sizes on another kernel, like test-kernel; only r
 bench-flowtable: ## Measure established connections with and without the flowtable, like test-kernel
 	cargo test --locked $(PARTS) --test flowtable_rates --no-run
 	cargo build --locked $(PARTS) --bins
-	@cd netlink-tests && DELTAPROXY_TIME_FACTOR=4 TESTS="--ignored --nocapture" \
-		sh in-kernel sh in-turn $$(sh built-tests flowtable_rates)
+	@cd netlink-tests && tests=$$(sh built-tests flowtable_rates) && \
+		DELTAPROXY_TIME_FACTOR=4 TESTS="--ignored --nocapture" sh in-kernel sh in-turn $$tests
 
 bench-code: ## Measure each stage of an update in user space, without the kernel
 	cargo bench --locked --package tests --bench code
