@@ -65,28 +65,38 @@ fn nft(namespace: &Namespace, arguments: &[&str], input: &str) -> Output {
     })
 }
 
+/// Rules of one transaction: without root's rights a socket takes no larger batch.
+const BATCH: usize = 200;
+
 impl Script {
     /// The table with the rules whose indices are in `kept`, one a line from `FIRST_LINE` on.
     fn text(&self, kept: &[usize]) -> String {
         let family = self.family.0;
-        let mut text = format!(
+        let text = format!(
             "add table {family} {TABLE}; delete table {family} {TABLE}; table {family} {TABLE} {{ {} \
              chain other {{ }}; chain {CHAIN} {{ {} }}; }}\n",
             self.objects.replace('\n', " "),
             self.hook
         );
-        for index in kept {
-            writeln!(text, "add rule {family} {TABLE} {CHAIN} {}", self.rules[*index]).unwrap();
-        }
-        text
+        text + &self.rule_lines(kept)
+    }
+
+    fn rule_lines(&self, kept: &[usize]) -> String {
+        let family = self.family.0;
+        let line =
+            |index: &usize| format!("add rule {family} {TABLE} {CHAIN} {}\n", self.rules[*index]);
+        kept.iter().map(line).collect()
     }
 
     /// Loads every rule that nft and the kernel accept.
     fn load(&self, namespace: &Namespace, outcome: &mut Outcome) {
         let kept = self.accepted(namespace, (0..self.rules.len()).collect(), outcome);
-        let output = nft(namespace, &["-f", "-"], &self.text(&kept));
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{}: {errors}", self.source);
+        for (i, part) in kept.chunks(BATCH).enumerate() {
+            let script = if i == 0 { self.text(part) } else { self.rule_lines(part) };
+            let output = nft(namespace, &["-f", "-"], &script);
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{}: {errors}", self.source);
+        }
         outcome.loaded = kept.len();
     }
 
