@@ -45,8 +45,9 @@ impl Printer<'_, '_> {
                 self.push_comparison(&side, cmp.operation, value);
             }
         }
-        if cmp.operation == NFT_CMP_GTE {
-            let statement = self.statements.len() - 1;
+        if cmp.operation == NFT_CMP_GTE
+            && let Some(statement) = self.statements.len().checked_sub(1)
+        {
             let (term, first) = (load.term, value.clone());
             let side = self.last_side.take();
             self.half = side.map(|side| HalfRange { statement, term, side, first });
