@@ -19,7 +19,7 @@ use crate::ruleset::{Layouts, TABLE, table_comment};
 
 /// Both tables, without the elements of services.
 ///
-/// A table that may differ from its desired state is marked as stale; [`Tables::render`] is called
+/// A table that may differ from its desired state is marked as stale; `render` is called
 /// after each change of what the desired state depends on.
 #[derive(Debug)]
 pub struct Tables {

@@ -264,7 +264,7 @@ impl Engine {
         self.diff.keep_leftovers();
     }
 
-    /// Returns the leftovers that are kept, for release after [`GRACE`]. `None` if there are none,
+    /// Returns the leftovers that are kept, for release after [`GRACE`](super::GRACE). `None` if there are none,
     /// or if the outcome of a transaction is not known yet.
     pub fn kept_leftovers(&mut self) -> Option<Kept> {
         self.steps.are_done().then(|| self.diff.kept()).flatten()

@@ -11,7 +11,7 @@ pub struct Brief {
     pub service: String,
     /// Name of the port.
     pub port_name: String,
-    /// As `10.96.0.1:443/tcp`; a node port as [`Services::address`](crate::inspect::show::Services)
+    /// As `10.96.0.1:443/tcp`; a node port as [`Services::address`](crate::show::Services)
     /// formats it.
     pub frontend: String,
     /// Kind of the address.
