@@ -17,7 +17,7 @@
 //! The first chain of type nat that translates a connection decides. At the end of a daemon step 4
 //! is left out: kube-proxy in mode iptables or ipvs deletes our table seconds before its own rules
 //! are complete, and its rules precede those of the handover table. The elements of that table
-//! expire after [`LIFETIME`]. `stepwise` does all steps while a daemon commits changes.
+//! expire after [`LIFETIME`]. `stepwise` does the steps, also while a daemon commits changes.
 
 mod stepwise;
 
@@ -27,10 +27,7 @@ use std::time::Duration;
 
 use engine::ruleset::{SetId, TABLE_COMMENT, table, table_comment};
 use nft::copy::CopyTarget;
-use nft::kernel::{
-    Contents, CopyProgress, CopySource, CopyTableError, Definition, Kernel, ListedElements,
-    Nftables,
-};
+use nft::kernel::{Contents, CopyTableError, Definition, Kernel, Nftables};
 use nft::{
     Family, Name, Operation, Rule, Selector, Statement, Table, TableFlags, TableRef, Transaction,
     Verdict,
@@ -46,18 +43,21 @@ pub const LIFETIME: Duration = Duration::from_secs(600);
 /// Base chains of the handover table come after those of kube-proxy, in each hook.
 const PRIORITY_SHIFT: i32 = 1;
 
-/// Most attempts to create the new table, once the handover table serves.
-const ATTEMPTS: usize = 3;
+/// Sizes in bytes from which on a part of a table is sent.
+#[derive(Clone, Copy)]
+struct PieceSizes {
+    /// Of the handover table.
+    copy: usize,
+    /// Of our table.
+    replacement: usize,
+}
 
-/// Size in bytes from which on a part of the handover table is sent at the end of a daemon. Other
-/// programs can commit, and the handover can be interrupted, between two parts.
-const HANDOVER_PIECE: usize = 1 << 20;
+/// At the end of a daemon. Other programs can commit, and the handover can be interrupted, between
+/// two parts of the handover table; tables of some 10,000 services are replaced in one transaction.
+const AT_THE_END: PieceSizes = PieceSizes { copy: 1 << 20, replacement: 8 << 20 };
 
-/// The same for our table: those of some 10,000 services are replaced in one transaction.
-const PIECE: usize = 8 << 20;
-
-/// The same for both tables while a daemon serves changes, which wait for one part.
-const STEP_PIECE: usize = 128 << 10;
+/// While a daemon serves changes, which wait for one part.
+const BESIDE_CHANGES: PieceSizes = PieceSizes { copy: 128 << 10, replacement: 128 << 10 };
 
 /// Chains in which kube-proxy's mode ipvs has precedence.
 const TRANSLATING: [&str; 2] = ["nat-prerouting", "nat-output"];
@@ -104,23 +104,20 @@ fn hand_over_table(
     is_interrupted: &dyn Fn() -> bool,
 ) -> Result<bool, CopyTableError> {
     let Some(flags) = flags_of_ours(kernel, own)? else { return Ok(false) };
-    let is_kept = !flags.persist;
     let Some(definition) = kernel.read_definition(own)? else { return Ok(false) };
-    let mut elements = kernel.list_elements(&definition, is_interrupted)?;
-    let created = create_handover_table(kernel, &definition, &elements, is_interrupted);
-    let retired = created.and_then(|()| match is_kept {
-        true => Ok(()),
-        false => delete_base_chains(kernel, &definition),
-    });
+    let mut steps =
+        Stepwise::new(kernel, definition, TableFlags::default(), AT_THE_END, is_interrupted)?;
+    let copied = steps.copy(kernel, is_interrupted);
+    let retired = copied.and_then(|()| if flags.persist { steps.retire(kernel) } else { Ok(()) });
     if let Err(error) = retired {
         remove(kernel, own.family)?;
         return Err(error);
     }
-    if !is_kept {
-        replace(kernel, &definition, &mut elements)?;
+    if flags.persist {
+        steps.replace(kernel)?;
     }
-    stop_refusing(kernel, &definition)?;
-    Ok(!is_kept)
+    stop_refusing(kernel, steps.own())?;
+    Ok(flags.persist)
 }
 
 /// Empties the set of cluster IPs, whose unknown ports our rules refuse; those of the handover table
@@ -144,32 +141,6 @@ fn flags_of_ours(
     let found = kernel.read_table(own)?.map(|contents| contents.table);
     let is_ours = |table: &Table| table.comment.as_deref() == Some(&*table_comment());
     Ok(found.filter(is_ours).map(|table| table.flags))
-}
-
-fn create_handover_table(
-    kernel: &mut Nftables,
-    own: &Definition,
-    elements: &ListedElements,
-    is_interrupted: &dyn Fn() -> bool,
-) -> Result<(), CopyTableError> {
-    remove(kernel, own.table.family)?;
-    let first_rules = precedence_of_ipvs(own)?;
-    let mut sent = CopyProgress::default();
-    let source = source_of_handover(elements, &first_rules, HANDOVER_PIECE);
-    while !kernel.copy_piece(own, &source, &handover_target(), &mut sent)? {
-        if is_interrupted() {
-            return Err(CopyTableError::Interrupted);
-        }
-    }
-    Ok(())
-}
-
-fn source_of_handover<'a>(
-    elements: &'a ListedElements,
-    first_rules: &'a [Rule],
-    piece: usize,
-) -> CopySource<'a> {
-    CopySource { elements, replaces: false, piece, first_rules, completes: true }
 }
 
 fn handover_target() -> CopyTarget {
@@ -196,28 +167,6 @@ fn precedence_of_ipvs(own: &Definition) -> Result<Vec<Rule>, CopyTableError> {
     ];
     let rule = |chain: Name| Rule { chain, statements: statements.clone(), comment: None };
     Ok(chains.map(rule).collect())
-}
-
-/// Replaces our table, without base chains, by a copy without flags. The handover table serves
-/// meanwhile.
-fn replace(
-    kernel: &mut Nftables,
-    own: &Definition,
-    elements: &mut ListedElements,
-) -> Result<(), CopyTableError> {
-    let handover = handover_table(own.table.family);
-    kernel.list_elements_of_packets(own, &handover, elements)?;
-    let target = new_table(own, TableFlags::default());
-    let mut attempt = 1;
-    loop {
-        let replaces = kernel.read_table(&own.table)?.is_some();
-        let first_rules = &[];
-        let source = CopySource { elements, replaces, piece: PIECE, first_rules, completes: true };
-        match kernel.create_copy(own, &source, &target) {
-            Err(_) if attempt < ATTEMPTS => attempt += 1,
-            outcome => return outcome,
-        }
-    }
 }
 
 fn new_table(own: &Definition, flags: TableFlags) -> CopyTarget {

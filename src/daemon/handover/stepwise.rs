@@ -4,15 +4,17 @@
 //! unchanged, and a change makes the copy useless. Later the kernel's side commits changes to the
 //! handover table, which serves, and to the new table ([`nft::kernel::Replacement`]).
 
-use super::{
-    STEP_PIECE, delete_base_chains, flags_of_ours, handover_table, handover_target, new_table,
-    precedence_of_ipvs, remove, source_of_handover,
-};
 use engine::ruleset::table;
 use nft::kernel::{
-    CopyProgress, CopyTableError, Definition, Kernel, ListedElements, Nftables, Replacement,
+    CopyProgress, CopySource, CopyTableError, Definition, Kernel, ListedElements, Nftables,
+    Replacement,
 };
 use nft::{Family, Operation, Rule, TableFlags, Transaction};
+
+use super::{
+    BESIDE_CHANGES, PieceSizes, delete_base_chains, flags_of_ours, handover_table, handover_target,
+    new_table, precedence_of_ipvs, remove,
+};
 
 /// The progress of a handover after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +34,7 @@ pub struct Stepwise {
     elements: ListedElements,
     first_rules: Vec<Rule>,
     flags: TableFlags,
+    pieces: PieceSizes,
     stage: Stage,
 }
 
@@ -63,12 +66,56 @@ pub fn list(
     let found = flags_of_ours(kernel, &table)?.filter(|found| found.persist != flags.persist);
     let definition = found.map(|_| kernel.read_definition(&table)).transpose()?.flatten();
     let Some(own) = definition else { return Ok(None) };
-    let elements = kernel.list_elements(&own, is_interrupted)?;
-    let first_rules = precedence_of_ipvs(&own)?;
-    Ok(Some(Stepwise { own, elements, first_rules, flags, stage: Stage::Removal }))
+    Stepwise::new(kernel, own, flags, BESIDE_CHANGES, is_interrupted).map(Some)
 }
 
 impl Stepwise {
+    /// Lists the elements of our table.
+    pub(super) fn new(
+        kernel: &mut Nftables,
+        own: Definition,
+        flags: TableFlags,
+        pieces: PieceSizes,
+        is_interrupted: &dyn Fn() -> bool,
+    ) -> Result<Self, CopyTableError> {
+        let elements = kernel.list_elements(&own, is_interrupted)?;
+        let first_rules = precedence_of_ipvs(&own)?;
+        Ok(Self { own, elements, first_rules, flags, pieces, stage: Stage::Removal })
+    }
+
+    /// Returns our table as it was listed.
+    pub(super) fn own(&self) -> &Definition {
+        &self.own
+    }
+
+    /// Creates the handover table. `is_interrupted` is called before each step.
+    pub(super) fn copy(
+        &mut self,
+        kernel: &mut Nftables,
+        is_interrupted: &dyn Fn() -> bool,
+    ) -> Result<(), CopyTableError> {
+        while matches!(self.stage, Stage::Removal | Stage::Copy(_)) {
+            if is_interrupted() {
+                return Err(CopyTableError::Interrupted);
+            }
+            self.step(kernel)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the base chains of our table, after [`Stepwise::copy`].
+    pub(super) fn retire(&mut self, kernel: &mut Nftables) -> Result<(), CopyTableError> {
+        self.step(kernel).map(drop)
+    }
+
+    /// Creates the new table, after [`Stepwise::retire`]. The handover table stays.
+    pub(super) fn replace(&mut self, kernel: &mut Nftables) -> Result<(), CopyTableError> {
+        while matches!(self.stage, Stage::Replacement) {
+            self.step(kernel)?;
+        }
+        Ok(())
+    }
+
     /// Performs the next step. Nothing may have changed the table between its listing and the first
     /// [`Step::Serving`].
     ///
@@ -83,7 +130,13 @@ impl Stepwise {
                 Ok(Step::Copied)
             }
             Stage::Copy(sent) => {
-                let source = source_of_handover(&self.elements, &self.first_rules, STEP_PIECE);
+                let source = CopySource {
+                    elements: &self.elements,
+                    replaces: false,
+                    piece: self.pieces.copy,
+                    first_rules: &self.first_rules,
+                    completes: true,
+                };
                 if kernel.copy_piece(&self.own, &source, &handover_target(), sent)? {
                     self.stage = Stage::Retirement;
                 }
@@ -96,7 +149,7 @@ impl Stepwise {
                     elements: std::mem::take(&mut self.elements),
                     target: new_table(&self.own, self.flags),
                     serving: handover_table(family),
-                    piece: STEP_PIECE,
+                    piece: self.pieces.replacement,
                 });
                 self.stage = Stage::Replacement;
                 Ok(Step::Serving)

@@ -200,21 +200,6 @@ impl Nftables {
         }))
     }
 
-    /// Creates a copy of a table.
-    ///
-    /// # Errors
-    /// See [`CopyTableError`]; a part of the copy may exist.
-    pub fn create_copy(
-        &mut self,
-        definition: &Definition,
-        source: &CopySource<'_>,
-        target: &CopyTarget,
-    ) -> Result<(), CopyTableError> {
-        let mut sent = CopyProgress::default();
-        while !self.copy_piece(definition, source, target, &mut sent)? {}
-        Ok(())
-    }
-
     /// Sends the next piece of a copy. Returns whether the copy is complete.
     ///
     /// # Errors
@@ -268,23 +253,7 @@ impl Nftables {
         Ok(ListedElements(lists))
     }
 
-    /// Reads the elements that packets write again, from a copy of the table.
-    ///
-    /// # Errors
-    /// See [`CopyTableError`].
-    pub fn list_elements_of_packets(
-        &mut self,
-        definition: &Definition,
-        copy: &TableRef,
-        elements: &mut ListedElements,
-    ) -> Result<(), CopyTableError> {
-        for number in 0..definition.sets.len() {
-            self.list_again(definition, copy, elements, number)?;
-        }
-        Ok(())
-    }
-
-    /// Does the same for one set.
+    /// Reads the elements of a set again, from a copy of the table, if packets write them.
     pub(super) fn list_again(
         &mut self,
         definition: &Definition,
