@@ -354,10 +354,16 @@ fn the_next_daemon_adopts_the_tables_and_owns_them_later() {
         let left = cluster.node().nft("-a list table ip kube-proxy");
         assert!(!left.contains("flags owner"), "{left}");
         assert!(cluster.has_table(HANDOVER_TABLE));
+        assert_eq!(cluster.clients[0].connect_tcp("10.96.0.10:81"), Answer::Refused);
         let mut next = cluster.manifests.run(cluster.node());
         next.wait_for_line("removed the handover tables", SOON);
-        // Rules keep their handles, so nothing was loaded again.
-        assert_eq!(rules(&cluster.node().nft("-a list table ip kube-proxy")), rules(&left));
+        // Rules keep their handles, so nothing was loaded again but what the handover table did.
+        let adopted = cluster.node().nft("-a list table ip kube-proxy");
+        let check = cluster.node().nft("-a list chain ip kube-proxy cluster-ips-check");
+        let (kept, added): (Vec<_>, Vec<_>) =
+            rules(&adopted).into_iter().partition(|rule| rules(&left).contains(rule));
+        assert_eq!(kept, rules(&left));
+        assert!(!added.is_empty() && added.iter().all(|rule| check.contains(rule)), "{added:?}");
         next.wait_for_line("the tables are owned now", SOON);
         next
     });

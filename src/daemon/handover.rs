@@ -25,6 +25,7 @@ pub use stepwise::{Step, Stepwise, list};
 
 use std::time::Duration;
 
+use engine::ruleset::base::CLUSTER_IPS_CHECK;
 use engine::ruleset::{SetId, TABLE_COMMENT, table, table_comment};
 use nft::copy::CopyTarget;
 use nft::kernel::{Contents, CopyTableError, Definition, Kernel, Nftables};
@@ -116,20 +117,16 @@ fn hand_over_table(
     if flags.persist {
         steps.replace(kernel)?;
     }
-    stop_refusing(kernel, steps.own())?;
+    stop_refusing(kernel, own)?;
     Ok(flags.persist)
 }
 
-/// Empties the set of cluster IPs, whose unknown ports our rules refuse; those of the handover table
-/// do it now. If another program deletes our table, the kernel runs its rules with empty maps until
-/// it has removed their hooks. A set without data is not emptied, and the rules would refuse what the
-/// handover table serves.
-fn stop_refusing(kernel: &mut Nftables, own: &Definition) -> Result<(), CopyTableError> {
-    let name = SetId::ClusterIps.name();
-    if own.sets.iter().any(|set| *set.name == *name) {
-        let flush = Operation::FlushSet(own.table.clone(), name.into());
-        kernel.commit(&Transaction { operations: vec![flush] })?;
-    }
+/// Leaves it to the handover table to refuse packets that no service port has. If another program
+/// deletes our table, the kernel runs its rules with empty maps until it has removed their hooks
+/// (seen for up to 1 ms), and these would refuse or drop what the handover table serves.
+fn stop_refusing(kernel: &mut Nftables, own: &TableRef) -> Result<(), CopyTableError> {
+    let flush = Operation::FlushChain(own.clone(), CLUSTER_IPS_CHECK.into());
+    kernel.commit(&Transaction { operations: vec![flush] })?;
     Ok(())
 }
 
@@ -205,7 +202,7 @@ const OF_KUBE_PROXY: [&str; 8] = [
     "firewall-check",
     "masquerading",
     "mark-for-masquerade",
-    "cluster-ips-check",
+    CLUSTER_IPS_CHECK,
     "reject-chain",
 ];
 

@@ -74,21 +74,21 @@ fn the_tables_stay_when_the_daemon_ends_and_the_next_one_adopts_them() {
     let manifests = manifests("a");
     let daemon = manifests.run(net.node());
     wait_for_endpoints(net.node(), 1);
-    let cluster_ips =
-        || net.node().read_table(Family::Ip).unwrap().sets["cluster-ips"].elements.len();
-    let served = cluster_ips();
+    let check = "cluster-ips-check";
+    let checks = || net.node().read_table(Family::Ip).unwrap().chains[check].rules.len();
+    let served = checks();
     assert_eq!(daemon.terminate(SOON).code(), Some(0));
     let plain = || {
         tables(net.node()).map(|table| {
             let mut table = table.unwrap();
             // The owner changes; rules keep their handles.
             table.flags = 0;
-            table.sets.get_mut("cluster-ips").unwrap().elements.clear();
+            table.chains.get_mut(check).unwrap().rules.clear();
             table
         })
     };
     let before = plain();
-    assert!(served > 0 && cluster_ips() == 0, "the handover table refuses unknown ports");
+    assert!(served > 0 && checks() == 0, "the handover table refuses unknown ports");
     assert_eq!(pod.connect_tcp(WEB).server(), "a");
 
     for _ in 0..2 {
@@ -98,11 +98,11 @@ fn the_tables_stay_when_the_daemon_ends_and_the_next_one_adopts_them() {
         manifests.set_endpoints("a");
         // The IPv6 table changes after the IPv4 table.
         eventually("the tables of before", SOON, || {
-            (plain() == before && cluster_ips() == served).then_some(())
+            (plain() == before && checks() == served).then_some(())
         });
         daemon.signal(Signal::SIGKILL);
         let _ = daemon.finish(SOON);
-        assert_eq!((plain(), cluster_ips()), (before.clone(), served));
+        assert_eq!((plain(), checks()), (before.clone(), served));
         assert_eq!(pod.connect_tcp(WEB).server(), "a");
     }
 }

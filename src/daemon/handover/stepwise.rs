@@ -83,11 +83,6 @@ impl Stepwise {
         Ok(Self { own, elements, first_rules, flags, pieces, stage: Stage::Removal })
     }
 
-    /// Returns our table as it was listed.
-    pub(super) fn own(&self) -> &Definition {
-        &self.own
-    }
-
     /// Creates the handover table. `is_interrupted` is called before each step.
     pub(super) fn copy(
         &mut self,

@@ -169,7 +169,7 @@ fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
     chains.extend([
         ChainSpec::new("refuse", refuse()),
         ChainSpec::new("no-endpoint", no_endpoint()),
-        ChainSpec::new("cluster-ips-check", cluster_ips_check(settings))
+        ChainSpec::new(CLUSTER_IPS_CHECK, cluster_ips_check(settings))
             .with_comment("cluster IPs here are for no port of a service"),
     ]);
     let node_ports =
@@ -214,7 +214,7 @@ fn base_chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
     let OptionalChains { source_ranges, cluster_ip_endpoints } = settings.optional_chains;
     let pre_dnat = |name, point| filter(name, point, -110, source_ranges, firewall());
     let after_dnat = |name, point| {
-        let check = vec![Statement::goto("cluster-ips-check")];
+        let check = vec![Statement::goto(CLUSTER_IPS_CHECK)];
         filter(name, point, 0, cluster_ip_endpoints, check)
     };
     let nat = |name, point, priority, rules| base(name, ChainType::Nat, point, priority, rules);
@@ -300,7 +300,7 @@ fn services(family: Family, settings: &Settings) -> Vec<Vec<Statement>> {
     };
     let lookups = [service, node_port, unserved_service(), no_endpoint];
     let mut rules = settings.lookups.repeat(lookups);
-    rules.push(vec![Statement::goto("cluster-ips-check")]);
+    rules.push(vec![Statement::goto(CLUSTER_IPS_CHECK)]);
     rules
 }
 
@@ -448,6 +448,9 @@ fn refuse() -> [Vec<Statement>; 2] {
     let is_forged = vec![came_in, Statement::FibSaddrLocal, Statement::Verdict(Verdict::Drop)];
     [is_forged, vec![Statement::Reject]]
 }
+
+/// The chain that refuses or drops packets to addresses of services that no service port has.
+pub const CLUSTER_IPS_CHECK: &str = "cluster-ips-check";
 
 /// Refuses or drops packets whose destination is still a cluster IP: no service port matched.
 fn cluster_ips_check(settings: &Settings) -> Vec<Vec<Statement>> {
