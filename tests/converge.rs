@@ -141,18 +141,18 @@ proptest! {
     }
 }
 
-/// The slice of `service1` with a local and a remote endpoint.
-fn slice_with_one_local_endpoint() -> Event {
+/// The slice of a service with an endpoint for each of these, which tell whether it is local.
+fn slice(service: u8, are_local: &[bool]) -> Event {
     let endpoint = |local| Endpoint {
-        address: IpAddr::from([10, 244, 0, u8::from(local)]),
+        address: IpAddr::from([10, 244, service, u8::from(local)]),
         conditions: Conditions { local, ..Conditions::READY },
         zones: None,
     };
     Event::EndpointSlice(Change::Is(EndpointSlice {
-        name: name("slice", 1),
-        service: name("service", 1),
+        name: name("slice", service),
+        service: name("service", service),
         ports: vec![EndpointPort::tcp("http", port(8080))],
-        endpoints: vec![endpoint(true), endpoint(false)],
+        endpoints: are_local.iter().map(|local| endpoint(*local)).collect(),
         triggered: None,
         weighing: None,
     }))
@@ -177,7 +177,7 @@ fn a_restart_changes_nothing_where_an_external_ip_is_the_cluster_ip_of_another_p
     let mut kernel = Fake::new();
     let start = |kernel: &mut Fake| {
         let mut engine = engine();
-        let events = [Event::Service(Change::Is(service.clone())), slice_with_one_local_endpoint()];
+        let events = [Event::Service(Change::Is(service.clone())), slice(1, &[true, false])];
         engine.apply(events);
         converge_all(&mut engine, kernel);
         kernel.commits()
@@ -249,7 +249,7 @@ fn a_service_keeps_the_lists_of_its_policies_apart_when_both_change_before_a_rea
             ..Service::new(name("service", 1), vec![cluster_ip])
         }))
     };
-    let slice = slice_with_one_local_endpoint();
+    let slice = slice(1, &[true, false]);
     let (mut engine, mut kernel) = (engine(), Fake::new());
     engine.apply([slice.clone(), service(TrafficPolicy::Local, TrafficPolicy::Cluster, None)]);
     settle(&mut engine, &mut kernel, usize::MAX);
@@ -390,4 +390,106 @@ fn an_element_of_another_program_costs_one_more_attempt() {
     converge_all(&mut engine, &mut kernel);
     assert_eq!(engine.take_problems(), []);
     assert_eq!(contents(&mut kernel), from_scratch(&three_services()));
+}
+
+/// `service1` takes an external IP from `service2`, whose policy is Local. Before the internal route
+/// to the endpoints of `service2` is deleted, the tables are read again, and the policy of
+/// `service1` becomes Local too. It needs a new list, since its session affinity and its cluster IP
+/// change as well.
+#[test]
+fn a_list_of_another_service_is_not_taken_over_with_an_address() {
+    let with_policy = |number, policy, address, session_affinity| {
+        let service = Service {
+            session_affinity,
+            external_ips: vec![IpAddr::from([192, 0, 2, 1])],
+            external_traffic_policy: policy,
+            ports: vec![ServicePort::tcp("http", port(80))],
+            ..Service::new(name("service", number), vec![IpAddr::from([10, 96, 0, address])])
+        };
+        Event::Service(Change::Is(service))
+    };
+    let affinity = Some(Duration::from_secs(60));
+    let second = [with_policy(2, TrafficPolicy::Local, 2, affinity), slice(2, &[false])];
+    let first = [with_policy(1, TrafficPolicy::Cluster, 1, None), slice(1, &[false])];
+    let changed = with_policy(1, TrafficPolicy::Local, 3, affinity);
+    let endpoints_of_second = |kernel: &Fake| {
+        let is_its = |it: &Element| it.data.is_some_and(|it| it.as_bytes()[..3] == [10, 244, 2]);
+        let all = elements(kernel, Family::Ip, SetId::AffinityEndpoints).into_iter();
+        all.filter(is_its).collect::<Vec<_>>()
+    };
+    let all: Vec<_> = second.iter().chain(&first).chain([&changed]).cloned().collect();
+    for is_restarted in [false, true] {
+        let (mut engine, mut kernel) = (self::engine(), Fake::new());
+        engine.apply(second.clone());
+        settle(&mut engine, &mut kernel, usize::MAX);
+        engine.apply(first.clone());
+        let transaction = engine.next_transaction(usize::MAX).unwrap();
+        kernel.commit(&transaction).unwrap();
+        engine.committed(Duration::ZERO);
+        let before = endpoints_of_second(&kernel);
+        assert_eq!(before.len(), 1);
+        if is_restarted {
+            engine = self::engine();
+            engine.apply(all.clone());
+        } else {
+            engine.apply([changed.clone()]);
+        }
+        read_again(&mut engine, &mut kernel);
+        settle(&mut engine, &mut kernel, usize::MAX);
+        assert_eq!(endpoints_of_second(&kernel), before, "restarted: {is_restarted}");
+        assert_eq!(contents(&mut kernel), from_scratch(&all));
+    }
+}
+
+/// Two services are postponed after a read-back, because each claims an address that was found with
+/// the label of a service that is gone. Each claims a second one, for which the other still waits
+/// with precedence although it does not need it any more.
+#[test]
+fn postponed_services_do_not_wake_each_other_without_end() {
+    let service = |number, own: u8, external: &[[u8; 4]], ports: &[u16]| {
+        let ports = ports.iter().map(|number| ServicePort {
+            name: format!("port-{number}").into(),
+            ..ServicePort::tcp("", port(*number))
+        });
+        Event::Service(Change::Is(Service {
+            created: i64::from(number),
+            external_ips: external.iter().copied().map(IpAddr::from).collect(),
+            ports: ports.collect(),
+            ..Service::new(name("service", number), vec![IpAddr::from([10, 96, 0, own])])
+        }))
+    };
+    let gone = |number| Event::Service(Change::Gone(name("service", number)));
+    let [one, two, three] = [1, 2, 3].map(|last| [192, 0, 2, last]);
+    let cluster_ip = [10, 96, 0, 4];
+    let events = [
+        service(0, 1, &[two, three], &[80]),
+        service(1, 2, &[one], &[80]),
+        service(2, 3, &[one, cluster_ip], &[80, 81]),
+        service(3, 5, &[cluster_ip], &[81]),
+    ];
+    let (mut engine, mut kernel) = (engine(), Fake::new());
+    engine.apply(events.clone());
+    settle(&mut engine, &mut kernel, usize::MAX);
+    engine.apply([gone(0)]);
+    engine.next_transaction(usize::MAX).unwrap();
+    // It is lost.
+    let changes = [
+        gone(1),
+        service(2, 3, &[two, cluster_ip], &[80, 81]),
+        service(3, 4, &[one, three], &[80]),
+    ];
+    engine.apply(changes.clone());
+    read_again(&mut engine, &mut kernel);
+    let calls = std::cell::Cell::new(0);
+    let interrupted = || {
+        calls.set(calls.get() + 1);
+        assert!(calls.get() < 1_000, "updates have no end");
+        false
+    };
+    while let Some(transaction) = engine.next_transaction_unless(usize::MAX, interrupted) {
+        kernel.commit(&transaction).unwrap();
+        engine.committed(Duration::ZERO);
+    }
+    let all: Vec<_> = events.into_iter().chain([gone(0)]).chain(changes).collect();
+    assert_eq!(contents(&mut kernel), from_scratch(&all));
 }

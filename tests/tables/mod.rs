@@ -44,9 +44,12 @@ pub(crate) fn settle_unencoded(engine: &mut Engine, kernel: &mut Fake) {
 
 /// Commits the differences, in transactions of at most `max_batch` bytes.
 pub(crate) fn settle(engine: &mut Engine, kernel: &mut Fake, max_batch: usize) {
+    let mut transactions = 0;
     while let Some(transaction) = engine.next_transaction(max_batch) {
         kernel.commit(&transaction).expect("the kernel accepts every transaction");
         engine.committed(Duration::ZERO);
+        transactions += 1;
+        assert!(transactions < 20_000, "it does not settle: {transaction:?}");
     }
     assert!(engine.is_settled());
 }

@@ -6,6 +6,7 @@ use ahash::HashMap;
 use nft::{Element, Family};
 
 use super::frontends::Rare;
+use super::held::HeldList;
 use super::lists::{Affinity, List};
 use super::packed_map::PackedMap;
 use super::{Diff, FrontendState};
@@ -248,6 +249,16 @@ impl Diff {
         self.frontends.adopt(frontends);
         for (frontend, list) in self.frontends.references() {
             self.lists[frontend.family().index()].add_reference(list);
+        }
+        self.keep_lists();
+    }
+
+    /// Keeps the lists of services, so that none becomes that of another service, updated before.
+    fn keep_lists(&mut self) {
+        for held in self.services.iter() {
+            for HeldList { family, protocol, id, .. } in held.unpack().lists {
+                self.lists[family.index()].keep(id, protocol);
+            }
         }
     }
 }

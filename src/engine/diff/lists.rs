@@ -251,20 +251,18 @@ impl Lists {
         };
         let lists = &self.lists;
         let id = id(numbers.give(|number| lists.contains_key(&id(number)))?);
-        self.restore(id, protocol);
+        self.keep(id, protocol);
         Some(id)
     }
 
-    /// Adds a list of a service under its former number; returns whether the number was free.
-    pub(super) fn restore(&mut self, id: ListId, protocol: Protocol) -> bool {
-        if self.lists.contains_key(&id) {
-            return false;
-        }
-        self.lists.insert(id, List { is_owned: true, ..List::new(self.family, protocol) });
+    /// Records that a service needs the list, which is empty if it is not installed. A list of
+    /// another protocol is that of another program, and stays without an owner.
+    pub(super) fn keep(&mut self, id: ListId, protocol: Protocol) {
+        let list = self.lists.entry(id).or_insert(List::new(self.family, protocol));
+        list.is_owned |= list.protocol == protocol;
         if id.has_affinity() {
-            self.affinity.insert(id, Affinity::default());
+            self.affinity.entry(id).or_default();
         }
-        true
     }
 
     /// Records that no service needs the list; returns whether it is to be deleted.

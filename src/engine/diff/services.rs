@@ -39,6 +39,11 @@ impl Services {
         self.held.len()
     }
 
+    /// Returns the holdings of all services, in no order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Held> {
+        self.held.values()
+    }
+
     /// Returns all names, sorted.
     pub(super) fn names(&self) -> impl Iterator<Item = &ObjectName> {
         self.names.iter()

@@ -384,6 +384,21 @@ fn without_a_free_number_for_a_list_its_service_is_refused_and_named_and_others_
 }
 
 #[test]
+fn the_number_of_a_list_that_was_not_found_is_given_to_no_other_service() {
+    let mut settled = Settled::default();
+    settled.diff.lists.iter_mut().for_each(|lists| lists.limit_plain(1));
+    settled.apply(is(service("web", "10.96.0.1")));
+    settled.apply(slice_is(slice("web", &[(1, false)])));
+    settled.diff.replace_installed(Family::ALL.map(FoundElements::new));
+    settled.apply(is(service("a", "10.96.0.2")));
+    let (_, problems) = settled.apply(slice_is(slice("a", &[(2, false)])));
+    assert!(problems[0].message.contains("no number is free"), "{problems:?}");
+    let (changes, problems) = settled.apply(slice_is(slice("web", &[(3, false)])));
+    assert_eq!(problems, []);
+    assert!(changes[0].contains(&"+endpoints { 1:0 . tcp . 0 : 10.244.0.3 . 8080 }".to_owned()));
+}
+
+#[test]
 fn an_endpoint_on_this_node_may_reach_itself() {
     let mut settled = Settled::default();
     settled.apply(is(service("web", "10.96.0.1")));

@@ -308,11 +308,6 @@ impl ServiceUpdate<'_> {
         if let Some(held) = held.filter(is_there) {
             return Some(held);
         }
-        // Another program may have deleted it.
-        let lists = &mut self.diff.lists[port.family.index()];
-        if let Some(held) = held.filter(|held| lists.restore(*held, port.protocol)) {
-            return Some(held);
-        }
         let can_adopt = |list: &ListId| {
             // A list that the service already holds is that of another scope.
             let is_own = self.held.has(port.family, *list);
@@ -338,7 +333,11 @@ impl ServiceUpdate<'_> {
                 return None;
             }
             let (route, is_local) = match (wanted.traffic, scope) {
-                (Traffic::ExternalLocal, Scope::Cluster) => (state.internal(), false),
+                // An internal route that the route does not lead to may be another service's.
+                (Traffic::ExternalLocal, Scope::Cluster) => {
+                    let is_in_use = state.route.is_some_and(|route| route.flags().local);
+                    (state.internal().filter(|_| is_in_use), false)
+                }
                 (traffic, _) => (state.route, traffic == Traffic::ExternalLocal),
             };
             let is_it = |route: &Route| route.flags().local == is_local;

@@ -1,5 +1,7 @@
 //! The services that are still to be updated, and their order.
 
+use std::collections::BTreeSet;
+
 use ahash::HashSet;
 
 use super::queue::{Lane, Queue};
@@ -26,7 +28,7 @@ pub(super) struct Updates {
     pub(super) after_commit: Vec<ObjectName>,
     /// Services to be updated after all others, from a read-back on; `None` once the queue holds
     /// them.
-    pub(super) postponed: Option<Vec<ObjectName>>,
+    pub(super) postponed: Option<BTreeSet<ObjectName>>,
 }
 
 impl Updates {
@@ -58,7 +60,7 @@ impl Updates {
     /// Queues `services` after a read-back, which may show orphans, and those that were postponed.
     pub(super) fn all_again<'a>(&mut self, services: impl Iterator<Item = &'a ObjectName>) {
         // A postponed service may hold nothing yet, so `services` may lack it.
-        let postponed = self.postponed.replace(Vec::new()).unwrap_or_default();
+        let postponed = self.postponed.replace(BTreeSet::new()).unwrap_or_default();
         let services: Vec<_> = services.cloned().chain(postponed).collect();
         self.queue.add(services.into_iter().map(|name| (name, Extent::Whole)));
         self.after_commit.clear();
@@ -75,7 +77,7 @@ impl Updates {
     /// Takes the next service, with the extent of its update.
     pub(super) fn next(&mut self, cluster: &Cluster) -> Option<(ObjectName, Extent)> {
         self.queue.take().or_else(|| {
-            let mut postponed = self.postponed.take()?;
+            let mut postponed: Vec<_> = self.postponed.take()?.into_iter().collect();
             // The winning claim first: a frontend that is taken and taken back would be written
             // twice.
             postponed.sort_by_cached_key(|name| diff::age(cluster, name));
@@ -96,9 +98,15 @@ impl Updates {
             Progress::AfterCommit => self.after_commit.push(name),
             // The remainder of a large service counts as a large change.
             Progress::Partial => self.queue.put_first(Lane::Slow, name),
-            Progress::Postponed => self.postponed.get_or_insert_default().push(name),
+            Progress::Postponed => {
+                self.postponed.get_or_insert_default().insert(name);
+            }
         }
-        for name in affected {
+        // A postponed service claims, but releases nothing. If two of them were updated again for
+        // claims of each other, there would be no end.
+        let is_postponed =
+            |name: &ObjectName| self.postponed.as_ref().is_some_and(|all| all.contains(name));
+        for name in affected.into_iter().filter(|name| !is_postponed(name)) {
             self.queue.put_first(Lane::Fast, name);
         }
     }
