@@ -47,8 +47,8 @@ struct Shared {
     reads: AtomicUsize,
     reads_beside: AtomicUsize,
     /// How often elements were looked up by their keys, so far and when the event was committed.
-    look_ups: AtomicUsize,
-    look_ups_at_commit: AtomicUsize,
+    lookups: AtomicUsize,
+    lookups_at_commit: AtomicUsize,
     /// The event to be sent, and when it was.
     event: Mutex<Option<Event>>,
     sent: Mutex<Option<Instant>>,
@@ -72,8 +72,8 @@ impl Kernel for Observed {
         let is_event = transaction.operations.iter().filter_map(Operation::elements).flatten();
         let mut data = is_event.filter_map(|element| element.data);
         if data.any(|data| data.as_bytes().starts_with(address.as_bytes())) {
-            let look_ups = self.shared.look_ups.load(Ordering::Relaxed);
-            self.shared.look_ups_at_commit.store(look_ups, Ordering::Relaxed);
+            let lookups = self.shared.lookups.load(Ordering::Relaxed);
+            self.shared.lookups_at_commit.store(lookups, Ordering::Relaxed);
             *self.shared.took.lock().unwrap() =
                 self.shared.sent.lock().unwrap().map(|at| at.elapsed());
         }
@@ -126,7 +126,7 @@ impl Kernel for Observed {
         keys: &[Value],
         each: &mut dyn FnMut(ElementView<'_>),
     ) -> Result<usize, ReadError> {
-        self.shared.look_ups.fetch_add(1, Ordering::Relaxed);
+        self.shared.lookups.fetch_add(1, Ordering::Relaxed);
         self.kernel.find_elements(table, set, keys, each)
     }
 }
@@ -177,8 +177,8 @@ impl Running {
         let shared = Arc::new(Shared {
             reads: AtomicUsize::new(0),
             reads_beside: AtomicUsize::new(0),
-            look_ups: AtomicUsize::new(0),
-            look_ups_at_commit: AtomicUsize::new(0),
+            lookups: AtomicUsize::new(0),
+            lookups_at_commit: AtomicUsize::new(0),
             event: Mutex::default(),
             sent: Mutex::default(),
             took: Mutex::default(),
@@ -252,17 +252,17 @@ fn delete(count: usize) {
         |data: &Value| !changed.iter().any(|it| data.as_bytes().starts_with(it.as_bytes()));
     let deleted = running.before.iter().filter(|(_, data)| is_other(data)).map(|(key, _)| *key);
     let deleted: Vec<Element> = deleted.step_by(7).take(count).map(Element::new).collect();
-    let (reads, before) = (running.reads(), running.shared.look_ups.load(Ordering::Relaxed));
+    let (reads, before) = (running.reads(), running.shared.lookups.load(Ordering::Relaxed));
     let took = running.change(services, operation(Operation::DeleteElements, deleted));
-    let look_ups = running.shared.look_ups_at_commit.load(Ordering::Relaxed) - before;
+    let lookups = running.shared.lookups_at_commit.load(Ordering::Relaxed) - before;
     // A lookup reads a hundred elements or so at most, or one that is missing.
     let most = if count == FEW { 2 * FEW } else { running.before.len() / 100 / 4 };
-    assert!(look_ups <= most, "the change waited for {look_ups} lookups, not {most}");
+    assert!(lookups <= most, "{lookups} lookups before the commit, more than {most}");
     println!("{services} services, {count} deleted: committed {took:?} after the event");
     wait_for(|| endpoints(&mut running.other).len() == running.before.len() + 1);
-    let look_ups = running.shared.look_ups.load(Ordering::Relaxed) - before;
+    let lookups = running.shared.lookups.load(Ordering::Relaxed) - before;
     if count == FEW {
-        assert!(look_ups <= most, "{look_ups} lookups for the {count} that were deleted");
+        assert!(lookups <= most, "{lookups} lookups for the {count} that were deleted");
     }
     // Without sizes, added elements are searched by a dump.
     if count == FEW || running.has_sizes() {

@@ -87,7 +87,7 @@ impl Frontends {
         self.forget_waiting(frontend, service);
         let next = self.waiting.get_mut(frontend).and_then(|waiting| waiting.first(&precedence));
         if let Some(holder) = self.holder(frontend).filter(|holder| *holder != service) {
-            // The next one may have waited for this service, which would have won.
+            // The holder may come after the next one, which had to yield to this service until now.
             let next = next.filter(|next| *next < precedence(holder));
             updated.affected.extend(next.map(|(_, (_, name))| name));
             return false;
