@@ -15,6 +15,7 @@ mod installed;
 mod least_connections;
 mod leftovers;
 mod node;
+mod node_addresses;
 mod not_applied;
 mod outcome;
 mod piece_size;
@@ -138,10 +139,8 @@ impl Engine {
         if node {
             self.render_node_ports();
         }
-        let mut size = match self.touched.dependents.is_empty() {
-            true => ChangeSize::Small,
-            false => ChangeSize::Large,
-        };
+        let mut size =
+            if self.touched.dependents.is_empty() { ChangeSize::Small } else { ChangeSize::Large };
         if self.cluster.is_listed() {
             for name in &self.touched.dependents {
                 self.diff.excluded.remove(name);
@@ -183,9 +182,10 @@ impl Engine {
         let services = services.into_iter();
         // The first list arrives in many small parts, and nothing is committed before it is
         // complete.
-        match self.cluster.is_listed() {
-            true => self.updates.queue.add(services),
-            false => self.updates.queue.add_to(Lane::Slow, services),
+        if self.cluster.is_listed() {
+            self.updates.queue.add(services)
+        } else {
+            self.updates.queue.add_to(Lane::Slow, services)
         }
         self.touched.services.shrink_to(SMALL_CHANGE);
         self.touched.dependents.shrink_to(SMALL_CHANGE);

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
+use super::node_addresses::NodeAddresses;
 use super::routing::ClosedNodePorts;
-use super::stale_by_commit::NodeAddresses;
 use crate::ruleset::Lookups;
 
 /// What this node is, besides its Node object.
