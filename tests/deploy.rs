@@ -66,10 +66,7 @@ fn find<T: DeserializeOwned>(objects: &[Value], kind: &str) -> T {
 fn strict<T: DeserializeOwned + Serialize>(object: &Value) -> Result<(), String> {
     let read: T = serde_json::from_value(object.clone()).map_err(|error| error.to_string())?;
     let written = serde_json::to_value(read).map_err(|error| error.to_string())?;
-    match written == *object {
-        true => Ok(()),
-        false => Err(format!("{object:#}\nis read as\n{written:#}")),
-    }
+    if written == *object { Ok(()) } else { Err(format!("{object:#}\nis read as\n{written:#}")) }
 }
 
 /// Reads `object` as the type of its kind.

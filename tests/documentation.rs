@@ -104,9 +104,10 @@ fn links_lead_to_files_and_headings() {
     for (page, text) in pages() {
         for (path, anchor) in links(&text) {
             let target = if path.is_empty() { page.clone() } else { page.with_file_name(path) };
-            let is_there = match anchor.is_empty() {
-                true => target.exists(),
-                false => fs::read_to_string(&target).is_ok_and(|it| anchors(&it).contains(anchor)),
+            let is_there = if anchor.is_empty() {
+                target.exists()
+            } else {
+                fs::read_to_string(&target).is_ok_and(|it| anchors(&it).contains(anchor))
             };
             if !is_there {
                 broken.push(format!("{}: {path}#{anchor} is missing", page.display()));
@@ -147,10 +148,11 @@ fn paths_in_documents_exist() {
     for (page, text) in pages() {
         for path in prose(&text).flat_map(quoted).filter(|it| is_path(it)).flat_map(expanded) {
             count += 1;
-            let is_there = match path.contains('/') {
-                true => root().join(path.replace("/NAME.", "/show.")).exists(),
+            let is_there = if path.contains('/') {
+                root().join(path.replace("/NAME.", "/show.")).exists()
+            } else {
                 // A file beside one that the sentence names.
-                false => files.iter().any(|file| file.ends_with(&path)),
+                files.iter().any(|file| file.ends_with(&path))
             };
             let other = OTHER_PATHS.iter().find(|(other, _)| *other == path);
             others.extend(other);

@@ -146,9 +146,10 @@ fn literals(source: &str) -> Vec<String> {
         rest = if from.starts_with("//") {
             from.split_once('\n').map_or("", |(_, rest)| rest)
         } else if let Some(text) = from.strip_prefix('"') {
-            let (literal, rest) = match before.ends_with("r#") {
-                true => text.split_once("\"#").unwrap_or((text, "")),
-                false => literal(text),
+            let (literal, rest) = if before.ends_with("r#") {
+                text.split_once("\"#").unwrap_or((text, ""))
+            } else {
+                literal(text)
             };
             found.push(unescaped(literal));
             rest
@@ -214,10 +215,14 @@ fn parts(format: &str) -> Vec<Part> {
 /// The texts of all source files below a folder.
 fn sources(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let texts = entries.flat_map(|path| match path.is_dir() {
-        true => sources(&path),
-        false if path.ends_with("tests.rs") => Vec::new(),
-        false => vec![fs::read_to_string(path).unwrap()],
+    let texts = entries.flat_map(|path| {
+        if path.is_dir() {
+            sources(&path)
+        } else if path.ends_with("tests.rs") {
+            Vec::new()
+        } else {
+            vec![fs::read_to_string(path).unwrap()]
+        }
     });
     texts.collect()
 }
@@ -234,10 +239,8 @@ fn quotations(page: &str) -> Vec<&str> {
         }
         let is_row = line.starts_with('|');
         for (place, text) in line.split('`').enumerate().filter(|(place, _)| place % 2 == 1) {
-            let is_message = match is_row {
-                true => place == 1,
-                false => text.contains(": ") || text.contains("; "),
-            };
+            let is_message =
+                if is_row { place == 1 } else { text.contains(": ") || text.contains("; ") };
             let is_command = COMMANDS.iter().any(|command| text.starts_with(command));
             if is_message && text.contains(' ') && !is_command {
                 found.push(text);

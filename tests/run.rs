@@ -257,9 +257,10 @@ impl Daemon {
 
     /// The meaning of both tables; empty while one is missing.
     fn found(&self) -> BTreeMap<String, String> {
-        match self.kernel.has_tables() {
-            true => contents(&mut self.kernel.with(|kernel| kernel.clone())),
-            false => BTreeMap::new(),
+        if self.kernel.has_tables() {
+            contents(&mut self.kernel.with(|kernel| kernel.clone()))
+        } else {
+            BTreeMap::new()
         }
     }
 

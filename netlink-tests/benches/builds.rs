@@ -327,9 +327,10 @@ impl TestBed {
     /// Sends one turn's flows and checks that all arrive; nanoseconds of each.
     fn turn(&self, kind: Kind, turn: u32, services: u32) -> Vec<f64> {
         // The known clients of a turn are the new ones of the turn before.
-        let turn = match kind.is_established() {
-            true => 0,
-            false => turn - u32::from(matches!(kind, Kind::KnownClient)),
+        let turn = if kind.is_established() {
+            0
+        } else {
+            turn - u32::from(matches!(kind, Kind::KnownClient))
         };
         let flows = (0..TURN).map(|i| kind.flow(turn * TURN + i, services));
         let took = flows.map(|(from, to)| self.send(from, to)).collect();

@@ -218,9 +218,10 @@ fn listed_texts(namespace: &Namespace, family: &str, table: &str) -> HashMap<u64
             begun.rsplit_once(" # handle ").map(|(rule, handle)| (rule, handle.parse()))
         else {
             // nft breaks long sets into lines, of which all but the last end so.
-            match begun.ends_with([',', '{']) {
-                true => begun.push(' '),
-                false => begun.clear(),
+            if begun.ends_with([',', '{']) {
+                begun.push(' ')
+            } else {
+                begun.clear()
             }
             continue;
         };

@@ -52,10 +52,8 @@ fn check(lab: &Lab, clients: &Clients, rows: &[Row<'_>]) {
 /// endpoints.
 #[track_caller]
 fn check_matrix(lab: &mut Lab, clients: &Clients, masquerade_all: bool) {
-    let from_pod = |servers| match masquerade_all {
-        true => masquerades(servers),
-        false => keeps_source(servers),
-    };
+    let from_pod =
+        |servers| if masquerade_all { masquerades(servers) } else { keeps_source(servers) };
     let all = || masquerades("a c");
     lab.apply(&[&web(), &slice("a c")]);
     check(

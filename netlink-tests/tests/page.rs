@@ -95,9 +95,10 @@ fn the_document_has_what_happened() {
         watches.len() == 4 && watches.iter().all(|watch| watch["connected"] == true)
     });
     assert_eq!((&status["node"], &status["healthy"]), (&json!("node1"), &json!(true)));
-    let owner = match has_ownership() {
-        true => format!("this process ({})", cluster.daemon.pid()),
-        false => "none: ownership needs Linux 6.9".to_owned(),
+    let owner = if has_ownership() {
+        format!("this process ({})", cluster.daemon.pid())
+    } else {
+        "none: ownership needs Linux 6.9".to_owned()
     };
     for (place, family) in ["IPv4", "IPv6"].into_iter().enumerate() {
         let found = &status["families"][place];

@@ -136,9 +136,10 @@ fn node_ports_are_closed_where_no_address_of_the_node_serves_them() {
         assert_eq!(kinds, expected, "{ranges}");
         let is_open = of_ipv4 == "node-port";
         let of_ipv4 = rows.iter().filter(is_node_port).find(|row| row["family"] == "IPv4").unwrap();
-        let (json, text) = match is_open {
-            true => (json!(["192.168.50.2"]), "192.168.50.2:30080/tcp "),
-            false => (json!([]), "*:30080/tcp "),
+        let (json, text) = if is_open {
+            (json!(["192.168.50.2"]), "192.168.50.2:30080/tcp ")
+        } else {
+            (json!([]), "*:30080/tcp ")
         };
         assert_eq!(of_ipv4["node_addresses"], json);
         let listing = show(&node, "").ok();

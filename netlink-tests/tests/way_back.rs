@@ -461,9 +461,10 @@ fn no_flow_is_lost_during_handovers() {
         let persist = state % 2 == 0 && is_replaceable;
         node.run(|| {
             let mut kernel = Nftables::open().unwrap();
-            let changed = match is_replaceable {
-                true => change_flags(&mut kernel, TableFlags { owner: false, persist }),
-                false => hand_over(&mut kernel, &|| false).unwrap().len(),
+            let changed = if is_replaceable {
+                change_flags(&mut kernel, TableFlags { owner: false, persist })
+            } else {
+                hand_over(&mut kernel, &|| false).unwrap().len()
             };
             assert_eq!(changed, if is_replaceable { Family::ALL.len() } else { 0 });
             let _ = remove_handover_tables(&mut kernel).unwrap();

@@ -151,7 +151,9 @@ impl ConntrackTable {
         let sequence = self.next_sequence(1);
         self.socket.send(&connection::dump_request(sequence))?;
         self.receive_answer(sequence, |object| {
-            Connection::decode(object.kind, object.payload).into_iter().for_each(&mut each);
+            if let Some(connection) = Connection::decode(object.kind, object.payload) {
+                each(connection);
+            }
         })?;
         Ok(())
     }
@@ -177,7 +179,9 @@ impl ConntrackTable {
         message::dump(&mut request, sequence, filter);
         self.socket.send(&request)?;
         self.receive_answer(sequence, |object| {
-            Entry::decode(object.kind, object.payload).into_iter().for_each(&mut each);
+            if let Some(entry) = Entry::decode(object.kind, object.payload) {
+                each(entry);
+            }
         })?;
         Ok(())
     }

@@ -69,9 +69,10 @@ fn set_if_loaded(
     processors: u64,
 ) -> Result<Vec<SysctlError>, NotLoaded> {
     let errors = set_below(root, settings, processors);
-    match errors.is_empty() || root.join(format!("{SYSCTLS}_max")).exists() {
-        true => Ok(errors),
-        false => Err(NotLoaded),
+    if errors.is_empty() || root.join(format!("{SYSCTLS}_max")).exists() {
+        Ok(errors)
+    } else {
+        Err(NotLoaded)
     }
 }
 

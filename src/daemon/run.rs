@@ -323,10 +323,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     async fn perform(&mut self, task: Task) -> Result<(), WriterGone> {
         let started = now();
         let is_known = task == Task::Commit || self.read_back().await?;
-        let outcome = match is_known {
-            true => self.commit_all().await?,
-            false => SyncOutcome::Failed,
-        };
+        let outcome = if is_known { self.commit_all().await? } else { SyncOutcome::Failed };
         let is_done = outcome == SyncOutcome::Done;
         let problems = self.engine.take_problems();
         self.report(&problems);
@@ -352,9 +349,10 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
         for family in Family::ALL {
             let is_blocked = self.engine.tables().blocked(family).is_some();
-            match is_done && !is_blocked {
-                true => self.observe.synced(family, now),
-                false => self.observe.sync_failed(family, is_blocked, now),
+            if is_done && !is_blocked {
+                self.observe.synced(family, now)
+            } else {
+                self.observe.sync_failed(family, is_blocked, now)
             }
         }
         self.report_blocked(now);
@@ -417,9 +415,10 @@ impl<K: Kernel + Send + 'static> Run<K> {
         self.spoil_handover();
         let outcome = self.writer.commit(transaction);
         // Only in the initial sync: later, a small change would wait for the transaction ahead too.
-        let ahead = match self.is_initial_sync {
-            true => self.engine.next_transaction_ahead(self.max_batch),
-            false => None,
+        let ahead = if self.is_initial_sync {
+            self.engine.next_transaction_ahead(self.max_batch)
+        } else {
+            None
         };
         let (transaction, outcome) = outcome.await?;
         let answer = self.engine.answer(&transaction, &outcome);
@@ -434,8 +433,10 @@ impl<K: Kernel + Send + 'static> Run<K> {
             }
             Err(error) => {
                 self.observe.refused();
-                if is_cleanup(&transaction) {
-                    transaction.family().iter().for_each(|it| self.observe.cleanup_failed(*it));
+                if is_cleanup(&transaction)
+                    && let Some(family) = transaction.family()
+                {
+                    self.observe.cleanup_failed(family);
                 }
                 log_refusal(&answer, &error);
                 match answer {

@@ -143,8 +143,12 @@ impl Piece {
         old: Option<TableElement<'_>>,
         new: Option<TableElement<'_>>,
     ) {
-        old.iter().for_each(|old| self.delete(family, old));
-        new.iter().for_each(|new| self.add(family, new));
+        if let Some(old) = old {
+            self.delete(family, &old);
+        }
+        if let Some(new) = new {
+            self.add(family, &new);
+        }
     }
 
     /// Returns the operations, deletions before additions, so that an element can be replaced.

@@ -311,7 +311,9 @@ mod tests {
         let chain = |table: &str, handle: Option<u64>, priority: i32| {
             written(|w| {
                 w.str(NFTA_CHAIN_TABLE, table);
-                handle.into_iter().for_each(|handle| w.be64(2, handle));
+                if let Some(handle) = handle {
+                    w.be64(2, handle);
+                }
                 w.str(NFTA_CHAIN_NAME, "nat-prerouting");
                 w.nest(NFTA_CHAIN_HOOK, |w| {
                     w.be32(NFTA_HOOK_HOOKNUM, 0);
@@ -356,7 +358,9 @@ mod tests {
                 w.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |w| {
                     w.nest(NFTA_LIST_ELEM, |w| {
                         w.bytes(NFTA_SET_ELEM_KEY, &[1, 2, 3, 4]);
-                        timeout.into_iter().for_each(|time| w.be64(NFTA_SET_ELEM_TIMEOUT, time));
+                        if let Some(timeout) = timeout {
+                            w.be64(NFTA_SET_ELEM_TIMEOUT, timeout);
+                        }
                     });
                 });
             })

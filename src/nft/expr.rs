@@ -273,7 +273,7 @@ impl Expr {
                 w.str(NFTA_DYNSET_SET_NAME, set);
                 pair(w, (NFTA_DYNSET_OP, *operation as u32), (NFTA_DYNSET_SREG_KEY, key));
                 optional(w, NFTA_DYNSET_SREG_DATA, *data);
-                timeout.iter().for_each(|timeout| w.be64(NFTA_DYNSET_TIMEOUT, *timeout));
+                optional_time(w, NFTA_DYNSET_TIMEOUT, *timeout);
             }
             Self::FlowOffload(flowtable) => w.str(NFTA_FLOW_TABLE_NAME, flowtable),
             Self::Other(_) => {}
@@ -333,6 +333,12 @@ fn pair(w: &mut AttrWriter<'_>, (kind, number): (u16, u32), (at, register): (u16
 fn optional(w: &mut AttrWriter<'_>, kind: u16, register: Option<Register>) {
     if let Some(register) = register {
         w.be32(kind, register.number());
+    }
+}
+
+fn optional_time(w: &mut AttrWriter<'_>, kind: u16, time: Option<u64>) {
+    if let Some(time) = time {
+        w.be64(kind, time);
     }
 }
 

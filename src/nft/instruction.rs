@@ -196,9 +196,10 @@ fn decode_dynset(fields: &Fields<'_>) -> Result<Instruction, DecodeError> {
     let set: Name = fields.str(NFTA_DYNSET_SET_NAME)?.to_owned().into();
     let has_condition =
         fields.find(NFTA_DYNSET_EXPR).is_some() || fields.find(NFTA_DYNSET_EXPRESSIONS).is_some();
-    Ok(match has_condition {
-        true => Instruction::Limited(format!("update @{set}")),
-        false => Instruction::Unknown(format!("dynset @{set}")),
+    Ok(if has_condition {
+        Instruction::Limited(format!("update @{set}"))
+    } else {
+        Instruction::Unknown(format!("dynset @{set}"))
     })
 }
 

@@ -112,9 +112,10 @@ fn element(set: &Set) -> impl Strategy<Value = Element> + use<> {
         [] => Just(None).boxed(),
         types => value(types).prop_map(Some).boxed(),
     };
-    let end = match set.is_interval_concatenation() {
-        true => option::of(value(&set.key)).boxed(),
-        false => Just(None).boxed(),
+    let end = if set.is_interval_concatenation() {
+        option::of(value(&set.key)).boxed()
+    } else {
+        Just(None).boxed()
     };
     (value(&set.key), end, data, option::of(comment())).prop_map(|(key, key_end, data, comment)| {
         let key_end = key_end.filter(|end| *end != key);

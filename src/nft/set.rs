@@ -99,9 +99,10 @@ impl Set {
 /// Writes the part of `add set` or `add map` after the name of the table.
 impl fmt::Display for Set {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (word, of) = match self.needs_typeof() {
-            true => ("typeof", Type::sample as fn(Type) -> &'static str),
-            false => ("type", Type::name as fn(Type) -> &'static str),
+        let (word, of) = if self.needs_typeof() {
+            ("typeof", Type::sample as fn(Type) -> &'static str)
+        } else {
+            ("type", Type::name as fn(Type) -> &'static str)
         };
         let list = |types| joined(<[Type]>::iter(types).map(|field| of(*field)), " . ");
         write!(f, "{} {{ {word} {}", self.name, list(&self.key))?;

@@ -11,9 +11,10 @@ const COMMENT_LIMIT: usize = 128;
 /// boundary, without quotes and control characters, which it cannot escape.
 pub(super) fn comment(text: &str) -> Cow<'_, str> {
     let text = &text[..text.floor_char_boundary(COMMENT_LIMIT)];
-    match text.contains(unprintable) {
-        true => Cow::Owned(text.replace(unprintable, "'")),
-        false => Cow::Borrowed(text),
+    if text.contains(unprintable) {
+        Cow::Owned(text.replace(unprintable, "'"))
+    } else {
+        Cow::Borrowed(text)
     }
 }
 

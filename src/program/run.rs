@@ -121,10 +121,7 @@ async fn run_until_stopped(
 ) -> Result<End, Failure> {
     let kernel = Nftables::open().map_err(Failure::new)?;
     let (offload, release) = (config.routing.flowtable.clone(), kernel.release());
-    let flags = match config.owns_tables {
-        true => kernel.table_flags(),
-        false => TableFlags::default(),
-    };
+    let flags = if config.owns_tables { kernel.table_flags() } else { TableFlags::default() };
     let mut engine = Engine::new(config.routing.clone(), flags);
     engine.suit_kernel(release);
     let known = local_addresses().map_err(Failure::new)?;
@@ -148,9 +145,12 @@ async fn run_until_stopped(
     tasks.spawn(serve_health_checks(observe.clone(), closed_ports(notices.clone(), &observe)));
     tracing::info!(node = config.node_name, "started");
     let own = observe.clone();
-    let report = move |done: Cleaned| match done.complete {
-        true => own.flows_cleaned(done.entries, done.took),
-        false => own.flow_cleaning_failed(),
+    let report = move |done: Cleaned| {
+        if done.complete {
+            own.flows_cleaned(done.entries, done.took)
+        } else {
+            own.flow_cleaning_failed()
+        }
     };
     let (cleaner, lists) = Cleaner::spawn(Limits::default(), report).map_err(Failure::new)?;
     if !set_up_node(&config) {

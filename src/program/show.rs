@@ -261,9 +261,10 @@ impl<'a> Look<'a> {
     }
 
     fn end(&self) -> Shown {
-        match self.flags.draining && self.view().draining().next().is_some() {
-            true => Shown::Draining,
-            false => Shown::Done,
+        if self.flags.draining && self.view().draining().next().is_some() {
+            Shown::Draining
+        } else {
+            Shown::Done
         }
     }
 

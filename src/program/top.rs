@@ -126,9 +126,10 @@ fn daemon(text: &str) -> Result<Daemon, String> {
 
 fn interval(text: &str) -> Result<Duration, String> {
     let interval = duration::parse(text).map_err(|error| error.to_string())?;
-    match interval >= SHORTEST {
-        true => Ok(interval),
-        false => Err(format!("{text:?} is shorter than {}", duration::text(SHORTEST))),
+    if interval >= SHORTEST {
+        Ok(interval)
+    } else {
+        Err(format!("{text:?} is shorter than {}", duration::text(SHORTEST)))
     }
 }
 

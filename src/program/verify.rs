@@ -81,9 +81,10 @@ fn print(
             problems.iter().for_each(|problem| tracing::warn!("left out: {problem}"));
             let differing = differences.services();
             super::print(&differences);
-            super::print(&match differences.is_empty() {
-                true => format!("the tables are as desired: {services} services\n"),
-                false => format!("{differing} of {services} services differ\n"),
+            super::print(&if differences.is_empty() {
+                format!("the tables are as desired: {services} services\n")
+            } else {
+                format!("{differing} of {services} services differ\n")
             });
         }
         Output::Json => {

@@ -207,10 +207,7 @@ impl<K: Shared> Kernel for Hostile<K> {
         note(format_args!("list set {table} {set}"));
         let breaks_off = self.breaks_off();
         self.inner.read_elements(table, set, each)?;
-        match breaks_off {
-            true => Err(ReadError::Changing { what: set.to_owned() }),
-            false => Ok(()),
-        }
+        if breaks_off { Err(ReadError::Changing { what: set.to_owned() }) } else { Ok(()) }
     }
 
     fn find_elements(

@@ -138,10 +138,7 @@ prop_compose! {
             Box::new(Weighing { weight, names: (0..endpoints.len()).map(names).collect() })
         });
         let endpoints = endpoints.into_iter().map(|(last, (conditions, zones))| Endpoint {
-            address: match ipv6 {
-                true => IpAddr::from([0xfd01, 0, 0, 0, 0, 0, 0, u16::from(last)]),
-                false => IpAddr::from([10, 244, 0, last]),
-            },
+            address: if ipv6 { IpAddr::from([0xfd01, 0, 0, 0, 0, 0, 0, u16::from(last)]) } else { IpAddr::from([10, 244, 0, last]) },
             conditions,
             zones,
         });

@@ -17,9 +17,10 @@ pub(super) async fn serve(socket: impl AsyncRead + AsyncWrite + Unpin, shared: A
     while let Some(request) = Request::read(&mut socket).await {
         let fault = {
             let mut state = shared.lock();
-            match state.is_authorized(&request) {
-                true => request.kind.and_then(|kind| state.plan.take(kind, request.on)),
-                false => Some(Fault::Status(401, "Unauthorized")),
+            if state.is_authorized(&request) {
+                request.kind.and_then(|kind| state.plan.take(kind, request.on))
+            } else {
+                Some(Fault::Status(401, "Unauthorized"))
             }
         };
         shared.record(&request);

@@ -77,9 +77,10 @@ impl Call {
     /// The source of a datagram of a number.
     fn source(self, number: usize) -> IpAddr {
         let number = u32::try_from(number % SPOOFED).expect("less than 2^20");
-        match self.is_spoofed {
-            true => Ipv4Addr::from(u32::from(FIRST_SPOOFED) + number).into(),
-            false => crate::NODE_IP.into(),
+        if self.is_spoofed {
+            Ipv4Addr::from(u32::from(FIRST_SPOOFED) + number).into()
+        } else {
+            crate::NODE_IP.into()
         }
     }
 }

@@ -153,12 +153,11 @@ impl Kept {
             let tcp = self.tcp.iter_mut().map(|(to, it)| ("TCP", *to, it.ask()));
             let udp = self.udp.iter_mut().map(|(to, it)| ("UDP", *to, it.ask()));
             for (protocol, to, answer) in tcp.chain(udp) {
-                match is_answer(&answer) {
-                    true => _ = seen.kept.fetch_add(1, SeqCst),
-                    false => {
-                        is_whole = false;
-                        seen.fail(start, format!("open {protocol} to {to}: {answer:?}"));
-                    }
+                if is_answer(&answer) {
+                    _ = seen.kept.fetch_add(1, SeqCst)
+                } else {
+                    is_whole = false;
+                    seen.fail(start, format!("open {protocol} to {to}: {answer:?}"));
                 }
             }
             thread::sleep(PAUSE);

@@ -37,9 +37,10 @@ impl Connections {
         let group = if is_own { &mut self.own } else { &mut self.others };
         group.0.retain(|(_, connection)| !connection.is_finished());
         let of_client = group.0.iter().filter(|(address, _)| *address == client).count();
-        let oldest = match of_client >= MAX_OF_CLIENT.min(self.limit) {
-            true => group.0.iter().position(|(address, _)| *address == client),
-            false => (group.0.len() >= self.limit).then_some(0),
+        let oldest = if of_client >= MAX_OF_CLIENT.min(self.limit) {
+            group.0.iter().position(|(address, _)| *address == client)
+        } else {
+            (group.0.len() >= self.limit).then_some(0)
         };
         if let Some((_, connection)) = oldest.and_then(|oldest| group.0.remove(oldest)) {
             connection.abort();

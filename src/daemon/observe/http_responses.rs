@@ -168,9 +168,10 @@ fn probe(observe: &Observe, probed: Probed, now: (Instant, SystemTime)) -> Respo
         healthy,
         status: Status { v4, v6 },
     };
-    let status = match healthy && node_eligible != Some(false) {
-        true => StatusCode::OK,
-        false => StatusCode::SERVICE_UNAVAILABLE,
+    let status = if healthy && node_eligible != Some(false) {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
     };
     observe.shared.slis.answered(probed.name(), status == StatusCode::OK);
     let answers = probed.answers(&observe.shared.metrics);

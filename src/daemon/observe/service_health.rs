@@ -266,10 +266,8 @@ fn respond(observe: &Observe, service: &str, local: IpAddr) -> Response<Full<Byt
     let mut serializer = Serializer::with_formatter(&mut text, PrettyFormatter::with_indent(b"\t"));
     // Writing strings and numbers to memory cannot fail, and JSON is UTF-8.
     let _ = body.serialize(&mut serializer);
-    let status = match count > 0 && healthy {
-        true => StatusCode::OK,
-        false => StatusCode::SERVICE_UNAVAILABLE,
-    };
+    let status =
+        if count > 0 && healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let mut response = json(status, String::from_utf8(text).unwrap_or_default());
     let weight = HeaderValue::from(count);
     response.headers_mut().insert("X-Load-Balancing-Endpoint-Weight", weight);

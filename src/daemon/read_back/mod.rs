@@ -149,7 +149,11 @@ fn read_set<K: Kernel>(
             }
             match TableElement::read(family, set, &view) {
                 Some(element) => found.add(&element),
-                None => ruleset::stray(&view).into_iter().for_each(|it| found.add_stray(set, it)),
+                None => {
+                    if let Some(stray) = ruleset::stray(&view) {
+                        found.add_stray(set, stray);
+                    }
+                }
             }
         }
     })?;

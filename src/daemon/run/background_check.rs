@@ -195,9 +195,10 @@ impl<K: Kernel + Send + 'static> Run<K> {
     /// Returns whether the kernel should hold the installed state and, for the background, also the
     /// desired one.
     pub(super) fn may_check(&self) -> bool {
-        let is_usable = match self.check.urgent.is_some() || self.check.search.is_some() {
-            true => self.engine.knows_installed(),
-            false => self.engine.is_settled(),
+        let is_usable = if self.check.urgent.is_some() || self.check.search.is_some() {
+            self.engine.knows_installed()
+        } else {
+            self.engine.is_settled()
         };
         is_usable && self.are_tables_in_place() && !self.is_replacing()
     }
@@ -208,16 +209,15 @@ impl<K: Kernel + Send + 'static> Run<K> {
             return self.search_step().await;
         }
         let suspects = std::mem::take(&mut self.check.suspects);
-        let next = match suspects.is_empty() {
-            true => self.next_scope(),
-            false => Some((self.scope_of(&suspects), LEAST_PAUSE)),
+        let next = if suspects.is_empty() {
+            self.next_scope()
+        } else {
+            Some((self.scope_of(&suspects), LEAST_PAUSE))
         };
         let Some((scope, pause)) = next else { return self.end_urgent_check().await };
         let is_urgent = self.check.urgent.is_some();
-        let [pause, second_look] = match is_urgent {
-            true => [Duration::ZERO; 2],
-            false => [pause, SECOND_LOOK],
-        };
+        let [pause, second_look] =
+            if is_urgent { [Duration::ZERO; 2] } else { [pause, SECOND_LOOK] };
         let found = match self.look_at(&scope).await? {
             Ok(found) => found,
             Err(error) => {

@@ -100,11 +100,12 @@ impl<K: Kernel + Send + 'static> Run<K> {
             return;
         }
         for family in Family::ALL {
-            match self.engine.tables().has_flowtable(family)
+            if self.engine.tables().has_flowtable(family)
                 && self.engine.tables().blocked(family).is_none()
             {
-                true => following.devices.created(family),
-                false => following.devices.lost(family),
+                following.devices.created(family)
+            } else {
+                following.devices.lost(family)
             }
         }
         let Some(transaction) = following.devices.next_transaction() else { return };

@@ -362,9 +362,10 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
         let owned = if flags.owner { "owned" } else { "without an owner" };
         tracing::info!("the tables are {owned} now; the change took {took} ms");
-        match self.engine.tables().are_owned() {
-            true => self.stop_watching().await,
-            false => self.watch_again().await,
+        if self.engine.tables().are_owned() {
+            self.stop_watching().await
+        } else {
+            self.watch_again().await
         }
     }
 
@@ -388,10 +389,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
         self.note_activity();
         self.watch_again().await?;
-        match is_unchanged && self.are_tables_in_place() {
-            true => self.end_handover().await,
-            false => Ok(()),
-        }
+        if is_unchanged && self.are_tables_in_place() { self.end_handover().await } else { Ok(()) }
     }
 
     async fn watch_again(&mut self) -> Result<(), WriterGone> {

@@ -68,12 +68,16 @@ impl Measures {
 
     /// Subtracts a missing element.
     pub(super) fn lost(&self, family: Family, set: SetId) {
-        place(set.name()).into_iter().for_each(|set| self.sizes.subtract(family, set, 1));
+        if let Some(set) = place(set.name()) {
+            self.sizes.subtract(family, set, 1);
+        }
     }
 
     /// Adds an element that another program added.
     pub(super) fn gained(&self, family: Family, set: SetId) {
-        place(set.name()).into_iter().for_each(|set| self.sizes.add(family, set, 1));
+        if let Some(set) = place(set.name()) {
+            self.sizes.add(family, set, 1);
+        }
     }
 
     /// Returns the expected number of elements of all sets.
@@ -87,15 +91,19 @@ impl Measures {
         let family = operation.family();
         match operation {
             Operation::AddElements(_, set, elements) => {
-                let set = place(&set.name);
-                set.iter().for_each(|set| self.sizes.add(family, *set, elements.len()));
+                if let Some(set) = place(&set.name) {
+                    self.sizes.add(family, set, elements.len());
+                }
             }
             Operation::DeleteElements(_, set, elements) => {
-                let set = place(&set.name);
-                set.iter().for_each(|set| self.sizes.subtract(family, *set, elements.len()));
+                if let Some(set) = place(&set.name) {
+                    self.sizes.subtract(family, set, elements.len());
+                }
             }
             Operation::DeleteSet(_, set) | Operation::FlushSet(_, set) => {
-                place(set).iter().for_each(|set| self.sizes.set(family, *set, 0));
+                if let Some(set) = place(set) {
+                    self.sizes.set(family, set, 0);
+                }
             }
             Operation::DeleteTable(_) => {
                 (0..SETS.len()).for_each(|set| self.sizes.set(family, set, 0));

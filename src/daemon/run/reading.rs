@@ -9,7 +9,7 @@ use nft::family::Family;
 use nft::kernel::{ElementKey, Kernel, OthersChanges, ReadError};
 
 use super::devices::devices_of;
-use super::{Cleaning, Run, now};
+use super::{Run, now};
 use crate::read_back::{Reading, read_watching};
 use crate::writer::WriterGone;
 
@@ -40,7 +40,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
     pub(super) async fn read_back(&mut self) -> Result<bool, WriterGone> {
         let started = now();
         self.spoil_handover();
-        self.cleaning.iter_mut().for_each(Cleaning::note_read);
+        if let Some(cleaning) = &mut self.cleaning {
+            cleaning.note_read();
+        }
         self.check.note_read();
         let outcome = match self.take_early_read().await? {
             Some(reading) => Ok(reading),
@@ -60,7 +62,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
         self.note_devices(devices);
         self.report_lost_guard();
         for (family, owner) in Family::ALL.into_iter().zip(owners) {
-            owner.iter().for_each(|error| self.engine.block(family, error));
+            if let Some(error) = &owner {
+                self.engine.block(family, error);
+            }
         }
         // A torn reading is used, and checked later: if changes never stop, every reading is torn.
         let next_read = now() + pause_after(now() - started);

@@ -13,7 +13,7 @@ use nft::family::Family;
 use nft::kernel::Kernel;
 
 use super::background_check::Suspect;
-use super::{Cleaning, Run, now};
+use super::{Run, now};
 use crate::observe::Difference;
 use crate::read_back::look_up_changed;
 use crate::writer::WriterGone;
@@ -111,7 +111,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
         self.note_difference(Difference::Missing, missing);
         self.note_difference(Difference::Orphan, found);
         // Flows may have begun by these elements.
-        self.cleaning.iter_mut().for_each(Cleaning::note_read);
+        if let Some(cleaning) = &mut self.cleaning {
+            cleaning.note_read();
+        }
         for (place, finding) in differences {
             match finding {
                 Finding::Missing => self.measures.lost(place.family, place.set),
@@ -163,7 +165,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
         self.note_difference(Difference::Missing, missing);
         self.note_difference(Difference::Changed, changed);
         // Flows may have begun by the elements that were found.
-        self.cleaning.iter_mut().for_each(Cleaning::note_read);
+        if let Some(cleaning) = &mut self.cleaning {
+            cleaning.note_read();
+        }
         let mut is_enough = true;
         for (installed, finding) in elements {
             is_enough &= self.engine.correct(*installed, *finding);
@@ -171,7 +175,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 self.measures.lost(installed.family, installed.element.set());
             }
         }
-        service.into_iter().for_each(|service| self.engine.update_again(service));
+        if let Some(service) = service {
+            self.engine.update_again(service);
+        }
         is_enough
     }
 

@@ -6,7 +6,7 @@ use nft::kernel::Kernel;
 
 use super::background_check::{LookUpScope, Round, Suspect};
 use super::reading::pause_after;
-use super::{Cleaning, Run, now};
+use super::{Run, now};
 use crate::writer::WriterGone;
 
 /// The progress of a round at once.
@@ -35,14 +35,18 @@ impl<K: Kernel + Send + 'static> Run<K> {
             self.check.suspects.clear();
             self.check.urgent = Some(Urgent { interrupted, are_rules_due: true, differences: 0 });
             // Flows may have begun by the changed tables.
-            self.cleaning.iter_mut().for_each(Cleaning::note_read);
+            if let Some(cleaning) = &mut self.cleaning {
+                cleaning.note_read();
+            }
         }
         is_possible
     }
 
     /// Compares chains and rules before the remaining elements, after one more change.
     pub(super) fn check_rules_again(&mut self) {
-        self.check.urgent.iter_mut().for_each(|urgent| urgent.are_rules_due = true);
+        if let Some(urgent) = &mut self.check.urgent {
+            urgent.are_rules_due = true;
+        }
     }
 
     /// Returns the scope before all others: rules, if they are due.

@@ -115,7 +115,9 @@ impl SlotBudget {
         } else {
             self.sums.given = self.sums.asked;
             for name in &changed {
-                self.namespaces.get_mut(name).into_iter().for_each(Namespace::give_all);
+                if let Some(namespace) = self.namespaces.get_mut(name) {
+                    namespace.give_all();
+                }
             }
         }
         for name in changed {

@@ -99,10 +99,7 @@ impl SlotDemand {
             (0, self.0.iter().map(|it| it.slots.asked).max().unwrap_or(0) + 1);
         while above - level > 1 {
             let middle = level + (above - level) / 2;
-            match cost(middle) <= most {
-                true => level = middle,
-                false => above = middle,
-            }
+            if cost(middle) <= most { level = middle } else { above = middle }
         }
         self.0.iter_mut().for_each(|lists| lists.slots.given = lists.step_below(level));
     }

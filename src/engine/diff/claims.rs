@@ -178,9 +178,10 @@ mod tests {
             looked_up.set(looked_up.get() + 1);
             precedence(ages, name)
         };
-        match ages.contains_key(service) {
-            true => claims.claim(FRONTEND, service, precedence, &mut updated),
-            false => claims.release(&FRONTEND, service, precedence, &mut updated),
+        if ages.contains_key(service) {
+            claims.claim(FRONTEND, service, precedence, &mut updated)
+        } else {
+            claims.release(&FRONTEND, service, precedence, &mut updated)
         };
         cost.services += 1;
         cost.precedences += looked_up.get();

@@ -88,11 +88,10 @@ impl Diff {
 
     /// Returns the services that need one of these members. Searches all services if there is one.
     pub fn services_with(&self, members: &HashSet<Member>) -> BTreeSet<&ObjectName> {
-        match members.is_empty() {
-            true => BTreeSet::new(),
-            false => self
-                .services
-                .with(|held| held.unpack().members.iter().any(|it| members.contains(it))),
+        if members.is_empty() {
+            BTreeSet::new()
+        } else {
+            self.services.with(|held| held.unpack().members.iter().any(|it| members.contains(it)))
         }
     }
 
@@ -287,7 +286,9 @@ impl Lists {
         for (target, endpoint) in sorted(affinity.endpoints.iter()) {
             give(TableElement::AffinityEndpoint(id, protocol, *endpoint, *target));
         }
-        affinity.route.into_iter().for_each(|route| give(TableElement::AffinityList(id, route)));
+        if let Some(route) = affinity.route {
+            give(TableElement::AffinityList(id, route));
+        }
     }
 }
 

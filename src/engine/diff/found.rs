@@ -240,9 +240,10 @@ impl Diff {
         for (lists, found) in self.lists.iter_mut().zip(found) {
             lists.adopt(found.lists, found.affinity);
             // Most clusters have mainly one family, so the smaller map is merged into the larger.
-            let fewer = match found.frontends.len() > frontends.len() {
-                true => std::mem::replace(&mut frontends, found.frontends),
-                false => found.frontends,
+            let fewer = if found.frontends.len() > frontends.len() {
+                std::mem::replace(&mut frontends, found.frontends)
+            } else {
+                found.frontends
             };
             frontends.append(fewer);
         }

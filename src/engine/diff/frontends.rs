@@ -465,7 +465,9 @@ impl FrontendChange<'_> {
         if old == new {
             return;
         }
-        new.iter().for_each(|list| self.lists.add_reference(*list));
+        if let Some(list) = new {
+            self.lists.add_reference(list);
+        }
         if let Some(list) = old.filter(|list| self.lists.remove_reference(*list)) {
             let leftover = Leftover::List(self.frontend.family(), list);
             self.leftovers.push_back((leftover, Some(self.epochs.present)));

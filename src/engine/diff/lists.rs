@@ -245,9 +245,10 @@ impl Lists {
 
     /// Adds a list of a service; returns `None` if all numbers of its kind are taken.
     pub(super) fn add(&mut self, protocol: Protocol, affinity: bool) -> Option<ListId> {
-        let (numbers, id): (_, fn(u32) -> ListId) = match affinity {
-            true => (&mut self.sessions, ListId::session),
-            false => (&mut self.plain, ListId::plain),
+        let (numbers, id): (_, fn(u32) -> ListId) = if affinity {
+            (&mut self.sessions, ListId::session)
+        } else {
+            (&mut self.plain, ListId::plain)
         };
         let lists = &self.lists;
         let id = id(numbers.give(|number| lists.contains_key(&id(number)))?);

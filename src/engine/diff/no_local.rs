@@ -31,9 +31,10 @@ impl NoLocalByService {
             count.internal += usize::from(port.no_local.internal);
             count.external += usize::from(port.no_local.external);
         }
-        let former = match counts == <[NoLocalPorts; 2]>::default() {
-            true => self.services.remove(name),
-            false => self.services.insert(name.clone(), counts),
+        let former = if counts == <[NoLocalPorts; 2]>::default() {
+            self.services.remove(name)
+        } else {
+            self.services.insert(name.clone(), counts)
         };
         let former = former.unwrap_or_default();
         for ((all, former), count) in self.all.iter_mut().zip(former).zip(counts) {

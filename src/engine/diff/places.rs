@@ -35,9 +35,10 @@ impl Places {
     /// Returns the list at a place, with affinity or without.
     pub(super) fn find(&self, place: ListPurpose, has_affinity: bool) -> Option<HeldList> {
         let key = (place, has_affinity);
-        match self.index.is_empty() {
-            true => self.lists.iter().find(|list| list.key() == key).copied(),
-            false => self.index.get(&key).map(|i| self.lists[*i]),
+        if self.index.is_empty() {
+            self.lists.iter().find(|list| list.key() == key).copied()
+        } else {
+            self.index.get(&key).map(|i| self.lists[*i])
         }
     }
 

@@ -15,12 +15,15 @@ pub(super) struct Schedulers {
 impl Schedulers {
     /// Records the scheduler of a service.
     pub(super) fn note(&mut self, name: &ObjectName, scheduler: Scheduler) {
-        let former = match scheduler == Scheduler::default() {
-            true => self.unusual.remove(name),
-            false => self.unusual.insert(name.clone(), scheduler),
+        let former = if scheduler == Scheduler::default() {
+            self.unusual.remove(name)
+        } else {
+            self.unusual.insert(name.clone(), scheduler)
         };
         if former != Some(scheduler) {
-            former.iter().for_each(|former| self.counts[former.place()] -= 1);
+            if let Some(former) = former {
+                self.counts[former.place()] -= 1;
+            }
             self.counts[scheduler.place()] += usize::from(scheduler != Scheduler::default());
         }
     }

@@ -95,9 +95,10 @@ fn keep_elsewhere(slots: &mut Assignment, installed: &[Option<Target>], unplaced
     if is_many {
         many.extend(unplaced.iter().copied());
     }
-    let mut take = |target: &Target| match is_many {
-        true => many.remove(target),
-        false => {
+    let mut take = |target: &Target| {
+        if is_many {
+            many.remove(target)
+        } else {
             let position = unplaced.iter().position(|other| other == target);
             position.map(|position| unplaced.remove(position)).is_some()
         }

@@ -350,12 +350,11 @@ impl ServiceUpdate<'_> {
         let held: Lookup<_> = self.holdings.members.iter().copied().collect();
         for member in wanted {
             piece.fits_limit(1)?;
-            match held.contains(member) {
-                true => self.diff.members.install(*member, piece),
-                false => {
-                    self.diff.members.share(*member, piece);
-                    self.holdings.members.push(*member);
-                }
+            if held.contains(member) {
+                self.diff.members.install(*member, piece)
+            } else {
+                self.diff.members.share(*member, piece);
+                self.holdings.members.push(*member);
             }
         }
         let wanted: Lookup<_> = wanted.iter().copied().collect();

@@ -47,11 +47,9 @@ impl BaseState {
         let Some(contents) = contents else { return Self::Absent };
         let fits =
             |found: &DecodedSet| SetId::by_name(&found.name).is_none() || sets.is_desired(found);
-        let is_usable =
-            |found: &DecodedFlowtable| match found.flowtable.as_ref() == Some(&flowtable()) {
-                true => true,
-                false => found.name != flowtable().name,
-            };
+        let is_usable = |found: &DecodedFlowtable| {
+            found.flowtable.as_ref() == Some(&flowtable()) || found.name != flowtable().name
+        };
         let is_ours = contents.table.comment.as_deref() == Some(&*table_comment())
             && contents.foreign == 0
             && contents.flowtables.iter().all(is_usable)

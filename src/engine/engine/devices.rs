@@ -344,9 +344,10 @@ mod tests {
         let mut refusals = 0;
         while let Some(transaction) = devices.next_transaction() {
             let is_bad = |operation: &Operation| matches!(operation, Operation::AddDevices(_, _, devices) if devices.contains(&bad));
-            let outcome = match transaction.operations.iter().any(is_bad) {
-                true => refused(Errno::EOPNOTSUPP),
-                false => Ok(()),
+            let outcome = if transaction.operations.iter().any(is_bad) {
+                refused(Errno::EOPNOTSUPP)
+            } else {
+                Ok(())
             };
             refusals += usize::from(outcome.is_err());
             assert!(refusals < 50);

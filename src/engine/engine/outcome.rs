@@ -89,9 +89,10 @@ impl Engine {
             }
             CommitError::NotSent(cause) => {
                 let errno = cause.raw_os_error().map(Errno::from_raw);
-                match errno.is_some_and(is_about_size) {
-                    true => self.refused_unattributed(family, errno, error),
-                    false => Answer::ReadBack(Cause::Unknown),
+                if errno.is_some_and(is_about_size) {
+                    self.refused_unattributed(family, errno, error)
+                } else {
+                    Answer::ReadBack(Cause::Unknown)
                 }
             }
             CommitError::Unknown(_) => Answer::ReadBack(Cause::Unknown),

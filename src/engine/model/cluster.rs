@@ -190,9 +190,10 @@ impl Cluster {
                 self.balanced.note(&name, service.scheduler);
                 let entry = self.services.entry(name.clone()).or_default();
                 let stored = StoredService::new(service, listing, &mut self.lists);
-                match stored.has_source_ranges() {
-                    true => self.restricted.insert(name.clone()),
-                    false => self.restricted.remove(&name),
+                if stored.has_source_ranges() {
+                    self.restricted.insert(name.clone())
+                } else {
+                    self.restricted.remove(&name)
                 };
                 match &mut entry.service {
                     Some(known) if known.is_same(&stored) => known.listing = listing,

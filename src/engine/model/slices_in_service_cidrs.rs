@@ -28,11 +28,10 @@ impl SlicesInServiceCidrs {
     pub(super) fn put(&mut self, slice: &ObjectName, endpoints: impl Iterator<Item = IpAddr>) {
         let mut endpoints = endpoints;
         let is_inner = endpoints.any(|ip| self.ranges.iter().any(|range| range.contains(&ip)));
-        match is_inner {
-            true => {
-                self.slices.insert(slice.clone());
-            }
-            false => self.remove(slice),
+        if is_inner {
+            self.slices.insert(slice.clone());
+        } else {
+            self.remove(slice)
         }
     }
 

@@ -79,9 +79,10 @@ impl UsableEndpoints {
         let ready_local = local(|conditions| conditions.ready);
         Self {
             cluster: distinct(entries().filter(|(_, endpoint)| choice.includes(endpoint)), most),
-            local: match ready_local.is_empty() {
-                true => local(Conditions::serves_terminating),
-                false => ready_local,
+            local: if ready_local.is_empty() {
+                local(Conditions::serves_terminating)
+            } else {
+                ready_local
             },
         }
     }

@@ -223,8 +223,9 @@ fn base_chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
         prerouting.put_first(guard());
     }
     let mut forwarding = after_dnat("filter-forward", HookPoint::Forward);
-    let established = settings.offload.map(established::established);
-    established.into_iter().for_each(|rule| forwarding.put_first(rule));
+    if let Some(offload) = settings.offload {
+        forwarding.put_first(established::established(offload));
+    }
     let mut chains = vec![
         prerouting,
         pre_dnat("filter-output-pre-dnat", HookPoint::Output),
@@ -281,22 +282,20 @@ fn services(family: Family, settings: &Settings) -> Vec<Vec<Statement>> {
     let service = vec![look_up(SERVICE, SetId::Services), to_service()];
     let node_port = look_up(NODE_PORT, SetId::NodePorts);
     let no_endpoint = look_up(NODE_PORT, SetId::NoEndpointNodePorts);
-    let [node_port, no_endpoint] = match settings.node_ports_everywhere {
-        true => {
-            let node_port = match settings.counts_connections {
-                true => {
-                    let address = is_not_closed_loopback(family, settings);
-                    let local = [Statement::FibDaddrLocal, node_port, to_service()];
-                    address.into_iter().chain(local).collect()
-                }
-                false => vec![node_port, Statement::jump("nodeport-traffic")],
-            };
-            [node_port, vec![no_endpoint, Statement::jump("no-endpoint-nodeport")]]
-        }
-        false => [
+    let [node_port, no_endpoint] = if settings.node_ports_everywhere {
+        let node_port = if settings.counts_connections {
+            let address = is_not_closed_loopback(family, settings);
+            let local = [Statement::FibDaddrLocal, node_port, to_service()];
+            address.into_iter().chain(local).collect()
+        } else {
+            vec![node_port, Statement::jump("nodeport-traffic")]
+        };
+        [node_port, vec![no_endpoint, Statement::jump("no-endpoint-nodeport")]]
+    } else {
+        [
             vec![is_node_port_ip(), node_port, to_service()],
             vec![is_node_port_ip(), no_endpoint, Statement::goto("no-endpoint")],
-        ],
+        ]
     };
     let lookups = [service, node_port, unserved_service(), no_endpoint];
     let mut rules = settings.lookups.repeat(lookups);

@@ -476,9 +476,10 @@ mod tests {
             move |(target, (list, session, slot, id), (kind, node_port, flag))| {
                 let (list, session) = (ListId::plain(list), ListId::session(session));
                 let (address, port, protocol) = (target.address, target.port, Protocol::Udp);
-                let frontend = match node_port {
-                    true => Frontend::NodePort { family, protocol, port },
-                    false => Frontend::Address { address, protocol, port },
+                let frontend = if node_port {
+                    Frontend::NodePort { family, protocol, port }
+                } else {
+                    Frontend::Address { address, protocol, port }
                 };
                 let service = Frontend::Address { address, protocol, port };
                 let flags = Flags { masquerade: flag, local: !flag };
@@ -490,9 +491,10 @@ mod tests {
                     1 => TableElement::Route(frontend, route, Some("default/web:http")),
                     2 => TableElement::Internal(frontend, sticky),
                     3 => TableElement::NoEndpoint(frontend, Unserved::Drop, None),
-                    4 => TableElement::Member(match flag {
-                        true => Member::Hairpin(target, protocol),
-                        false => Member::ClusterIp(address),
+                    4 => TableElement::Member(if flag {
+                        Member::Hairpin(target, protocol)
+                    } else {
+                        Member::ClusterIp(address)
                     }),
                     5 => TableElement::Firewall(service),
                     6 => {

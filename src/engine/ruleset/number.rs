@@ -207,9 +207,10 @@ impl ListId {
     }
 
     fn is_valid(self) -> bool {
-        match self.has_affinity() {
-            true => self.number() >= Self::FIRST_SESSION,
-            false => self.number() >= Self::FIRST_PLAIN,
+        if self.has_affinity() {
+            self.number() >= Self::FIRST_SESSION
+        } else {
+            self.number() >= Self::FIRST_PLAIN
         }
     }
 }

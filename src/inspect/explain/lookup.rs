@@ -34,7 +34,9 @@ impl<F: Facts> Run<'_, F> {
             LookupResult::Unknown(why) => {
                 self.unknown(&format!("whether @{set} has the key: {why}"));
                 let mut within = within;
-                to.iter().for_each(|to| within.registers.write(*to, &unknown(16)));
+                if let Some(to) = to {
+                    within.registers.write(to, &unknown(16));
+                }
                 match to {
                     Some(Register::Verdict) => {
                         let state = within.state.perhaps();
@@ -49,9 +51,10 @@ impl<F: Facts> Run<'_, F> {
             }
             LookupResult::Element(element) => {
                 self.note_found(set, key, &element);
-                match negated {
-                    true => goes_on(within, Some(false)),
-                    false => self.load_data(to, element, within),
+                if negated {
+                    goes_on(within, Some(false))
+                } else {
+                    self.load_data(to, element, within)
                 }
             }
         }

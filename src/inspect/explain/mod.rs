@@ -206,13 +206,14 @@ fn packet(
             Some(name) => interface(name)?,
             None => {
                 let input = interface_towards(facts, from.0);
-                notes.push(match input.is_known() {
-                    true => format!("it comes in by {}, the interface to its source", input.name),
-                    false => format!(
+                notes.push(if input.is_known() {
+                    format!("it comes in by {}, the interface to its source", input.name)
+                } else {
+                    format!(
                         "there is no route to {}, so the interface that it comes in by is not \
                          known: --in-interface gives it",
                         from.0
-                    ),
+                    )
                 });
                 input
             }

@@ -64,9 +64,10 @@ impl Explanation {
             return writeln!(
                 f,
                 "service   {}",
-                match summary.is_cluster_ip {
-                    true => "none: the address is a ClusterIP, but no service has this port there",
-                    false => "not ours: no service has this address and port",
+                if summary.is_cluster_ip {
+                    "none: the address is a ClusterIP, but no service has this port there"
+                } else {
+                    "not ours: no service has this address and port"
                 }
             );
         };
@@ -170,10 +171,13 @@ fn of_all(share: f64) -> String {
 }
 
 fn share(outcome: &PossibleFate) -> String {
-    match outcome.is_certain {
-        true => Percent(outcome.share).to_string(),
-        false if Percent(outcome.share).is_all() => "perhaps".to_owned(),
-        false => format!("at most {}", Percent(outcome.share)),
+    let share = Percent(outcome.share);
+    if outcome.is_certain {
+        share.to_string()
+    } else if share.is_all() {
+        "perhaps".to_owned()
+    } else {
+        format!("at most {share}")
     }
 }
 

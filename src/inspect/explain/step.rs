@@ -170,9 +170,10 @@ impl RuleStep {
         if self.events.contains(&event) {
             return;
         }
-        match self.events.len() < MOST_EVENTS {
-            true => self.events.push(event),
-            false => self.more_events += 1,
+        if self.events.len() < MOST_EVENTS {
+            self.events.push(event)
+        } else {
+            self.more_events += 1
         }
     }
 }

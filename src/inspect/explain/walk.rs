@@ -263,9 +263,10 @@ impl<F: Facts> Walk<'_, F> {
         let (before, ended) = (merge(states), self.outcomes.len());
         let Through { returned, accepted } = self.chain(&place, before.clone(), 0);
         let mut through = accepted;
-        match base.drops {
-            true => returned.iter().for_each(|it| self.end(it, Fate::Dropped(place.clone()))),
-            false => through.extend(returned),
+        if base.drops {
+            returned.iter().for_each(|it| self.end(it, Fate::Dropped(place.clone())))
+        } else {
+            through.extend(returned)
         }
         let mut through = merge(through);
         if self.outcomes.len() == ended && is_same(&before, &through) {
@@ -345,10 +346,7 @@ impl<F: Facts> Walk<'_, F> {
             let there = ChainId { table: place.table.clone(), chain };
             let Through { returned, accepted } = self.chain(&there, merge(states), depth + 1);
             through.accepted.extend(accepted);
-            match comes_back {
-                true => next.extend(returned),
-                false => through.returned.extend(returned),
-            }
+            if comes_back { next.extend(returned) } else { through.returned.extend(returned) }
         }
         merge(next)
     }

@@ -88,8 +88,12 @@ impl List {
         pairs.sort_unstable_by_key(|(target, _)| *target);
         for (target, counted) in pairs {
             if self.targets.last() == Some(&target) {
-                self.slots.last_mut().into_iter().for_each(|slots| *slots += 1);
-                self.counted.last_mut().into_iter().for_each(|sum| *sum += counted);
+                if let Some(slots) = self.slots.last_mut() {
+                    *slots += 1;
+                }
+                if let Some(sum) = self.counted.last_mut() {
+                    *sum += counted;
+                }
                 continue;
             }
             self.targets.push(target);

@@ -111,9 +111,10 @@ impl Tries {
         loop {
             let now = self.base.elapsed();
             is_reached |= self.collect(now, new);
-            let is_over = match is_reached {
-                true => afterwards >= AFTERWARDS.0 && self.open.is_empty(),
-                false => now - start > limit,
+            let is_over = if is_reached {
+                afterwards >= AFTERWARDS.0 && self.open.is_empty()
+            } else {
+                now - start > limit
             };
             if is_over || is_stopped() {
                 break;

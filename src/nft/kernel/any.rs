@@ -56,9 +56,10 @@ impl Nftables {
     ) -> Result<Vec<SetContents>, ReadError> {
         let mut contents = Vec::new();
         for set in self.any_sets(family, table)? {
-            let elements = match are_read(&set) {
-                true => self.any_elements(family, (table, &set.name), usize::MAX)?,
-                false => None,
+            let elements = if are_read(&set) {
+                self.any_elements(family, (table, &set.name), usize::MAX)?
+            } else {
+                None
             };
             contents.push(SetContents { set, elements: elements.unwrap_or_default() });
         }

@@ -156,9 +156,10 @@ impl Printer<'_, '_> {
         let mut fields = Vec::new();
         for side in sides {
             let (first, last) = (slice(first, at, side.length), slice(last, at, side.length));
-            fields.push(match first == last {
-                true => self.element_text(side, first),
-                false => self.prefix_or_range(side, first, last),
+            fields.push(if first == last {
+                self.element_text(side, first)
+            } else {
+                self.prefix_or_range(side, first, last)
             });
             at += side.length.next_multiple_of(4);
         }
@@ -197,9 +198,10 @@ impl Printer<'_, '_> {
         for (kind, host) in kinds {
             let length = if kinds.len() == 1 { value.len() } else { field_length(*kind) };
             let field = slice(value, at, length);
-            let field: Vec<_> = match *host && cfg!(target_endian = "little") {
-                true => field.iter().rev().copied().collect(),
-                false => field.to_vec(),
+            let field: Vec<_> = if *host && cfg!(target_endian = "little") {
+                field.iter().rev().copied().collect()
+            } else {
+                field.to_vec()
             };
             fields.push(kind.text(&field, self.interfaces));
             at += length.next_multiple_of(4);

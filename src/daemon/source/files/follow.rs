@@ -167,9 +167,8 @@ struct Folders {
 
 impl Folders {
     fn new(path: &Path, wake: SyncSender<()>) -> Self {
-        let parent = path.parent().map(|parent| match parent.as_os_str().is_empty() {
-            true => PathBuf::from("."),
-            false => parent.to_owned(),
+        let parent = path.parent().map(|parent| {
+            if parent.as_os_str().is_empty() { PathBuf::from(".") } else { parent.to_owned() }
         });
         let filter = Filter::new(path, parent.as_deref());
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {

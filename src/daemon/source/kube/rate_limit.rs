@@ -37,10 +37,8 @@ pub(super) fn rate_limited(access: &Access, link: &Link) -> Client {
                 let mut limit = limit.lock().await;
                 tokio::time::sleep_until(limit.start(Instant::now())).await;
             }
-            let silence = match is_watch(request.uri().query()) {
-                true => Silent::Ends,
-                false => Silent::Fails,
-            };
+            let silence =
+                if is_watch(request.uri().query()) { Silent::Ends } else { Silent::Fails };
             heard(access.client().send(request), silence, &link).await
         }
     });

@@ -79,7 +79,9 @@ pub(super) async fn heard<B, E: Into<BoxError>>(
     let answer = tokio::time::timeout(limit, answer).await.map_err(|_| silent(limit))?;
     let answer = answer.map_err(Into::into)?;
     let link = answer.status().is_success().then(|| link.clone());
-    link.iter().for_each(Link::heard);
+    if let Some(link) = &link {
+        link.heard();
+    }
     Ok(answer.map(|body| Heard::new(body, silence, link)))
 }
 

@@ -317,10 +317,7 @@ impl<T: Followed> Watch<T> {
     }
 
     fn recovered(&mut self) -> Result<(), Closed> {
-        match self.trouble.end() {
-            true => self.outlet.report(Report::Recovered(T::RESOURCE)),
-            false => Ok(()),
-        }
+        if self.trouble.end() { self.outlet.report(Report::Recovered(T::RESOURCE)) } else { Ok(()) }
     }
 }
 

@@ -62,9 +62,10 @@ fn parse_sloppy(text: &str) -> Option<IpAddr> {
         return parse_sloppy_v4(text).map(IpAddr::V4);
     }
     let (head, tail) = text.rsplit_once(':')?;
-    let tail = match tail.contains('.') {
-        true => parse_sloppy_v4(tail)?.to_string(),
-        false => without_leading_zeros(tail).to_owned(),
+    let tail = if tail.contains('.') {
+        parse_sloppy_v4(tail)?.to_string()
+    } else {
+        without_leading_zeros(tail).to_owned()
     };
     let head: Vec<&str> = head.split(':').map(without_leading_zeros).collect();
     format!("{}:{tail}", head.join(":")).parse().ok().map(IpAddr::V6)

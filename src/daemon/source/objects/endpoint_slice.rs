@@ -65,12 +65,11 @@ impl EndpointSlice {
     /// Returns the full name of the slice or of another object in its namespace. Same as
     /// [`full_name`], but assembled in `texts`, without another allocation.
     fn name_beside(&mut self, name: Span) -> ObjectName {
-        match self.namespace.is_empty() {
-            true => ObjectName::written(self.texts.at(name)),
-            false => {
-                let path = self.texts.add_path(self.namespace, name);
-                ObjectName::written(self.texts.at(path))
-            }
+        if self.namespace.is_empty() {
+            ObjectName::written(self.texts.at(name))
+        } else {
+            let path = self.texts.add_path(self.namespace, name);
+            ObjectName::written(self.texts.at(path))
         }
     }
 

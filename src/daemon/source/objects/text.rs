@@ -106,9 +106,10 @@ impl Texts {
 
     fn push_name(&mut self, name: &str) {
         // No zone or node has a name with a line end, or with the space that replaces it.
-        match name.contains(LINE_END) {
-            false => self.0.push_str(name),
-            true => self.0.push_str(&name.replace(LINE_END, " ")),
+        if name.contains(LINE_END) {
+            self.0.push_str(&name.replace(LINE_END, " "))
+        } else {
+            self.0.push_str(name)
         }
         self.0.push(LINE_END);
     }

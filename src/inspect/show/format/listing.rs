@@ -111,10 +111,12 @@ fn write_line(
     let last = columns.len() - 1;
     for (n, ((column, width), cell)) in columns.iter().zip(widths).zip(cells).enumerate() {
         let separator = if n == 0 { "" } else { "  " };
-        match column.is_number {
-            true => write!(out, "{separator}{cell:>width$}")?,
-            false if n == last => write!(out, "{separator}{cell}")?,
-            false => write!(out, "{separator}{cell:<width$}")?,
+        if column.is_number {
+            write!(out, "{separator}{cell:>width$}")?;
+        } else if n == last {
+            write!(out, "{separator}{cell}")?;
+        } else {
+            write!(out, "{separator}{cell:<width$}")?;
         }
     }
     writeln!(out)
