@@ -10,9 +10,6 @@ NAMES = sed 's|.*/||; s|^|--test |; s|\.rs$$||'
 PARTS = --workspace --no-default-features
 IN_NAMESPACES = sh netlink-tests/in-namespaces
 INTEROP = --manifest-path netlink-tests/interop/Cargo.toml --target-dir "$(TARGET_DIR)"
-# All programs, and a small test: with one, dependencies have the same features as in `make test`,
-# so that none is built twice.
-BINS = --bins --test tidy
 STAGES = sh tests/stages
 STAGE_LOGS = "$(TARGET_DIR)/test-stages"
 FUZZ_SECONDS = 20
@@ -76,8 +73,9 @@ sbom: ## Write a bill of materials of the program (CycloneDX) to target/dist
 	mv src/program/$(SBOM).json "$(TARGET_DIR)/dist/deltaproxy.cdx.json"
 	rm -f src/*/$(SBOM).json */$(SBOM).json
 
+# The program without an API server, for manifests alone: it needs half the time to build.
 demo: ## Demonstrate services between temporary network namespaces
-	@cargo build --locked $(PARTS) $(BINS)
+	@cargo build --locked --no-default-features --package deltaproxy --package test-hosts --bins
 	@$(IN_NAMESPACES) "$(TARGET_DIR)/debug/demo"
 
 # Leaves out the checks with programs that are not installed, and names them.
@@ -232,6 +230,7 @@ lint: ## Check format and lints
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo fmt --manifest-path netlink-tests/interop/Cargo.toml --check
 	cargo clippy --locked $(PARTS) --all-targets -- -D warnings
+	cargo clippy --locked --no-default-features --package deltaproxy -- -D warnings
 
 docs: ## Build the documentation; warnings are errors
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps $(PARTS)

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use daemon::handover::Step;
 use daemon::observe::Observe;
 use daemon::run::{Handovers, RouteLocalnet, Run, RunError, Steps};
-use daemon::source::kube::Notice;
+use daemon::source::notice::Notice;
 use daemon::writer::Writer;
 use engine::model::{
     Arrival, Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Problem, Resource,

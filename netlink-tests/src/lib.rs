@@ -1,49 +1,8 @@
-//! Real-kernel tests of deltaproxy: hosts, links and probes made of network namespaces.
-//!
-//! ```text
-//!   outside ----+                       +---- pod      10.244.1.x
-//!   192.0.2.x   |      node             |
-//!   (no CIDR)   +--- 192.168.50.2 ------+---- pod
-//!               |    routes, runs the   |
-//!   remote pod--+    program under test +---- ...
-//!   10.244.2.x
-//! ```
-//!
-//! [`Net`] builds that picture, one namespace for each [`Host`]; a host serves, probes, runs programs
-//! and reads the kernel back ([`reader`]). Invariants: a test sees only the namespaces that
-//! it made, every wait has a limit, and dropping the values ends what they started, also when the
-//! test panics. A test that cannot run fails with the command that makes it run.
+//! Real-kernel tests of deltaproxy, with the hosts of [`test_hosts`].
 
 #![allow(clippy::expect_used, clippy::unwrap_used)] // A broken expectation is a failed test.
 
 pub mod apiserver;
-pub mod reader;
 pub mod scenario;
 
-mod answer;
-mod conntrack;
-mod datagram;
-mod deadline;
-mod echo;
-mod host;
-mod link;
-mod namespace;
-mod net;
-mod process;
-mod sctp;
-mod serve;
-mod tcp;
-mod udp;
-
-pub use answer::Answer;
-pub use conntrack::Tracked;
-pub use deadline::{Deadline, PATIENCE, SILENCE, eventually};
-pub use host::{
-    Host, chromium_available, in_user_namespace, kernel_has_owners, nft_available, nft_can_load,
-};
-pub use namespace::Namespace;
-pub use net::{NODE_IP, NODE_IP6, Net, ip6_of};
-pub use process::{Finished, Process, deltaproxy_binary};
-pub use serve::Server;
-pub use tcp::Connection;
-pub use udp::Flow;
+pub use test_hosts::*;

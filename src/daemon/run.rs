@@ -63,7 +63,7 @@ use self::reading::{ReadOutcome, Watch};
 use self::refusals::log_refusal;
 use self::wait::{changed, listed, now, sleep_until};
 use crate::observe::{Observe, SyncExtent};
-use crate::source::kube::Notice;
+use crate::source::notice::Notice;
 use crate::writer::{Writer, WriterGone};
 
 /// The parts of the daemon, from the source's channel to the kernel.

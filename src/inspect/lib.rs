@@ -6,4 +6,5 @@ pub mod counts;
 pub mod explain;
 pub mod show;
 pub mod tables;
+#[cfg(feature = "top")]
 pub mod top;

@@ -3,6 +3,11 @@
 //! A command prints its result on standard output and errors on standard error, one line each. Its
 //! exit code is 0 only if everything requested was done; `plan` and `verify` use those of diff(1).
 
+#[cfg(feature = "api-server")]
+mod api_server;
+#[cfg(not(feature = "api-server"))]
+#[path = "no_api_server.rs"]
+mod api_server;
 mod apply;
 #[cfg(feature = "measure")]
 mod bench;
@@ -39,6 +44,7 @@ mod summary;
 mod top;
 mod verify;
 
+pub use api_server::is_in_pod;
 pub use apply::apply;
 #[cfg(feature = "measure")]
 pub use bench::{BENCH_ROWS, BenchFlags, bench};

@@ -3,6 +3,7 @@
 //! The daemon never blocks on a reader: its lines pass through a [`LineQueue`]. Other commands
 //! write directly, so that a slow reader gets every line.
 
+use std::env;
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::panic;
@@ -10,14 +11,20 @@ use std::panic;
 use daemon::config::LogSettings;
 use daemon::config::log::LogFormat;
 use daemon::observe::Observe;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::Directive;
-use tracing_subscriber::fmt::MakeWriter;
+use engine::printable::Printable;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::{self, MakeWriter};
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
 
 use super::line_queue::LineQueue;
 
 /// Libraries that log each failure, which we report less often, or whole bodies of answers.
-const QUIET: [&str; 2] = ["kube_client=off", "kube_runtime=off"];
+const QUIET: [&str; 2] = ["kube_client", "kube_runtime"];
+
+/// Environment variable with levels by module.
+const LEVELS: &str = "RUST_LOG";
 
 /// Path of lines to standard error.
 #[derive(Debug)]
@@ -74,16 +81,66 @@ fn start<W>(settings: LogSettings, writer: W)
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let filter =
-        EnvFilter::builder().with_default_directive(settings.level.into()).from_env_lossy();
-    let quiet = QUIET.iter().filter_map(|text| text.parse::<Directive>().ok());
-    let filter = quiet.fold(filter, EnvFilter::add_directive);
+    let directives = env::var(LEVELS).unwrap_or_default();
+    let (filter, invalid) = filter(settings.level, &directives);
     // Internal errors would be reported by `eprintln!`, which can block or panic.
-    let log = tracing_subscriber::fmt().log_internal_errors(false);
-    let log = log.with_env_filter(filter).with_writer(writer);
-    // A second start, in a test, keeps the first log.
-    let _ = match settings.format {
-        LogFormat::Text => log.with_target(false).try_init(),
-        LogFormat::Json => log.json().try_init(),
+    let log = fmt::layer().log_internal_errors(false).with_writer(writer);
+    let log = match settings.format {
+        LogFormat::Text => log.with_target(false).boxed(),
+        LogFormat::Json => log.json().boxed(),
     };
+    // A second start, in a test, keeps the first log.
+    let _ = tracing_subscriber::registry().with(log.with_filter(filter)).try_init();
+    for directive in invalid {
+        tracing::warn!("{LEVELS}: {} is not MODULE=LEVEL or LEVEL", Printable(directive));
+    }
+}
+
+/// Returns the filter of the comma-separated `directives`, and those that are invalid. Modules that
+/// none of them names have `level`.
+fn filter(level: LevelFilter, directives: &str) -> (Targets, Vec<&str>) {
+    let mut filter = Targets::new().with_default(level);
+    let mut invalid = Vec::new();
+    for directive in directives.split(',').filter(|it| !it.is_empty()) {
+        match directive.parse::<Targets>() {
+            Ok(levels) => {
+                filter =
+                    filter.with_targets(levels.iter().map(|(module, it)| (module.to_owned(), it)));
+                if let Some(level) = levels.default_level() {
+                    filter = filter.with_default(level);
+                }
+            }
+            Err(_) => invalid.push(directive),
+        }
+    }
+    (filter.with_targets(QUIET.map(|library| (library, LevelFilter::OFF))), invalid)
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::Level;
+
+    use super::*;
+
+    #[test]
+    fn rust_log_adds_levels_by_module_and_names_what_is_invalid() {
+        let (filter, invalid) =
+            filter(LevelFilter::INFO, "deltaproxy_daemon::source=debug,what=ever");
+        let levels = [
+            ("deltaproxy_daemon::source::kube", Level::DEBUG, true),
+            ("deltaproxy_daemon::run", Level::DEBUG, false),
+            ("deltaproxy_daemon::run", Level::INFO, true),
+            ("kube_client", Level::ERROR, false),
+        ];
+        for (module, level, is_enabled) in levels {
+            assert_eq!(filter.would_enable(module, &level), is_enabled, "{module} {level}");
+        }
+        assert_eq!(invalid, ["what=ever"]);
+    }
+
+    #[test]
+    fn a_level_alone_replaces_that_of_the_settings() {
+        let (filter, invalid) = filter(LevelFilter::INFO, "debug");
+        assert!(filter.would_enable("deltaproxy_daemon::run", &Level::DEBUG) && invalid.is_empty());
+    }
 }

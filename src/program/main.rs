@@ -8,7 +8,6 @@ use clap::{CommandFactory, FromArgMatches};
 use daemon::config::Config;
 use daemon::config::flags::{OnceFlags, RunFlags, VerifyFlags};
 use daemon::observe::Startup;
-use daemon::source::kube::ApiServer;
 use deltaproxy::{
     Cli, Command, Compared, ConfigCommand, End, Exit, Failure, Input, Log, Output, Settings,
 };
@@ -45,7 +44,7 @@ fn kube_proxy_arguments() -> Option<Vec<String>> {
     let named = Path::new(&program).file_name().is_some_and(|name| name == "kube-proxy");
     let ours = ["-h", "--help", "-V", "--version"];
     let flags = arguments.first().is_some_and(|it| it.starts_with('-') && !ours.contains(&&**it));
-    let in_pod = arguments.is_empty() && ApiServer::InCluster.check().is_ok();
+    let in_pod = arguments.is_empty() && deltaproxy::is_in_pod();
     (named || flags || in_pod).then_some(arguments)
 }
 

@@ -15,8 +15,8 @@ use measure::probe::{self, Left, ProbeError, Report, Settings, Testbed};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::api_server::server_of;
 use super::bench::{check_writable, write};
-use super::run::api_server;
 use super::{Failure, Output};
 
 /// Rows of the table, and exit codes, for `--help`.
@@ -67,7 +67,7 @@ pub struct ProbeFlags {
 /// Errors that stop the command or a deletion. Earlier results are printed.
 pub fn probe(flags: &ProbeFlags) -> Result<(), Failure> {
     let (source, node) = flags.server.load().map_err(Failure::new)?;
-    let Ok(server) = api_server(&source) else {
+    let Ok(server) = server_of(&source) else {
         return Err(Failure(vec!["probe needs an API server, not manifests".to_owned()]));
     };
     if server.check().is_err() {

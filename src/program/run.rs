@@ -2,10 +2,9 @@
 
 use std::future::pending;
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use daemon::config::{Config, ConfigError, EXTERNAL_IPS, Source};
 use daemon::conntrack::{Cleaned, Cleaner, ConnectionCounter, Limits};
@@ -21,10 +20,7 @@ use daemon::run::{
 };
 use daemon::source::addresses::{follow_local_addresses, local_addresses};
 use daemon::source::files::{self, FileProblem};
-use daemon::source::kube::{
-    ApiServer, Contact, Notice, OnContact, OnRequest, Outlet, Progress, Report, follow_api_server,
-    plural, write_notices,
-};
+use daemon::source::notice::Notice;
 use daemon::writer::Writer;
 use engine::counters::Counters;
 use engine::flowtable::Offload;
@@ -36,13 +32,12 @@ use nft::kernel::{Nftables, Release};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 
 use super::counts::{Reads, read_counts};
 use super::node::{set_conntrack_later, set_up_node};
 use super::reload::changed;
 use super::search::search;
-use super::{Failure, Load, Log, localhost, noted, running};
+use super::{Failure, Load, Log, api_server, localhost, noted, running};
 
 /// Capacity of the queue of event batches; when it is full, the source waits.
 const EVENT_QUEUE: usize = 256;
@@ -55,9 +50,6 @@ const PROBLEM_QUEUE: usize = 64;
 
 /// Capacity of the queue of changed devices; when it is full, further changes share a batch.
 const DEVICE_QUEUE: usize = 4;
-
-/// Time limit for writing the last Event.
-const LAST_EVENT_TIME: Duration = Duration::from_secs(5);
 
 /// Time limit for tasks to end.
 const STOP_TIME: Duration = Duration::from_millis(500);
@@ -97,9 +89,7 @@ pub fn run(
     observe.set_startup(startup);
     observe.feature(EXTERNAL_IPS, "", config.routing.external_ips);
     observe.problem_kinds(ProblemKind::ALL.map(ProblemKind::name));
-    if let Ok(server) = api_server(&config.source) {
-        server.check().map_err(Failure::new)?;
-    }
+    api_server::check(&config.source)?;
     if let Err(error) = open_files::raise() {
         tracing::warn!("the soft limit of open files stays as it is: {error}");
     }
@@ -242,24 +232,12 @@ async fn start_servers(
                     Site::Metrics => ("metricsBindAddress", Notice::NoMetricsPort),
                 };
                 let why = format!("{field}: cannot listen at {address}: {error}");
-                write_last(config, notice(why.clone()), observe).await;
+                api_server::write_last(config, notice(why.clone()), observe).await;
                 return Err(Failure::new(io::Error::other(why)));
             }
         }
     }
     Ok(())
-}
-
-/// Writes an Event before the daemon ends, if the API server answers soon.
-async fn write_last(config: &Config, notice: Notice, observe: &Observe) {
-    let Ok(server) = api_server(&config.source) else { return };
-    let (notices, written) = mpsc::channel(1);
-    // The queue is empty and its receiver exists, so sending succeeds.
-    let _ = notices.try_send(notice);
-    drop(notices);
-    let requests = observed_requests(observe);
-    let writing = write_notices(&server, &config.node_name, written, requests);
-    let _ = timeout(LAST_EVENT_TIME, writing).await;
 }
 
 /// Manifests need not include a Node; an API server always has it.
@@ -272,61 +250,28 @@ fn missing_node(source: &Source) -> MissingNode {
     }
 }
 
-/// Returns the API server of a source, or the path of its manifests.
-pub(super) fn api_server(source: &Source) -> Result<ApiServer, &Path> {
-    match source {
-        Source::Manifests(path) => Err(path),
-        Source::Kubeconfig(path) => Ok(ApiServer::of_kubeconfig(path)),
-        Source::InCluster => Ok(ApiServer::InCluster),
-        Source::Server { url, kubeconfig: Some(path) } => {
-            Ok(ApiServer::Kubeconfig { path: path.clone(), server: Some(url.clone()) })
-        }
-        Source::Server { url, kubeconfig: None } => Ok(ApiServer::Anonymous(url.clone())),
-    }
-}
-
 /// Starts the source, whose events arrive at the receiver. If there is an API server, problems of
 /// its objects are written to it too, along with the notices of others.
 fn start_source(
     config: &Config,
     tasks: &mut JoinSet<()>,
-    (notices, written): (mpsc::Sender<Notice>, mpsc::Receiver<Notice>),
+    notices: (mpsc::Sender<Notice>, mpsc::Receiver<Notice>),
     observe: &Observe,
 ) -> Result<mpsc::Receiver<Arrival>, Failure> {
     let (sender, events) = mpsc::channel(EVENT_QUEUE);
-    let server = match api_server(&config.source) {
-        Ok(server) => server,
-        Err(path) => {
-            // Problems are logged where they are found.
-            let (problems, mut found) = mpsc::channel(PROBLEM_QUEUE);
-            files::follow(path, &config.node_name, sender, problems).map_err(Failure::new)?;
-            let observe = observe.clone();
-            tasks.spawn(async move {
-                while let Some(problems) = found.recv().await {
-                    problems.into_iter().map(of_file).for_each(|it| observe.left_out(it));
-                }
-            });
-            return Ok(events);
-        }
+    let Source::Manifests(path) = &config.source else {
+        api_server::follow(config, tasks, sender, notices, observe)?;
+        return Ok(events);
     };
-    observe.awaits_source(now());
-    let counted = observe.clone();
-    let report = move |report| {
-        match &report {
-            Report::Recovered(_) | Report::Renewed => tracing::info!("{report}"),
-            Report::Object(_) | Report::Trouble { .. } => tracing::warn!("{report}"),
+    // Problems are logged where they are found.
+    let (problems, mut found) = mpsc::channel(PROBLEM_QUEUE);
+    files::follow(path, &config.node_name, sender, problems).map_err(Failure::new)?;
+    let observe = observe.clone();
+    tasks.spawn(async move {
+        while let Some(problems) = found.recv().await {
+            problems.into_iter().map(of_file).for_each(|it| observe.left_out(it));
         }
-        if let Report::Object(problem) = report {
-            counted.left_out(left_out(&problem));
-            let _ = notices.try_send(Notice::LeftOut(problem));
-        }
-    };
-    let (contacts, requests) = (observed_contacts(observe.clone()), observed_requests(observe));
-    let outlet = Outlet::new(sender, report, contacts, Arc::clone(&requests));
-    let (node, from, to) = (config.node_name.clone(), server.clone(), server);
-    tasks.spawn(async move { follow_api_server(&from, &node, outlet).await });
-    let node = config.node_name.clone();
-    tasks.spawn(async move { write_notices(&to, &node, written, requests).await });
+    });
     Ok(events)
 }
 
@@ -373,30 +318,6 @@ fn closed_ports(
         // Dropped when the channel is full.
         let _ = notices.try_send(Notice::ClosedPort(problem));
     }
-}
-
-/// Returns a function that records contacts of the watches in the metrics.
-fn observed_contacts(observe: Observe) -> OnContact {
-    Arc::new(move |resource, contact| match contact {
-        Contact::Heard => observe.watch_heard(plural(resource), now()),
-        Contact::Lost(reason) => observe.watch_lost(plural(resource), reason),
-    })
-}
-
-/// Returns a function that records requests in the metrics.
-fn observed_requests(observe: &Observe) -> OnRequest {
-    let observe = observe.clone();
-    Arc::new(move |sent, progress| {
-        let target = (sent.method.as_str(), &*sent.host);
-        match progress {
-            Progress::Answered { size, code } => observe.request_answered(target, size, code),
-            Progress::Done { took, size } => observe.request_took(target, took, size),
-        }
-    })
-}
-
-fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
 }
 
 /// Returns a future that completes at SIGTERM or SIGINT.

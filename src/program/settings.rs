@@ -3,7 +3,7 @@
 use std::fmt;
 
 use daemon::config::flags::{NodeFlags, OnceFlags, SettingsOf, VerifyFlags};
-use daemon::config::{Config, ConfigError, Loaded};
+use daemon::config::{Config, ConfigError, Loaded, Source};
 use engine::Engine;
 use serde_json::{Value, json};
 
@@ -109,7 +109,7 @@ impl Settings {
 
     /// Returns whether the source always has an object of this node; manifests need none.
     fn needs_node(&self) -> bool {
-        super::run::api_server(&self.config.source).is_ok()
+        !matches!(self.config.source, Source::Manifests(_))
     }
 }
 

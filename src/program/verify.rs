@@ -1,21 +1,20 @@
 //! `verify`: compares the kernel's tables with the objects, without changes.
 
 mod differences;
-mod objects;
 
 use std::thread;
 use std::time::Duration;
 
+use daemon::config::Source;
 use engine::Engine;
 use nft::TableFlags;
 use nft::kernel::{Kernel, Nftables};
 use serde_json::json;
 
 use self::differences::Differences;
-use self::objects::Followed;
+use super::api_server::Followed;
 use super::manifests::{Input, load};
 use super::read_tables::read_tables;
-use super::run::api_server;
 use super::{Compared, Failure, Output, Settings, localhost};
 
 /// Time before a second comparison: a daemon may commit the difference soon.
@@ -31,13 +30,13 @@ pub fn verify(settings: &Settings, output: Output) -> Result<Compared, Failure> 
     let mut kernel = Nftables::open().map_err(Failure::new)?;
     let mut engine = Engine::new(config.routing.clone(), TableFlags::default());
     engine.suit_kernel(kernel.release());
-    let (mut followed, mut problems) = match api_server(&config.source) {
-        Ok(server) => {
-            (Some(Followed::start(server, config.node_name.clone(), &mut engine)?), Vec::new())
-        }
-        Err(path) => {
+    let (mut followed, mut problems) = match &config.source {
+        Source::Manifests(path) => {
             let input = Input { path, node: &config.node_name, allow_empty: false };
             (None, load(&mut engine, &input)?)
+        }
+        Source::Kubeconfig(_) | Source::InCluster | Source::Server { .. } => {
+            (Some(Followed::start(config, &mut engine)?), Vec::new())
         }
     };
     settings.report(&engine);
@@ -53,7 +52,7 @@ pub fn verify(settings: &Settings, output: Output) -> Result<Compared, Failure> 
         observe(&mut engine, &mut kernel)?;
         differences.retain(&Differences::collect(&mut engine, max_batch));
     }
-    problems.extend(followed.into_iter().flat_map(|followed| followed.left_out));
+    problems.extend(followed.into_iter().flat_map(Followed::left_out));
     problems.extend(engine.take_problems().iter().map(ToString::to_string));
     problems.sort_unstable();
     problems.dedup();

@@ -40,10 +40,10 @@ pub use fault::{Fault, On};
 pub use kind::Kind;
 pub use request::Request;
 
-use crate::deadline::{Deadline, stretched};
-use crate::link;
 use fault::Plan;
 use store::Store;
+use test_hosts::link;
+use test_hosts::{Deadline, stretched};
 use write::Writes;
 
 /// A running API server; ends when it is dropped.

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::lab::{World, is_on_node};
-use crate::answer::Answer;
-use crate::net::NODE_IP;
+use test_hosts::Answer;
+use test_hosts::NODE_IP;
 
 /// A transport protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

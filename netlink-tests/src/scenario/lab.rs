@@ -21,10 +21,10 @@ use super::expect::{Expect, Family, Probe, Protocol, Scope};
 use super::object::{Node, Object, ServiceCidr};
 use super::oracle::Oracle;
 use super::proxy::{Proxy, Sent, routing};
-use crate::answer::Answer;
-use crate::host::Host;
-use crate::net::{NODE_IP, Net};
-use crate::serve::Server;
+use test_hosts::Answer;
+use test_hosts::Host;
+use test_hosts::Server;
+use test_hosts::{NODE_IP, Net};
 
 /// The hosts and the proxy.
 #[derive(Debug)]

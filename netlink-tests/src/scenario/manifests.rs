@@ -9,8 +9,8 @@ use tempfile::TempDir;
 use super::object::Object;
 use super::proxy::NODE_NAME;
 use super::web::slice;
-use crate::host::Host;
-use crate::process::{Finished, Process, deltaproxy_binary};
+use test_hosts::Host;
+use test_hosts::{Finished, Process, deltaproxy_binary};
 
 /// A folder of manifests; removed when this is dropped.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::expect::{Family, Protocol};
 use super::lab::{address_of, is_on_node};
 use super::proxy::NODE_NAME;
-use crate::net::{NODE_IP, NODE_IP6, ip6_of};
+use test_hosts::{NODE_IP, NODE_IP6, ip6_of};
 
 /// An object of a manifest.
 pub trait Object {

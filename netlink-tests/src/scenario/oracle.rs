@@ -10,8 +10,8 @@ use std::sync::Mutex;
 use inspect::explain::{Error, Explanation, Fate, Kernel, PossibleFate, Question, Start, explain};
 
 use super::expect::Protocol;
-use crate::answer::Answer;
-use crate::host::Host;
+use test_hosts::Answer;
+use test_hosts::Host;
 
 /// The kernel's rules on the node, and the servers by address.
 #[derive(Debug)]

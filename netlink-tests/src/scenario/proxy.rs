@@ -16,8 +16,8 @@ use nft::kernel::{Committed, Nftables};
 use nft::{MessageKind, TableFlags, Transaction};
 
 use super::object::{Object, Raw};
-use crate::deadline::Deadline;
-use crate::host::Host;
+use test_hosts::Deadline;
+use test_hosts::Host;
 
 /// The name of the lab's node.
 pub const NODE_NAME: &str = "node-a";

@@ -20,10 +20,10 @@ use nix::unistd::Pid;
 use super::expect::{Family, Protocol};
 use super::lab::{Lab, World, destination};
 use super::proxy::{Proxy, Sent};
-use crate::answer::Answer;
-use crate::deadline::{Deadline, PATIENCE, eventually};
-use crate::host::Host;
-use crate::net::ip6_of;
+use test_hosts::Answer;
+use test_hosts::Host;
+use test_hosts::ip6_of;
+use test_hosts::{Deadline, PATIENCE, eventually};
 
 /// A client and the address to which it opens flows: by UDP and TCP, in both families.
 #[derive(Debug, Clone)]

@@ -25,10 +25,10 @@ use socket2::{Protocol, Type};
 use super::object::{Node, Object, ServiceCidr};
 use super::proxy::{Proxy, routing};
 use super::race::{leave_one_processor, wanted_flows};
-use crate::datagram;
-use crate::deadline::{Deadline, PATIENCE};
-use crate::host::Host;
-use crate::net::Net;
+use test_hosts::Host;
+use test_hosts::Net;
+use test_hosts::datagram;
+use test_hosts::{Deadline, PATIENCE};
 
 /// What the rules do with the first packet of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -5,7 +5,7 @@ use nft::kernel::Kernel;
 
 use super::Run;
 use crate::observe::LeftOut;
-use crate::source::kube::Notice;
+use crate::source::notice::Notice;
 
 impl<K: Kernel + Send + 'static> Run<K> {
     pub(super) fn report(&self, problems: &[Problem]) {

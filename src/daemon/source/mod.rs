@@ -2,5 +2,7 @@
 
 pub mod addresses;
 pub mod files;
+#[cfg(feature = "api-server")]
 pub mod kube;
+pub mod notice;
 pub mod objects;

@@ -10,6 +10,8 @@ mod endpoint_slice;
 mod endpoints;
 mod metadata;
 mod node;
+#[cfg(not(feature = "api-server"))]
+mod object_meta;
 mod quick_parser;
 mod resource;
 mod service;
@@ -18,12 +20,13 @@ mod tests;
 mod text;
 
 pub use converter::Converter;
+#[cfg(feature = "api-server")]
 pub(super) use converter::MAX_NAME;
 pub use endpoint_slice::EndpointSlice;
 pub(super) use metadata::full_name;
 pub use metadata::object_name;
 pub use node::{Node, NodeAddress, NodeSpec, NodeStatus, ServiceCidr, ServiceCidrSpec, Taint};
-pub(super) use resource::{Followed, read, resource_of};
+pub(super) use resource::{Followed, read};
 pub use service::{
     ClientIp, LoadBalancerIngress, LoadBalancerStatus, Service, ServicePort, ServiceSpec,
     ServiceStatus, SessionAffinityConfig,

@@ -11,7 +11,8 @@ use kube::runtime::watcher::Event as WatcherEvent;
 use serde::de::{Deserialize, Deserializer, Error as _};
 use serde_json::Value;
 
-use crate::source::objects::{self, Converter, Followed, object_name, resource_of};
+use super::resources::{Watched, resource_of};
+use crate::source::objects::{self, Converter, Followed, object_name};
 
 /// An object, or the reason why it cannot be read.
 #[derive(Clone, Debug)]
@@ -22,7 +23,7 @@ pub(super) enum Careful<T> {
     Unreadable { metadata: Box<ObjectMeta>, field: String, message: String },
 }
 
-impl<T: Followed> Careful<T> {
+impl<T: Watched> Careful<T> {
     pub(super) fn name(&self) -> ObjectName {
         match self {
             Self::Read(object) => object.object_name(),
@@ -77,11 +78,11 @@ fn plain_metadata(object: &Value) -> Option<ObjectMeta> {
     })
 }
 
-impl<T: Followed> k8s_openapi::Resource for Careful<T> {
+impl<T: Watched> k8s_openapi::Resource for Careful<T> {
     resource_of!(T);
 }
 
-impl<T: Followed> Metadata for Careful<T> {
+impl<T: Watched> Metadata for Careful<T> {
     type Ty = ObjectMeta;
 
     fn metadata(&self) -> &ObjectMeta {

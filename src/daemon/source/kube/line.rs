@@ -5,7 +5,8 @@
 use engine::model::{Event, Problem, Resource};
 use kube::core::WatchEvent;
 
-use crate::source::objects::{Converter, EndpointSlice, Followed, Node, Service, ServiceCidr};
+use super::resources::Watched;
+use crate::source::objects::{Converter, EndpointSlice, Node, Service, ServiceCidr};
 
 /// A parsed line with an object.
 #[derive(Debug)]
@@ -46,7 +47,7 @@ impl Line {
     }
 }
 
-fn convert<T: Followed>(
+fn convert<T: Watched>(
     event: WatchEvent<T>,
     converter: &mut Converter,
 ) -> Option<(Event, Vec<Problem>)> {

@@ -21,6 +21,7 @@ use tokio::time::Instant;
 
 use super::rate_limit::RateLimit;
 use super::{ApiServer, OnRequest, SourceError, load_client};
+use crate::source::notice::Notice;
 use crate::source::objects::{EndpointSlice, MAX_NAME, Node, Service, ServiceCidr};
 
 /// Events that may be written at once after an idle time.
@@ -51,21 +52,6 @@ const START: &str = "StartKubeProxy";
 /// Namespace of events about cluster-scoped objects.
 const CLUSTER_NAMESPACE: &str = "default";
 
-/// Content of an event.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Notice {
-    /// An object, or a part of it, was left out, or an annotation was ignored.
-    LeftOut(Problem),
-    /// The health check port of a Service cannot be opened.
-    ClosedPort(Problem),
-    /// The daemon starts on its node.
-    Starting,
-    /// The health port cannot be opened, so the daemon ends.
-    NoHealthPort(String),
-    /// The metrics port cannot be opened, so the daemon ends.
-    NoMetricsPort(String),
-}
-
 /// Fields of an event that depend on the notice alone.
 struct Words {
     kind: &'static str,
@@ -74,30 +60,23 @@ struct Words {
     note: String,
 }
 
-impl Notice {
-    fn problem(&self) -> Option<&Problem> {
-        match self {
-            Self::LeftOut(problem) | Self::ClosedPort(problem) => Some(problem),
-            Self::Starting | Self::NoHealthPort(_) | Self::NoMetricsPort(_) => None,
-        }
-    }
-
-    fn words(&self) -> Words {
-        let (reason, action, note) = match self {
+impl Words {
+    fn of(notice: &Notice) -> Self {
+        let (reason, action, note) = match notice {
             // Nothing is left out: the object is served as without the annotation.
-            Self::LeftOut(problem) if problem.is_of_annotation() => {
+            Notice::LeftOut(problem) if problem.is_of_annotation() => {
                 ("Ignored", "Route", text_of(problem))
             }
-            Self::LeftOut(problem) => ("LeftOut", "Route", text_of(problem)),
-            Self::ClosedPort(problem) => {
+            Notice::LeftOut(problem) => ("LeftOut", "Route", text_of(problem)),
+            Notice::ClosedPort(problem) => {
                 ("FailedToStartServiceHealthcheck", "Listen", text_of(problem))
             }
-            Self::Starting => ("Starting", START, String::new()),
-            Self::NoHealthPort(why) => ("FailedToStartProxierHealthcheck", START, why.clone()),
-            Self::NoMetricsPort(why) => ("FailedToStartMetricServer", START, why.clone()),
+            Notice::Starting => ("Starting", START, String::new()),
+            Notice::NoHealthPort(why) => ("FailedToStartProxierHealthcheck", START, why.clone()),
+            Notice::NoMetricsPort(why) => ("FailedToStartMetricServer", START, why.clone()),
         };
-        let kind = if *self == Self::Starting { "Normal" } else { "Warning" };
-        let mut words = Words { kind, reason, action, note };
+        let kind = if *notice == Notice::Starting { "Normal" } else { "Warning" };
+        let mut words = Self { kind, reason, action, note };
         words.note.truncate(words.note.floor_char_boundary(MAX_NOTE));
         words
     }
@@ -245,7 +224,7 @@ impl Subject {
 }
 
 fn event(subject: &Subject, node_name: &str, notice: &Notice) -> EventObject {
-    let (words, now) = (notice.words(), Timestamp::now());
+    let (words, now) = (Words::of(notice), Timestamp::now());
     let time = (*notice == Notice::Starting).then(|| now.as_nanosecond());
     EventObject {
         metadata: ObjectMeta {
@@ -341,7 +320,7 @@ mod tests {
             };
             let (field, message) = (field.to_owned(), String::new());
             let kind = ProblemKind::Invalid;
-            Notice::LeftOut(Problem { kind, object, field, message }).words().reason
+            Words::of(&Notice::LeftOut(Problem { kind, object, field, message })).reason
         };
         assert_eq!(reason("metadata.annotations[deltaproxy.io/weights]"), "Ignored");
         assert_eq!(reason("spec.externalIPs[0]"), "LeftOut");
@@ -362,7 +341,8 @@ mod tests {
 
     #[test]
     fn a_note_is_truncated_between_characters() {
-        let note = left_out(Resource::Services, "default/web", &"ä".repeat(MAX_NOTE)).words().note;
+        let notice = left_out(Resource::Services, "default/web", &"ä".repeat(MAX_NOTE));
+        let note = Words::of(&notice).note;
         assert!(note.len() <= MAX_NOTE && note.len() > MAX_NOTE - 2);
     }
 

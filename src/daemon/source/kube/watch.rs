@@ -27,8 +27,9 @@ use super::error::SourceError;
 use super::outlet::{Closed, Outlet, Report};
 use super::patience::Patience;
 use super::rate_limit::rate_limited;
+use super::resources::Watched;
 use super::trouble::Trouble;
-use crate::source::objects::{Converter, Followed};
+use crate::source::objects::Converter;
 
 /// Most events in one batch: limits memory while a list is sent on.
 const BATCH: usize = 512;
@@ -97,7 +98,7 @@ enum Next {
     Reopen(Duration),
 }
 
-impl<T: Followed> Watch<T> {
+impl<T: Watched> Watch<T> {
     /// True if a server may lack the resource, which then counts as empty. networking.k8s.io/v1
     /// ServiceCIDR exists since Kubernetes 1.33.
     const IS_OPTIONAL: bool = matches!(T::RESOURCE, Resource::ServiceCidrs);

@@ -11,10 +11,9 @@ use engine::model::{
     self, Change, Interner, ObjectName, ObjectRef, Problem, ProblemKind, Protocol, Resource, Zones,
 };
 use ipnet::IpNet;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::address::{parse_cidr, parse_usable_ip};
-use super::metadata::object_name;
+use super::metadata::{ObjectMeta, object_name};
 use super::{EndpointSlice, Node, Service, ServiceCidr, endpoint_slice, node, service};
 
 /// Converter of API objects to the model, for one node.

@@ -9,7 +9,6 @@ use std::time::SystemTime;
 use engine::model::{
     self, Conditions, EndpointNames, ObjectName, ObjectRef, Resource, Weighing, Weight,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nft::family::Family;
 use serde::Deserialize;
 use serde::de::Deserializer;
@@ -19,7 +18,7 @@ use super::address::usable;
 use super::converter::{Converter, Findings, MAX_LABEL};
 use super::endpoints::{Endpoint, Endpoints, FirstAddress, KeptNames, Names, QuickEndpoints};
 use super::metadata::{
-    HEADLESS, Object, SERVICE_NAME, SliceMetadata, WEIGHT, WEIGHTED, full_name, null_is_absent,
+    HEADLESS, Object, ObjectMeta, SERVICE_NAME, SliceMetadata, WEIGHT, WEIGHTED, null_is_absent,
     object,
 };
 use super::text::{Span, Text, Texts};
@@ -53,8 +52,9 @@ struct EndpointPort {
 
 impl EndpointSlice {
     /// Returns namespace and name.
-    pub(super) fn name(&self) -> ObjectName {
-        full_name(self.texts.at(self.namespace), self.texts.at(self.name))
+    #[cfg(feature = "api-server")]
+    pub(in crate::source) fn name(&self) -> ObjectName {
+        super::full_name(self.texts.at(self.namespace), self.texts.at(self.name))
     }
 
     /// Replaces the namespace.

@@ -10,11 +10,16 @@ use std::time::SystemTime;
 
 use engine::model::ObjectName;
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use super::text::Text;
+
+#[cfg(not(feature = "api-server"))]
+pub(super) use super::object_meta::{ObjectMeta, Time};
+// The types that kube needs, with all fields of the API.
+#[cfg(feature = "api-server")]
+pub(super) use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
 /// Label with the service of an EndpointSlice.
 pub(super) const SERVICE_NAME: &str = "kubernetes.io/service-name";

@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use engine::model;
 use ipnet::IpNet;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 
 use super::converter::{Converter, Findings, keep_distinct};
-use super::metadata::{ZONE, label, null_is_absent, object, objects, slim};
+use super::metadata::{ObjectMeta, ZONE, label, null_is_absent, object, objects, slim};
 
 /// A Node. Fields have the API's names and meanings; an absent string is empty.
 #[derive(Clone, Debug, Default, Deserialize)]

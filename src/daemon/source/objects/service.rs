@@ -8,15 +8,14 @@ use std::time::Duration;
 use ahash::HashSet;
 use engine::model::{self, Protocol, Scheduler, TrafficPolicy, Weights};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nft::family::Family;
 use serde::Deserialize;
 
 use super::address::{parse_ip, parse_usable_ip};
 use super::converter::{Converter, Findings, MAX_LABEL, keep_distinct};
 use super::metadata::{
-    SCHEDULER, SERVICE_PROXY_NAME, WEIGHTED, WEIGHTS, annotation, created, label, null_is_absent,
-    object, objects, slim,
+    ObjectMeta, SCHEDULER, SERVICE_PROXY_NAME, WEIGHTED, WEIGHTS, annotation, created, label,
+    null_is_absent, object, objects, slim,
 };
 
 /// A Service. Fields have the API's names and meanings; an absent string is empty.

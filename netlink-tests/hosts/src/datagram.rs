@@ -14,17 +14,17 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 /// A received packet.
 #[derive(Debug)]
-pub(crate) struct Datagram {
+pub struct Datagram {
     /// The payload; a raw IPv4 socket adds the IP header in front.
-    pub(crate) bytes: Vec<u8>,
+    pub bytes: Vec<u8>,
     /// The sender; the port of a raw socket's peer is 0.
-    pub(crate) from: SocketAddr,
+    pub from: SocketAddr,
     /// The local address that it was sent to.
-    pub(crate) to: IpAddr,
+    pub to: IpAddr,
 }
 
 /// Opens a socket of one family in the calling thread's namespace, bound to `port` of any address.
-pub(crate) fn open(domain: Domain, kind: Type, protocol: Protocol, port: u16) -> OwnedFd {
+pub fn open(domain: Domain, kind: Type, protocol: Protocol, port: u16) -> OwnedFd {
     let socket = Socket::new(domain, kind, Some(protocol)).expect("a datagram socket");
     let any = if domain == Domain::IPV6 {
         setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &true).expect("Linux 2.6.14 or later");
@@ -42,7 +42,7 @@ pub(crate) fn open(domain: Domain, kind: Type, protocol: Protocol, port: u16) ->
 }
 
 /// Receives one packet.
-pub(crate) fn receive(socket: BorrowedFd<'_>) -> io::Result<Datagram> {
+pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Datagram> {
     let mut bytes = vec![0; MAX_LEN];
     let mut control = nix::cmsg_space!(libc::in6_pktinfo, libc::in_pktinfo);
     let mut iov = [IoSliceMut::new(&mut bytes)];
@@ -63,12 +63,7 @@ fn answer(socket: BorrowedFd<'_>, question: &Datagram, bytes: &[u8]) -> io::Resu
 }
 
 /// Sends a packet from an address.
-pub(crate) fn send(
-    socket: BorrowedFd<'_>,
-    from: IpAddr,
-    to: SocketAddr,
-    bytes: &[u8],
-) -> io::Result<()> {
+pub fn send(socket: BorrowedFd<'_>, from: IpAddr, to: SocketAddr, bytes: &[u8]) -> io::Result<()> {
     let iov = [IoSlice::new(bytes)];
     let to = SockaddrStorage::from(to);
     let fd = socket.as_raw_fd();
@@ -113,12 +108,12 @@ fn destination(message: &ControlMessageOwned) -> Option<IpAddr> {
 const MAX_LEN: usize = 1500;
 
 /// The two sockets that serve both families.
-pub(crate) fn open_both(kind: Type, protocol: Protocol, port: u16) -> [OwnedFd; 2] {
+pub fn open_both(kind: Type, protocol: Protocol, port: u16) -> [OwnedFd; 2] {
     [open(Domain::IPV4, kind, protocol, port), open(Domain::IPV6, kind, protocol, port)]
 }
 
 /// Answers each datagram in the buffer of `socket` with the result of `reply`.
-pub(crate) fn serve_one(socket: &OwnedFd, reply: impl FnOnce(&Datagram) -> Option<Vec<u8>>) {
+pub fn serve_one(socket: &OwnedFd, reply: impl FnOnce(&Datagram) -> Option<Vec<u8>>) {
     // An error here is a late ICMP message or a packet that was dropped on its way out. The probe
     // sees it as silence; the server goes on.
     if let Ok(question) = receive(socket.as_fd())

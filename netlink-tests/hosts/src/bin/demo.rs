@@ -17,10 +17,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use netlink_tests::{Answer, Deadline, Host, NODE_IP, NODE_IP6, Net, Process, Server};
 use nix::unistd::geteuid;
 use serde_json::Value;
 use tempfile::TempDir;
+use test_hosts::{Answer, Deadline, Host, NODE_IP, NODE_IP6, Net, Process, Server};
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -123,7 +123,7 @@ impl Demo {
         let program = env::current_exe().expect("/proc is mounted").with_file_name("deltaproxy");
         assert!(program.is_file(), "{} is missing: make demo builds it", program.display());
         let manifests =
-            copy_of(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/manifests")));
+            copy_of(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/manifests")));
         Self { net, hosts, _servers: servers, program, manifests, interruption }
     }
 

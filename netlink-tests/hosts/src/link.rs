@@ -17,23 +17,23 @@ use rtnetlink::{Error, Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
 use crate::namespace::Namespace;
 
 /// The number of `lo` in every namespace.
-pub(crate) const LOOPBACK: u32 = 1;
+pub const LOOPBACK: u32 = 1;
 
 /// The number of `eth0` in every namespace that has one.
-pub(crate) const ETH0: u32 = 2;
+pub const ETH0: u32 = 2;
 
 /// The settings of an interface.
 #[derive(Debug, Default)]
-pub(crate) struct Setup {
+pub struct Setup {
     /// Host addresses (/32 or /128).
-    pub(crate) addresses: Vec<IpAddr>,
+    pub addresses: Vec<IpAddr>,
     /// Routes through the interface.
-    pub(crate) routes: Vec<Route>,
+    pub routes: Vec<Route>,
 }
 
 /// A route through an interface, and the hardware address at its other end.
 #[derive(Debug)]
-pub(crate) enum Route {
+pub enum Route {
     /// This one address is on the link.
     OnLink(IpAddr, HardwareAddress),
     /// Everything else of the gateway's family goes to this gateway.
@@ -41,17 +41,17 @@ pub(crate) enum Route {
 }
 
 /// Six bytes, as on Ethernet.
-pub(crate) type HardwareAddress = [u8; 6];
+pub type HardwareAddress = [u8; 6];
 
 /// The hardware addresses of veth pair `index`, the near end's first.
-pub(crate) fn hardware_addresses(index: u32) -> [HardwareAddress; 2] {
+pub fn hardware_addresses(index: u32) -> [HardwareAddress; 2] {
     let [_, a, b, c] = index.to_be_bytes();
     // 2: a local address.
     [[2, 0, 0, a, b, c], [2, 0, 1, a, b, c]]
 }
 
 /// Makes a veth pair: `name` with number `index` in `here`, up, and `eth0` in `there`, still down.
-pub(crate) fn connect(here: &Namespace, there: &Namespace, name: &str, index: u32) {
+pub fn connect(here: &Namespace, there: &Namespace, name: &str, index: u32) {
     let [near, far] = hardware_addresses(index);
     let peer = LinkUnspec::new_with_index(ETH0).name("eth0").address(far.to_vec());
     let mut peer = peer.build();
@@ -66,7 +66,7 @@ pub(crate) fn connect(here: &Namespace, there: &Namespace, name: &str, index: u3
 }
 
 /// Sets interface `index` up and gives it its addresses and routes.
-pub(crate) fn configure(namespace: &Namespace, index: u32, setup: &Setup) {
+pub fn configure(namespace: &Namespace, index: u32, setup: &Setup) {
     namespace.run(|| {
         talk(async |handle| {
             let up = LinkUnspec::new_with_index(index).up().build();
@@ -83,20 +83,20 @@ pub(crate) fn configure(namespace: &Namespace, index: u32, setup: &Setup) {
 }
 
 /// Makes a veth pair whose both ends are in `namespace`, up.
-pub(crate) fn add_pair(namespace: &Namespace, name: &str, peer: &str) {
+pub fn add_pair(namespace: &Namespace, name: &str, peer: &str) {
     let mut link = LinkVeth::new(name, peer).build();
     set_up(&mut link);
     namespace.run(|| talk(async |handle| handle.link().add(link).execute().await));
 }
 
 /// Removes an interface, and its peer.
-pub(crate) fn remove(namespace: &Namespace, name: &str) {
+pub fn remove(namespace: &Namespace, name: &str) {
     let index = namespace.run(|| if_nametoindex(name)).expect("an interface of this name");
     namespace.run(|| talk(async |handle| handle.link().del(index).execute().await));
 }
 
 /// Sets the largest packet of an interface.
-pub(crate) fn set_mtu(namespace: &Namespace, index: u32, bytes: u32) {
+pub fn set_mtu(namespace: &Namespace, index: u32, bytes: u32) {
     namespace.run(|| {
         talk(async |handle| {
             let link = LinkUnspec::new_with_index(index).mtu(bytes).build();
@@ -106,7 +106,7 @@ pub(crate) fn set_mtu(namespace: &Namespace, index: u32, bytes: u32) {
 }
 
 /// Makes all addresses of a range local ones of a namespace.
-pub(crate) fn add_range(namespace: &Namespace, first: IpAddr, prefix: u8) {
+pub fn add_range(namespace: &Namespace, first: IpAddr, prefix: u8) {
     // On the loopback interface the whole range of an address is local (`fib_add_ifaddr`).
     let add = |handle: Handle| async move {
         handle.address().add(LOOPBACK, first, prefix).execute().await
@@ -115,7 +115,7 @@ pub(crate) fn add_range(namespace: &Namespace, first: IpAddr, prefix: u8) {
 }
 
 /// Sets `lo` of the calling thread's namespace up, if nothing can be reached by it.
-pub(crate) fn raise_loopback() {
+pub fn raise_loopback() {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket can be bound");
     if socket.connect("127.0.0.1:9").is_err() {
         let up = LinkUnspec::new_with_index(LOOPBACK).up().build();
@@ -136,7 +136,7 @@ async fn add_address(handle: &Handle, index: u32, address: IpAddr) -> Result<(),
 }
 
 /// Takes an address with this prefix from interface `index`.
-pub(crate) fn remove_address(namespace: &Namespace, index: u32, (address, prefix): (IpAddr, u8)) {
+pub fn remove_address(namespace: &Namespace, index: u32, (address, prefix): (IpAddr, u8)) {
     namespace.run(|| {
         talk(async |handle| {
             // The kernel finds it by these fields alone.
@@ -170,7 +170,8 @@ async fn add_route(handle: &Handle, index: u32, route: &Route) -> Result<(), Err
     neighbour.execute().await
 }
 
-pub(crate) fn host_prefix(address: IpAddr) -> u8 {
+/// Returns the length of the prefix of one address.
+pub fn host_prefix(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 

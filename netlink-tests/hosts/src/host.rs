@@ -61,7 +61,7 @@ impl Host {
     }
 
     /// The number of the node's interface that leads here; none leads to the node.
-    pub(crate) fn link_index(&self) -> Option<u32> {
+    pub fn link_index(&self) -> Option<u32> {
         self.uplink.as_ref().map(|uplink| uplink.index)
     }
 

@@ -53,7 +53,7 @@ pub fn eventually<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Opti
 ///
 /// # Panics
 /// If `DELTAPROXY_TIME_FACTOR` is no whole number.
-pub(crate) fn stretched(limit: Duration) -> Duration {
+pub fn stretched(limit: Duration) -> Duration {
     limit * *FACTOR
 }
 

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use daemon::config::Config;
 use daemon::source::addresses::local_addresses;
-use daemon::source::kube::{ApiServer, Outlet, Report, follow_api_server};
+use daemon::source::kube::{Outlet, Report, follow_api_server};
 use engine::Engine;
 use engine::model::{Arrival, Event, Resource};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use super::server_of;
 use crate::Failure;
 
 /// Longest silence of the server until everything is listed.
@@ -23,12 +25,12 @@ const SERVICE_CIDRS_LIMIT: Duration = Duration::from_secs(3);
 const QUEUE: usize = 64;
 
 /// An API server under watch.
-pub(super) struct Followed {
+pub(crate) struct Followed {
     runtime: Runtime,
     batches: mpsc::Receiver<Arrival>,
     reports: mpsc::Receiver<Report>,
     /// Parts of objects that were left out.
-    pub(super) left_out: Vec<String>,
+    left_out: Vec<String>,
 }
 
 enum News {
@@ -41,11 +43,8 @@ impl Followed {
     ///
     /// # Errors
     /// The server cannot be used, or is silent for too long.
-    pub(super) fn start(
-        server: ApiServer,
-        node_name: String,
-        engine: &mut Engine,
-    ) -> Result<Self, Failure> {
+    pub(crate) fn start(config: &Config, engine: &mut Engine) -> Result<Self, Failure> {
+        let (server, node_name) = (server_of(&config.source)?, config.node_name.clone());
         server.check().map_err(Failure::new)?;
         engine.set_local_addresses(local_addresses().map_err(Failure::new)?);
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
@@ -104,13 +103,18 @@ impl Followed {
     }
 
     /// Applies all changes so far. If the server is unreachable, its last objects are used.
-    pub(super) fn catch_up(&mut self, engine: &mut Engine) {
+    pub(crate) fn catch_up(&mut self, engine: &mut Engine) {
         while let Ok(batch) = self.batches.try_recv() {
             engine.apply(batch.events);
         }
         while let Ok(report) = self.reports.try_recv() {
             self.note(&report);
         }
+    }
+
+    /// Returns the parts of objects that were left out.
+    pub(crate) fn left_out(self) -> Vec<String> {
+        self.left_out
     }
 
     fn note(&mut self, report: &Report) {

@@ -1,0 +1,93 @@
+//! The API server as the source of the daemon.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use daemon::config::Config;
+use daemon::observe::Observe;
+use daemon::run::left_out;
+use daemon::source::kube::{
+    Contact, OnContact, OnRequest, Outlet, Progress, Report, follow_api_server, plural,
+    write_notices,
+};
+use daemon::source::notice::Notice;
+use engine::model::Arrival;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::server_of;
+use crate::Failure;
+
+/// Time limit for writing the last Event.
+const LAST_EVENT_TIME: Duration = Duration::from_secs(5);
+
+/// Starts to follow the API server of the configuration; its events go to `sender`. Problems of
+/// objects are also written to it as Events, as are the notices of others.
+///
+/// # Errors
+/// The source is not an API server.
+pub(crate) fn follow(
+    config: &Config,
+    tasks: &mut JoinSet<()>,
+    sender: mpsc::Sender<Arrival>,
+    (notices, written): (mpsc::Sender<Notice>, mpsc::Receiver<Notice>),
+    observe: &Observe,
+) -> Result<(), Failure> {
+    let server = server_of(&config.source)?;
+    observe.awaits_source(now());
+    let counted = observe.clone();
+    let report = move |report| {
+        match &report {
+            Report::Recovered(_) | Report::Renewed => tracing::info!("{report}"),
+            Report::Object(_) | Report::Trouble { .. } => tracing::warn!("{report}"),
+        }
+        if let Report::Object(problem) = report {
+            counted.left_out(left_out(&problem));
+            let _ = notices.try_send(Notice::LeftOut(problem));
+        }
+    };
+    let (contacts, requests) = (observed_contacts(observe.clone()), observed_requests(observe));
+    let outlet = Outlet::new(sender, report, contacts, Arc::clone(&requests));
+    let (node, from, to) = (config.node_name.clone(), server.clone(), server);
+    tasks.spawn(async move { follow_api_server(&from, &node, outlet).await });
+    let node = config.node_name.clone();
+    tasks.spawn(async move { write_notices(&to, &node, written, requests).await });
+    Ok(())
+}
+
+/// Writes an Event before the daemon ends, if the API server answers soon.
+pub(crate) async fn write_last(config: &Config, notice: Notice, observe: &Observe) {
+    let Ok(server) = server_of(&config.source) else { return };
+    let (notices, written) = mpsc::channel(1);
+    // The queue is empty and its receiver exists, so sending succeeds.
+    let _ = notices.try_send(notice);
+    drop(notices);
+    let requests = observed_requests(observe);
+    let writing = write_notices(&server, &config.node_name, written, requests);
+    let _ = timeout(LAST_EVENT_TIME, writing).await;
+}
+
+/// Returns a function that records contacts of the watches in the metrics.
+fn observed_contacts(observe: Observe) -> OnContact {
+    Arc::new(move |resource, contact| match contact {
+        Contact::Heard => observe.watch_heard(plural(resource), now()),
+        Contact::Lost(reason) => observe.watch_lost(plural(resource), reason),
+    })
+}
+
+/// Returns a function that records requests in the metrics.
+fn observed_requests(observe: &Observe) -> OnRequest {
+    let observe = observe.clone();
+    Arc::new(move |sent, progress| {
+        let target = (sent.method.as_str(), &*sent.host);
+        match progress {
+            Progress::Answered { size, code } => observe.request_answered(target, size, code),
+            Progress::Done { took, size } => observe.request_took(target, took, size),
+        }
+    })
+}
+
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}

@@ -1,0 +1,57 @@
+//! In place of `api_server` in a build without that feature: every API server is an error.
+
+use daemon::config::{Config, Source};
+use daemon::observe::Observe;
+use daemon::source::notice::Notice;
+use engine::Engine;
+use engine::model::Arrival;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::Failure;
+
+/// Objects of an API server; this build reads none.
+pub(crate) enum Followed {}
+
+impl Followed {
+    pub(crate) fn start(config: &Config, _engine: &mut Engine) -> Result<Self, Failure> {
+        check(&config.source).and(Err(without()))
+    }
+
+    pub(crate) fn catch_up(&mut self, _engine: &mut Engine) {
+        match *self {}
+    }
+
+    pub(crate) fn left_out(self) -> Vec<String> {
+        match self {}
+    }
+}
+
+/// Returns whether this process runs in a pod whose service account it may use: never.
+pub fn is_in_pod() -> bool {
+    false
+}
+
+pub(crate) fn check(source: &Source) -> Result<(), Failure> {
+    match source {
+        Source::Manifests(_) => Ok(()),
+        Source::Kubeconfig(_) | Source::InCluster | Source::Server { .. } => Err(without()),
+    }
+}
+
+pub(crate) fn follow(
+    _config: &Config,
+    _tasks: &mut JoinSet<()>,
+    _sender: mpsc::Sender<Arrival>,
+    _notices: (mpsc::Sender<Notice>, mpsc::Receiver<Notice>),
+    _observe: &Observe,
+) -> Result<(), Failure> {
+    Err(without())
+}
+
+pub(crate) async fn write_last(_config: &Config, _notice: Notice, _observe: &Observe) {}
+
+fn without() -> Failure {
+    let why = "this program was built without the feature api-server: give --manifests PATH";
+    Failure(vec![why.to_owned()])
+}
