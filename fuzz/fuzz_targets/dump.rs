@@ -5,9 +5,9 @@
 use libfuzzer_sys::fuzz_target;
 use nft::netlink::message::{Meaning, Messages};
 use nft::{
-    AnyChain, AnyRule, AnySet, Chain, DecodedFlowtable, DecodedRule, DecodedSet, Family,
-    ListedRule, RuleContext, SetContents, Table, TraceEvent, decode_any_elements, decode_elements,
-    rule_text,
+    AnyChain, AnyFlowtable, AnyObject, AnyRule, AnySet, Chain, DecodedFlowtable, DecodedRule,
+    DecodedSet, Family, ListedRule, RuleContext, SetContents, Table, TableFamily, TraceEvent,
+    WholeTable, decode_any_elements, decode_elements, rule_text,
 };
 
 /// Length of `struct nfgenmsg`, which precedes the attributes of each object.
@@ -57,6 +57,8 @@ fn decode(attributes: &[u8]) {
     let _ = DecodedSet::decode(attributes).map(|decoded| decoded.set.map(|set| set.to_string()));
     let _ = DecodedFlowtable::decode(attributes).map(|decoded| format!("{decoded:?}"));
     let _ = (AnyChain::decode(attributes), AnySet::decode(attributes));
+    let _ = (AnyObject::decode(attributes), AnyFlowtable::decode(attributes));
+    let _ = WholeTable::decode_header(TableFamily::Inet, attributes);
     let _ = AnyRule::decode(attributes).map(|rule| rule_text(1, &rule.instructions));
     print(attributes);
     let _ = TraceEvent::decode(TRACE, attributes);

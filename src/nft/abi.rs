@@ -13,6 +13,7 @@ pub(super) const NLM_F_APPEND: u16 = 0x800;
 pub(super) const NFNL_SUBSYS_NFTABLES: u16 = 10;
 pub(super) const NFNL_MSG_BATCH_BEGIN: u16 = 0x10;
 pub(super) const NFNL_MSG_BATCH_END: u16 = 0x11;
+pub(super) const NFNL_BATCH_GENID: u16 = 1;
 
 // <linux/netfilter.h>
 pub(super) const NFPROTO_UNSPEC: u8 = 0;
@@ -63,6 +64,8 @@ pub(super) const NFT_MSG_NEWSETELEM: u16 = 12;
 pub(super) const NFT_MSG_DELSETELEM: u16 = 14;
 pub(super) const NFT_MSG_NEWGEN: u16 = 15;
 pub(super) const NFT_MSG_TRACE: u16 = 17;
+pub(super) const NFT_MSG_NEWOBJ: u16 = 18;
+pub(super) const NFT_MSG_DELOBJ: u16 = 20;
 pub(super) const NFT_MSG_NEWFLOWTABLE: u16 = 22;
 pub(super) const NFT_MSG_DELFLOWTABLE: u16 = 24;
 
@@ -84,6 +87,7 @@ pub(super) const NFTA_LIST_ELEM: u16 = 1;
 // enum nft_hook_attributes
 pub(super) const NFTA_HOOK_HOOKNUM: u16 = 1;
 pub(super) const NFTA_HOOK_PRIORITY: u16 = 2;
+pub(super) const NFTA_HOOK_DEVS: u16 = 4;
 
 // enum nft_table_attributes
 pub(super) const NFTA_TABLE_NAME: u16 = 1;
@@ -93,10 +97,13 @@ pub(super) const NFTA_TABLE_OWNER: u16 = 7;
 
 // enum nft_chain_attributes
 pub(super) const NFTA_CHAIN_TABLE: u16 = 1;
+pub(super) const NFTA_CHAIN_HANDLE: u16 = 2;
 pub(super) const NFTA_CHAIN_NAME: u16 = 3;
 pub(super) const NFTA_CHAIN_HOOK: u16 = 4;
 pub(super) const NFTA_CHAIN_POLICY: u16 = 5;
+pub(super) const NFTA_CHAIN_USE: u16 = 6;
 pub(super) const NFTA_CHAIN_TYPE: u16 = 7;
+pub(super) const NFTA_CHAIN_COUNTERS: u16 = 8;
 pub(super) const NFTA_CHAIN_FLAGS: u16 = 10;
 pub(super) const NFTA_CHAIN_USERDATA: u16 = 12;
 
@@ -112,6 +119,8 @@ pub(super) const NFTA_RULE_USERDATA: u16 = 7;
 pub(super) const NFTA_FLOWTABLE_TABLE: u16 = 1;
 pub(super) const NFTA_FLOWTABLE_NAME: u16 = 2;
 pub(super) const NFTA_FLOWTABLE_HOOK: u16 = 3;
+pub(super) const NFTA_FLOWTABLE_USE: u16 = 4;
+pub(super) const NFTA_FLOWTABLE_HANDLE: u16 = 5;
 pub(super) const NFTA_FLOWTABLE_FLAGS: u16 = 7;
 
 // enum nft_flowtable_hook_attributes
@@ -150,9 +159,12 @@ pub(super) const NFTA_SET_ID: u16 = 10;
 pub(super) const NFTA_SET_TIMEOUT: u16 = 11;
 pub(super) const NFTA_SET_GC_INTERVAL: u16 = 12;
 pub(super) const NFTA_SET_USERDATA: u16 = 13;
+pub(super) const NFTA_SET_PAD: u16 = 14;
 pub(super) const NFTA_SET_OBJ_TYPE: u16 = 15;
+pub(super) const NFTA_SET_HANDLE: u16 = 16;
 pub(super) const NFTA_SET_EXPR: u16 = 17;
 pub(super) const NFTA_SET_EXPRESSIONS: u16 = 18;
+pub(super) const NFTA_SET_TYPE: u16 = 19;
 pub(super) const NFTA_SET_COUNT: u16 = 20;
 
 // enum nft_set_elem_attributes
@@ -163,8 +175,10 @@ pub(super) const NFTA_SET_ELEM_TIMEOUT: u16 = 4;
 pub(super) const NFTA_SET_ELEM_EXPIRATION: u16 = 5;
 pub(super) const NFTA_SET_ELEM_USERDATA: u16 = 6;
 pub(super) const NFTA_SET_ELEM_EXPR: u16 = 7;
+pub(super) const NFTA_SET_ELEM_PAD: u16 = 8;
 pub(super) const NFTA_SET_ELEM_OBJREF: u16 = 9;
 pub(super) const NFTA_SET_ELEM_KEY_END: u16 = 10;
+pub(super) const NFTA_SET_ELEM_EXPRESSIONS: u16 = 11;
 
 // enum nft_set_elem_list_attributes
 pub(super) const NFTA_SET_ELEM_LIST_TABLE: u16 = 1;
@@ -306,6 +320,19 @@ pub(super) const NFTA_HASH_MODULUS: u16 = 4;
 pub(super) const NFTA_HASH_SEED: u16 = 5;
 pub(super) const NFTA_HASH_OFFSET: u16 = 6;
 pub(super) const NFTA_HASH_TYPE: u16 = 7;
+
+// enum nft_object_attributes
+pub(super) const NFTA_OBJ_TABLE: u16 = 1;
+pub(super) const NFTA_OBJ_NAME: u16 = 2;
+pub(super) const NFTA_OBJ_TYPE: u16 = 3;
+pub(super) const NFTA_OBJ_DATA: u16 = 4;
+pub(super) const NFTA_OBJ_USE: u16 = 5;
+pub(super) const NFTA_OBJ_HANDLE: u16 = 6;
+pub(super) const NFTA_OBJ_USERDATA: u16 = 8;
+
+// enum nft_chain_flags
+pub(super) const NFT_CHAIN_BASE: u32 = 0x1;
+pub(super) const NFT_CHAIN_BINDING: u32 = 0x4;
 
 // enum nft_table_flags; PERSIST since Linux 6.9
 pub(super) const NFT_TABLE_F_OWNER: u32 = 0x2;

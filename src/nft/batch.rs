@@ -4,7 +4,6 @@
 //! Sequence numbers increase by one per message, so an error identifies its message.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use smallvec::SmallVec;
 use thiserror::Error;
@@ -12,7 +11,9 @@ use thiserror::Error;
 use super::abi::*;
 use super::copy::RawMessage;
 use super::statement::LowerError;
-use super::{Element, Family, Name, Operation, Set, TableRef, Transaction};
+use super::{Element, Family, MessageKind, Name, Operation, Set, TableRef, Transaction};
+use crate::difference::Difference;
+use crate::kernel::Generation;
 use crate::netlink::attr::{AttrWriter, TooLong};
 use crate::netlink::message::{self, Header};
 
@@ -51,85 +52,6 @@ pub struct MessageOrigin {
     pub kind: MessageKind,
     /// Offset of the message's header in [`Batch::bytes`].
     pub offset: usize,
-}
-
-/// Type of a message, named as in `<linux/netfilter/nf_tables.h>`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u16)]
-pub enum MessageKind {
-    /// `NFT_MSG_NEWTABLE`.
-    NewTable = NFT_MSG_NEWTABLE,
-    /// `NFT_MSG_DELTABLE`.
-    DelTable = NFT_MSG_DELTABLE,
-    /// `NFT_MSG_NEWCHAIN`.
-    NewChain = NFT_MSG_NEWCHAIN,
-    /// `NFT_MSG_DELCHAIN`.
-    DelChain = NFT_MSG_DELCHAIN,
-    /// `NFT_MSG_NEWRULE`.
-    NewRule = NFT_MSG_NEWRULE,
-    /// `NFT_MSG_DELRULE`.
-    DelRule = NFT_MSG_DELRULE,
-    /// `NFT_MSG_NEWSET`.
-    NewSet = NFT_MSG_NEWSET,
-    /// `NFT_MSG_DELSET`.
-    DelSet = NFT_MSG_DELSET,
-    /// `NFT_MSG_NEWFLOWTABLE`.
-    NewFlowtable = NFT_MSG_NEWFLOWTABLE,
-    /// `NFT_MSG_DELFLOWTABLE`.
-    DelFlowtable = NFT_MSG_DELFLOWTABLE,
-    /// `NFT_MSG_NEWSETELEM`.
-    NewSetElem = NFT_MSG_NEWSETELEM,
-    /// `NFT_MSG_DELSETELEM`.
-    DelSetElem = NFT_MSG_DELSETELEM,
-}
-
-impl MessageKind {
-    /// Returns the `nlmsg_type` of such a message.
-    pub const fn number(self) -> u16 {
-        NFNL_SUBSYS_NFTABLES << 8 | self as u16
-    }
-
-    // No NLM_F_EXCL: an equal object that exists already is not an error.
-    const fn flags(self) -> u16 {
-        match self {
-            Self::NewTable
-            | Self::NewChain
-            | Self::NewSet
-            | Self::NewFlowtable
-            | Self::NewSetElem => NLM_F_REQUEST | NLM_F_CREATE,
-            Self::NewRule => NLM_F_REQUEST | NLM_F_CREATE | NLM_F_APPEND,
-            Self::DelTable
-            | Self::DelChain
-            | Self::DelRule
-            | Self::DelSet
-            | Self::DelFlowtable
-            | Self::DelSetElem => NLM_F_REQUEST,
-        }
-    }
-
-    /// Returns the kernel's name in lower case without `NFT_MSG_`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::NewTable => "newtable",
-            Self::DelTable => "deltable",
-            Self::NewChain => "newchain",
-            Self::DelChain => "delchain",
-            Self::NewRule => "newrule",
-            Self::DelRule => "delrule",
-            Self::NewSet => "newset",
-            Self::DelSet => "delset",
-            Self::NewFlowtable => "newflowtable",
-            Self::DelFlowtable => "delflowtable",
-            Self::NewSetElem => "newsetelem",
-            Self::DelSetElem => "delsetelem",
-        }
-    }
-}
-
-impl fmt::Display for MessageKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
 }
 
 /// Why a transaction cannot be encoded. No part of it may be sent.
@@ -171,11 +93,26 @@ impl Batch {
         first_sequence: u32,
         acknowledge: Acknowledge,
     ) -> Result<Self, EncodeError> {
-        let mut writer = BatchWriter::new(first_sequence, Size { messages: 0, bytes: 0 });
-        for (index, message) in messages.into_iter().enumerate() {
-            writer.operation = index;
-            writer.message(message.kind, family, |w| w.encoded(&message.attributes))?;
-        }
+        let mut writer = BatchWriter::new(first_sequence, Size { messages: 0, bytes: 0 }, None);
+        writer.raw(messages, family.number())?;
+        Ok(writer.finish(acknowledge))
+    }
+
+    /// Encodes a difference. The kernel refuses it if the ruleset has another generation than that
+    /// which was compared. Each message is an operation of its own.
+    ///
+    /// # Errors
+    /// [`EncodeError::TooLong`] if a message is longer than its length field.
+    pub fn of_difference(
+        difference: &Difference,
+        first_sequence: u32,
+        acknowledge: Acknowledge,
+    ) -> Result<Self, EncodeError> {
+        let messages = difference.messages();
+        let bytes = messages.iter().map(|it| it.attributes.len() + MESSAGE_BYTES).sum();
+        let size = Size { messages: messages.len(), bytes };
+        let mut writer = BatchWriter::new(first_sequence, size, difference.generation());
+        writer.raw(messages, difference.family().number())?;
         Ok(writer.finish(acknowledge))
     }
 
@@ -222,7 +159,7 @@ impl Transaction {
         first_sequence: u32,
         acknowledge: Acknowledge,
     ) -> Result<Batch, EncodeError> {
-        let mut writer = BatchWriter::new(first_sequence, self.expected_size());
+        let mut writer = BatchWriter::new(first_sequence, self.expected_size(), None);
         for (index, operation) in self.operations.iter().enumerate() {
             writer.operation = index;
             writer.write(operation)?;
@@ -264,12 +201,16 @@ struct BatchWriter {
 }
 
 impl BatchWriter {
-    fn new(first_sequence: u32, expected: Size) -> Self {
+    fn new(first_sequence: u32, expected: Size, generation: Option<Generation>) -> Self {
         let bytes = Vec::with_capacity(expected.bytes);
         let messages = SmallVec::with_capacity(expected.messages);
         let batch = Batch { bytes, messages, first_sequence };
         let mut writer = Self { batch, operation: 0 };
-        writer.boundary(NFNL_MSG_BATCH_BEGIN, NLM_F_REQUEST, first_sequence);
+        writer.boundary(NFNL_MSG_BATCH_BEGIN, NLM_F_REQUEST, first_sequence, |w| {
+            if let Some(Generation(generation)) = generation {
+                w.be32(NFNL_BATCH_GENID, generation);
+            }
+        });
         writer
     }
 
@@ -287,16 +228,22 @@ impl BatchWriter {
             }
         };
         let sequence = self.batch.last_sequence();
-        self.boundary(NFNL_MSG_BATCH_END, flags, sequence);
+        self.boundary(NFNL_MSG_BATCH_END, flags, sequence, |_| {});
         self.batch
     }
 
-    fn boundary(&mut self, kind: u16, flags: u16, sequence: u32) {
+    fn boundary(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        sequence: u32,
+        fill: impl FnOnce(&mut AttrWriter<'_>),
+    ) {
         let header = Header { kind, flags, sequence };
         let [high, low] = NFNL_SUBSYS_NFTABLES.to_be_bytes();
         let fixed = [NFPROTO_UNSPEC, 0, high, low];
-        let written = message::append(&mut self.batch.bytes, header, &fixed, |_| {});
-        debug_assert!(written.is_ok(), "bug: a message of 20 bytes is too long");
+        let written = message::append(&mut self.batch.bytes, header, &fixed, fill);
+        debug_assert!(written.is_ok(), "bug: a message of at most 28 bytes is too long");
     }
 
     fn write(&mut self, operation: &Operation) -> Result<(), EncodeError> {
@@ -407,20 +354,41 @@ impl BatchWriter {
         Ok(())
     }
 
+    /// Writes messages that are encoded already, each as an operation.
+    fn raw<'a>(
+        &mut self,
+        messages: impl IntoIterator<Item = &'a RawMessage>,
+        family: u8,
+    ) -> Result<(), EncodeError> {
+        for (index, message) in messages.into_iter().enumerate() {
+            self.operation = index;
+            let (kind, flags) = (message.kind, message.flags());
+            self.message_with(kind, flags, family, |w| w.encoded(&message.attributes))?;
+        }
+        Ok(())
+    }
+
     fn message(
         &mut self,
         kind: MessageKind,
         family: Family,
         fill: impl FnOnce(&mut AttrWriter<'_>),
     ) -> Result<(), EncodeError> {
+        self.message_with(kind, kind.flags(), family.number(), fill)
+    }
+
+    fn message_with(
+        &mut self,
+        kind: MessageKind,
+        flags: u16,
+        family: u8,
+        fill: impl FnOnce(&mut AttrWriter<'_>),
+    ) -> Result<(), EncodeError> {
         let offset = self.batch.bytes.len();
-        let header = Header {
-            kind: kind.number(),
-            flags: kind.flags(),
-            sequence: self.batch.last_sequence(),
-        };
+        let (kind_number, sequence) = (kind.number(), self.batch.last_sequence());
+        let header = Header { kind: kind_number, flags, sequence };
         let operation = self.operation;
-        message::append(&mut self.batch.bytes, header, &[family.number(), 0, 0, 0], fill)
+        message::append(&mut self.batch.bytes, header, &[family, 0, 0, 0], fill)
             .map_err(|TooLong| EncodeError::TooLong { operation })?;
         self.batch.messages.push(MessageOrigin { operation, first_element: 0, kind, offset });
         Ok(())

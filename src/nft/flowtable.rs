@@ -47,17 +47,35 @@ impl Flowtable {
             w.be32(NFTA_FLOWTABLE_HOOK_NUM, NF_NETDEV_INGRESS);
             w.bytes(NFTA_FLOWTABLE_HOOK_PRIORITY, &self.priority.to_be_bytes());
             if !devices.is_empty() {
-                w.nest(NFTA_FLOWTABLE_HOOK_DEVS, |w| {
-                    for device in devices {
-                        match device {
-                            Device::Named(name) => w.str(NFTA_DEVICE_NAME, name),
-                            Device::Prefix(prefix) => w.str(NFTA_DEVICE_PREFIX, prefix),
-                        }
-                    }
-                });
+                w.nest(NFTA_FLOWTABLE_HOOK_DEVS, |w| write_devices(devices, w));
             }
         });
     }
+}
+
+/// Appends an attribute for each device of a hook.
+pub(super) fn write_devices(devices: &[Device], w: &mut AttrWriter<'_>) {
+    for device in devices {
+        match device {
+            Device::Named(name) => w.str(NFTA_DEVICE_NAME, name),
+            Device::Prefix(prefix) => w.str(NFTA_DEVICE_PREFIX, prefix),
+        }
+    }
+}
+
+/// Reads the devices of a hook.
+pub(super) fn read_devices(listed: Attrs<'_>) -> Result<Vec<Device>, DecodeError> {
+    let mut devices = Vec::new();
+    for device in listed {
+        let device = device?;
+        let name = Cow::Owned(device.str()?.to_owned());
+        match device.kind {
+            NFTA_DEVICE_NAME => devices.push(Device::Named(name)),
+            NFTA_DEVICE_PREFIX => devices.push(Device::Prefix(name)),
+            _ => {}
+        }
+    }
+    Ok(devices)
 }
 
 impl fmt::Display for Device {
@@ -109,18 +127,10 @@ impl DecodedFlowtable {
         let priority = hook.be32(NFTA_FLOWTABLE_HOOK_PRIORITY)?.cast_signed();
         let is_ours = hook.be32(NFTA_FLOWTABLE_HOOK_NUM)? == NF_NETDEV_INGRESS
             && fields.be32_or_zero(NFTA_FLOWTABLE_FLAGS)? == NFT_FLOWTABLE_COUNTER;
-        let mut devices = Vec::new();
-        if let Some(listed) = hook.find(NFTA_FLOWTABLE_HOOK_DEVS) {
-            for device in listed.nested() {
-                let device = device?;
-                let name = Cow::Owned(device.str()?.to_owned());
-                match device.kind {
-                    NFTA_DEVICE_NAME => devices.push(Device::Named(name)),
-                    NFTA_DEVICE_PREFIX => devices.push(Device::Prefix(name)),
-                    _ => {}
-                }
-            }
-        }
+        let devices = match hook.find(NFTA_FLOWTABLE_HOOK_DEVS) {
+            Some(listed) => read_devices(listed.nested())?,
+            None => Vec::new(),
+        };
         let ours = Flowtable { name: name.clone().into(), priority };
         Ok(Self { name, flowtable: is_ours.then_some(ours), devices })
     }

@@ -11,6 +11,7 @@ mod any;
 mod batch;
 pub mod copy;
 mod counter;
+pub mod difference;
 mod element;
 mod expr;
 pub mod expression;
@@ -24,6 +25,7 @@ pub mod key;
 mod listed;
 mod listing;
 mod locate;
+mod message_kind;
 pub mod netlink;
 mod notification;
 mod object;
@@ -43,11 +45,15 @@ mod transaction;
 mod userdata;
 mod value;
 mod verdict;
+mod whole;
 mod word;
 
-pub use crate::family::Family;
-pub use any::{AnyChain, AnyElement, AnyRule, AnySet, BaseChain, ElementData, decode_any_elements};
-pub use batch::{Acknowledge, Batch, EncodeError, LIST_LIMIT, MessageKind, MessageOrigin};
+pub use crate::family::{Family, TableFamily};
+pub use any::{
+    AnyChain, AnyElement, AnyFlowtable, AnyObject, AnyRule, AnySet, BaseChain, ElementData,
+    OtherAttribute, decode_any_elements,
+};
+pub use batch::{Acknowledge, Batch, EncodeError, LIST_LIMIT, MessageOrigin};
 pub use counter::Counter;
 pub use element::{Element, ElementView, decode_elements};
 pub use expr::Expr;
@@ -59,6 +65,7 @@ pub use jump::Jump;
 pub use listed::ListedRule;
 pub use listing::rule_text;
 pub use locate::{Location, locate};
+pub use message_kind::MessageKind;
 pub use nix::errno::Errno;
 pub use notification::Notification;
 pub use object::{
@@ -76,3 +83,4 @@ pub use trace::{TraceEvent, TraceKind};
 pub use transaction::{Operation, Transaction};
 pub use value::Value;
 pub use verdict::Verdict;
+pub use whole::WholeTable;

@@ -101,6 +101,8 @@ fn attributes(kind: u16) -> Option<Level> {
         NFT_MSG_NEWRULE | NFT_MSG_DELRULE => Some(RULE),
         NFT_MSG_NEWSET | NFT_MSG_DELSET => Some(SET),
         NFT_MSG_NEWSETELEM | NFT_MSG_DELSETELEM => Some(ELEMENTS),
+        NFT_MSG_NEWOBJ | NFT_MSG_DELOBJ => Some(OBJECT),
+        NFT_MSG_NEWFLOWTABLE | NFT_MSG_DELFLOWTABLE => Some(FLOWTABLE),
         _ => None,
     }
 }
@@ -120,14 +122,36 @@ const CHAIN: Level = Level::Names(&[
     (NFTA_CHAIN_USERDATA, "comment", None),
 ]);
 
-const HOOK: Level =
-    Level::Names(&[(NFTA_HOOK_HOOKNUM, "number", None), (NFTA_HOOK_PRIORITY, "priority", None)]);
+// A flowtable has the devices at another number than a chain.
+const HOOK: Level = Level::Names(&[
+    (NFTA_HOOK_HOOKNUM, "number", None),
+    (NFTA_HOOK_PRIORITY, "priority", None),
+    (NFTA_FLOWTABLE_HOOK_DEVS, "devices", None),
+    (NFTA_HOOK_DEVS, "devices", None),
+]);
 
 const RULE: Level = Level::Names(&[
     (NFTA_RULE_TABLE, "table", None),
     (NFTA_RULE_CHAIN, "chain", None),
+    (NFTA_RULE_HANDLE, "handle", None),
+    (NFTA_RULE_POSITION, "position", None),
     (NFTA_RULE_EXPRESSIONS, "expressions", Some(Level::Expressions)),
     (NFTA_RULE_USERDATA, "comment", None),
+]);
+
+const OBJECT: Level = Level::Names(&[
+    (NFTA_OBJ_TABLE, "table", None),
+    (NFTA_OBJ_NAME, "name", None),
+    (NFTA_OBJ_TYPE, "type", None),
+    (NFTA_OBJ_DATA, "data", None),
+    (NFTA_OBJ_USERDATA, "comment", None),
+]);
+
+const FLOWTABLE: Level = Level::Names(&[
+    (NFTA_FLOWTABLE_TABLE, "table", None),
+    (NFTA_FLOWTABLE_NAME, "name", None),
+    (NFTA_FLOWTABLE_HOOK, "hook", Some(HOOK)),
+    (NFTA_FLOWTABLE_FLAGS, "flags", None),
 ]);
 
 const EXPRESSION: Level =
@@ -141,7 +165,13 @@ const SET: Level = Level::Names(&[
     (NFTA_SET_KEY_LEN, "key length", None),
     (NFTA_SET_DATA_TYPE, "data type", None),
     (NFTA_SET_DATA_LEN, "data length", None),
+    (NFTA_SET_POLICY, "policy", None),
     (NFTA_SET_DESC, "description", None),
+    (NFTA_SET_TIMEOUT, "timeout", None),
+    (NFTA_SET_GC_INTERVAL, "gc interval", None),
+    (NFTA_SET_OBJ_TYPE, "object type", None),
+    (NFTA_SET_EXPR, "expression", None),
+    (NFTA_SET_EXPRESSIONS, "expressions of elements", None),
     (NFTA_SET_ID, "id", None),
     (NFTA_SET_USERDATA, "user data", None),
 ]);
@@ -157,6 +187,11 @@ const ELEMENT: Level = Level::Names(&[
     (NFTA_SET_ELEM_DATA, "data", None),
     (NFTA_SET_ELEM_USERDATA, "comment", None),
     (NFTA_SET_ELEM_KEY_END, "key end", None),
+    (NFTA_SET_ELEM_FLAGS, "flags", None),
+    (NFTA_SET_ELEM_TIMEOUT, "timeout", None),
+    (NFTA_SET_ELEM_EXPR, "expression", None),
+    (NFTA_SET_ELEM_OBJREF, "object", None),
+    (NFTA_SET_ELEM_EXPRESSIONS, "expressions of the element", None),
 ]);
 
 #[cfg(test)]

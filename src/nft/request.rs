@@ -41,12 +41,18 @@ pub enum Request<'a> {
 pub enum AnyRequest<'a> {
     /// The tables, without their contents.
     Tables,
+    /// One table, without its contents.
+    Table(&'a str),
     /// The chains of all tables.
     Chains,
     /// The rules of a table.
     Rules(&'a str),
     /// The sets and maps of a table, without their elements.
     Sets(&'a str),
+    /// The stateful objects of a table.
+    Objects(&'a str),
+    /// The flowtables of a table.
+    Flowtables(&'a str),
     /// The elements of a set or map of a table.
     Elements(&'a str, &'a str),
     /// The element with a key in a set or map of a table; without a key, the catch-all element.
@@ -57,8 +63,11 @@ impl<'a> AnyRequest<'a> {
     fn table(self) -> Option<&'a str> {
         match self {
             Self::Tables | Self::Chains => None,
-            Self::Rules(table)
+            Self::Table(table)
+            | Self::Rules(table)
             | Self::Sets(table)
+            | Self::Objects(table)
+            | Self::Flowtables(table)
             | Self::Elements(table, _)
             | Self::Element(table, ..) => Some(table),
         }
@@ -107,7 +116,7 @@ impl<'a> Request<'a> {
         let answers = kind == self.answer()
             && self.family() == payload[0]
             // The kernel dumps the chains of all tables of a family.
-            && self.table().is_none_or(|table| table_name(attributes) == Ok(&table.name));
+            && self.table_name().is_none_or(|table| table_name(attributes) == Ok(table));
         answers.then_some(attributes)
     }
 
@@ -118,7 +127,7 @@ impl<'a> Request<'a> {
                 | Self::Table(_)
                 | Self::Set(..)
                 | Self::ElementsOf(..)
-                | Self::Any(_, AnyRequest::Element(..))
+                | Self::Any(_, AnyRequest::Table(_) | AnyRequest::Element(..))
         )
     }
 
@@ -126,10 +135,13 @@ impl<'a> Request<'a> {
     fn answer(&self) -> u16 {
         let message = match self {
             Self::Generation => NFT_MSG_NEWGEN,
-            Self::Table(_) | Self::Any(_, AnyRequest::Tables) => NFT_MSG_NEWTABLE,
+            Self::Table(_) | Self::Any(_, AnyRequest::Tables | AnyRequest::Table(_)) => {
+                NFT_MSG_NEWTABLE
+            }
             Self::Chains(_) | Self::Any(_, AnyRequest::Chains) => NFT_MSG_NEWCHAIN,
             Self::Rules(_) | Self::Any(_, AnyRequest::Rules(_)) => NFT_MSG_NEWRULE,
-            Self::Flowtables(_) => NFT_MSG_NEWFLOWTABLE,
+            Self::Flowtables(_) | Self::Any(_, AnyRequest::Flowtables(_)) => NFT_MSG_NEWFLOWTABLE,
+            Self::Any(_, AnyRequest::Objects(_)) => NFT_MSG_NEWOBJ,
             Self::Sets(_) | Self::Set(..) | Self::Any(_, AnyRequest::Sets(_)) => NFT_MSG_NEWSET,
             Self::Elements(..)
             | Self::ElementsOf(..)
@@ -152,6 +164,13 @@ impl<'a> Request<'a> {
             | Self::Elements(table, _)
             | Self::ElementsOf(table, ..) => Some(table),
         }
+    }
+
+    fn table_name(&self) -> Option<&'a str> {
+        if let Self::Any(_, request) = self {
+            return request.table();
+        }
+        self.table().map(|table| &*table.name)
     }
 
     fn family(&self) -> u8 {
@@ -196,6 +215,11 @@ impl fmt::Display for Request<'_> {
                 write!(f, "{} elements of {set} in table {table}", keys.len())
             }
             Self::Any(_, AnyRequest::Tables) => f.write_str("the tables of a family"),
+            Self::Any(_, AnyRequest::Table(table)) => write!(f, "table {table}"),
+            Self::Any(_, AnyRequest::Objects(table)) => write!(f, "the objects of table {table}"),
+            Self::Any(_, AnyRequest::Flowtables(table)) => {
+                write!(f, "the flowtables of table {table}")
+            }
             Self::Any(_, AnyRequest::Chains) => f.write_str("the chains of all tables"),
             Self::Any(_, AnyRequest::Rules(table)) => write!(f, "the rules of table {table}"),
             Self::Any(_, AnyRequest::Sets(table)) => write!(f, "the sets of table {table}"),

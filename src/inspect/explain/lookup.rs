@@ -66,7 +66,7 @@ impl<F: Facts> Run<'_, F> {
     }
 
     fn note_found(&mut self, set: &str, key: Option<Vec<u8>>, element: &AnyElement) {
-        let (data, comment) = (element.data.clone(), element.comment.clone());
+        let (data, comment) = (element.data.clone(), element.comment().map(str::to_owned));
         let (set, key) = (set.to_owned(), key.unwrap_or_default());
         self.step.note(Event::Found { set, key, data, comment });
     }

@@ -160,7 +160,7 @@ impl Kernel {
         set: &AnySet,
         key: &[u8],
     ) -> Result<LookupResult, ReadError> {
-        if set.interval && !set.is_concatenation {
+        if set.is_interval() && !set.is_concatenation() {
             return self.find_range(table, set, key);
         }
         let names = (&*table.name, &*set.name);

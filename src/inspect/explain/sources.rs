@@ -97,7 +97,7 @@ impl Kernel {
 fn view(element: &AnyElement) -> ElementView<'_> {
     let data = match &element.data {
         Some(ElementData::Value(data)) => Some(&**data),
-        Some(ElementData::Verdict(_) | ElementData::Unknown) | None => None,
+        Some(ElementData::Verdict(_) | ElementData::Code(_)) | None => None,
     };
-    ElementView { data, comment: element.comment.as_deref(), ..ElementView::default() }
+    ElementView { data, comment: element.comment(), ..ElementView::default() }
 }

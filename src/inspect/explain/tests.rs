@@ -56,8 +56,7 @@ fn any_set(set: &Set) -> AnySet {
     };
     AnySet {
         name: set.name.to_string(),
-        interval: set.flags.interval,
-        is_concatenation: true,
+        flags: AnySet::CONCATENATION | if set.flags.interval { AnySet::INTERVAL } else { 0 },
         key_length: length(&set.key) as usize,
         data_length: length(&set.data) as usize,
         ..AnySet::default()
@@ -85,7 +84,7 @@ impl Node {
             let Some(hook) = spec.chain.hook else { continue };
             let kind = format!("{:?}", hook.kind).to_lowercase();
             let (priority, hook) = (hook.priority, hook.point as u32);
-            let base = BaseChain { kind, hook, priority, drops: false };
+            let base = BaseChain { kind, hook, priority, ..BaseChain::default() };
             table.base_chains.push((spec.chain.name.to_string(), base));
         }
         table.sets = base.sets.iter().map(|set| (set.name.to_string(), any_set(set))).collect();
@@ -103,7 +102,8 @@ impl Node {
             comment: None,
         };
         let chains = [("bar".to_owned(), (100..).zip(rules).map(rule).collect())].into();
-        let base = BaseChain { kind: "filter".to_owned(), hook: 0, priority: -150, drops };
+        let kind = "filter".to_owned();
+        let base = BaseChain { kind, priority: -150, drops, ..BaseChain::default() };
         let base_chains = vec![("bar".to_owned(), base)];
         let id = TableId { family: key::NFPROTO_INET, name: "foo".to_owned() };
         self.rules.tables.insert(id, Table { base_chains, chains, ..Table::default() });
@@ -139,8 +139,8 @@ fn any_element(element: &TableElement<'_>) -> ((String, Vec<u8>), AnyElement) {
     let element = element.to_element();
     let key = element.key.as_bytes().to_vec();
     let data = element.data.map(|data| ElementData::Value(data.as_bytes().to_vec()));
-    let comment = element.comment.map(|comment| comment.to_string());
-    ((set, key.clone()), AnyElement { key, data, comment, ..AnyElement::default() })
+    let userdata = element.comment.map(|comment| AnyElement::comment_userdata(&comment));
+    ((set, key.clone()), AnyElement { key, data, userdata, ..AnyElement::default() })
 }
 
 fn short(outcome: &PossibleFate) -> String {

@@ -34,7 +34,7 @@ pub(super) fn element(event: &Event, family: Family) -> Option<TableElement<'_>>
     let Event::Found { set, key, data, comment } = event else { return None };
     let data = match data {
         Some(ElementData::Value(data)) => Some(&**data),
-        Some(ElementData::Verdict(_) | ElementData::Unknown) | None => None,
+        Some(ElementData::Verdict(_) | ElementData::Code(_)) | None => None,
     };
     let view = ElementView {
         key,
@@ -90,7 +90,7 @@ fn found_elsewhere(set: &str, data: Option<&ElementData>, comment: Option<&str>)
     let comment = comment.map_or_else(String::new, |text| format!(" ({text})"));
     match data {
         Some(ElementData::Verdict(verdict)) => format!("{name} says {verdict}{comment}"),
-        Some(ElementData::Value(_) | ElementData::Unknown) | None => {
+        Some(ElementData::Value(_) | ElementData::Code(_)) | None => {
             format!("{name} has an element for it{comment}")
         }
     }

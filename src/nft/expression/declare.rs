@@ -59,7 +59,7 @@ macro_rules! expressions {
                 }
             }
 
-            pub(super) fn decode_data(
+            pub(crate) fn decode_data(
                 name: &str,
                 data: Option<&[u8]>,
             ) -> Result<Self, DecodeError> {

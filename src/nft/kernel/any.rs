@@ -74,7 +74,7 @@ impl Nftables {
         self.any(family, AnyRequest::Sets(table), AnySet::decode)
     }
 
-    fn any<T>(
+    pub(super) fn any<T>(
         &mut self,
         family: u8,
         request: AnyRequest<'_>,

@@ -4,7 +4,8 @@ use nix::errno::Errno;
 
 use super::CommitError;
 use super::answer::Refusal;
-use crate::{Batch, EncodeError, Location, Operation, TableRef, Transaction};
+use crate::difference::Difference;
+use crate::{Batch, EncodeError, Location, MessageOrigin, Operation, TableRef, Transaction};
 
 /// Longest text in bytes that describes an object in an error.
 const MAX_TEXT: usize = 300;
@@ -19,24 +20,53 @@ pub(super) fn find(
     batch: &Batch,
     refusal: Refusal,
 ) -> (CommitError, Option<TableRef>) {
+    let mut table = None;
+    let error = name(batch, refusal, |origin, element, location| {
+        let operation = transaction.operations.get(origin.operation)?;
+        table = Some(operation.table());
+        let element = element.map(|index| origin.first_element + index);
+        Some((describe(operation, element, location), element))
+    });
+    (error, table)
+}
+
+/// Returns the error for the refusal of a difference.
+pub(super) fn of_difference(
+    difference: &Difference,
+    batch: &Batch,
+    refusal: Refusal,
+) -> CommitError {
+    name(batch, refusal, |origin, element, location| {
+        let text = difference.command(origin.operation, element);
+        Some((shortened(&text, location), element))
+    })
+}
+
+/// Returns the error for a refusal. `describe` returns the text of a message's operation, and the
+/// number of the refused element.
+fn name(
+    batch: &Batch,
+    refusal: Refusal,
+    describe: impl FnOnce(MessageOrigin, Option<usize>, &Location) -> Option<(String, Option<usize>)>,
+) -> CommitError {
     let Refusal { sequence, errno, offset, reason } = refusal;
     let origin = batch.origin(sequence);
-    let found = origin.and_then(|at| Some((at, transaction.operations.get(at.operation)?)));
-    let Some((origin, operation)) = found else {
-        let what = WHOLE.to_owned();
-        return (
-            CommitError::Refused { operation: None, element: None, errno, reason, what },
-            None,
-        );
-    };
     let offset = offset.and_then(|offset| usize::try_from(offset).ok());
-    let location = offset.map(|offset| crate::locate(batch.message(origin), offset));
+    let location = origin.zip(offset).map(|(at, offset)| crate::locate(batch.message(at), offset));
     let location = location.unwrap_or_default();
-    let element = location.element.map(|index| origin.first_element + index);
-    let what = describe(operation, element, &location);
-    let index = Some(origin.operation);
-    let error = CommitError::Refused { operation: index, element, errno, reason, what };
-    (error, Some(operation.table()))
+    let described = origin.and_then(|at| {
+        let (what, element) = describe(at, location.element, &location)?;
+        Some((at.operation, what, element))
+    });
+    match described {
+        Some((operation, what, element)) => {
+            CommitError::Refused { operation: Some(operation), element, errno, reason, what }
+        }
+        None => {
+            let what = WHOLE.to_owned();
+            CommitError::Refused { operation: None, element: None, errno, reason, what }
+        }
+    }
 }
 
 impl CommitError {
@@ -77,6 +107,11 @@ fn describe(operation: &Operation, element: Option<usize>, at: &Location) -> Str
         Some(element) => operation.narrowed(element).to_string(),
         None => operation.to_string(),
     };
+    shortened(&text, at)
+}
+
+/// Returns a command with a limit of its length, and the refused field.
+fn shortened(text: &str, at: &Location) -> String {
     let end = text.floor_char_boundary(MAX_TEXT);
     let dots = if end < text.len() { " ..." } else { "" };
     let field = if at.path.is_empty() { String::new() } else { format!(", field {at}") };

@@ -132,6 +132,14 @@ pub enum Malformed {
     Object(#[from] crate::DecodeError),
 }
 
+impl CommitError {
+    /// Returns the error for a transaction of `length` bytes where at most `most` can be sent.
+    pub(super) fn too_long(length: usize, most: usize) -> Self {
+        let message = format!("{length} bytes are more than the {most} the socket takes");
+        Self::NotSent(io::Error::new(io::ErrorKind::ArgumentListTooLong, message))
+    }
+}
+
 impl ReadError {
     /// Returns whether the object does not exist.
     pub fn is_missing(&self) -> bool {

@@ -20,6 +20,7 @@ mod release;
 mod replacement;
 mod route;
 mod tracer;
+mod whole;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,6 +37,7 @@ pub use release::Release;
 pub use replacement::Replacement;
 pub use route::{NoRoute, Route, Routes, Way, interface_index, interface_name};
 pub use tracer::Tracer;
+pub use whole::UpdateError;
 
 use crate::{
     Chain, DecodedFlowtable, DecodedRule, DecodedSet, ElementView, MessageKind, Table, TableRef,

@@ -189,9 +189,7 @@ impl Nftables {
         self.note_sequences(&batch);
         let (length, most) = (batch.bytes.len(), self.socket.max_send());
         if length > most {
-            let message = format!("{length} bytes are more than the {most} the socket takes");
-            let kind = io::ErrorKind::ArgumentListTooLong;
-            return Err(CommitError::NotSent(io::Error::new(kind, message)));
+            return Err(CommitError::too_long(length, most));
         }
         Ok(batch)
     }
@@ -224,7 +222,7 @@ impl Nftables {
     }
 
     /// Returns the result of an applied batch; `times` are the durations of encoding and sending.
-    fn committed(&mut self, batch: &Batch, times: [Duration; 2]) -> Committed {
+    pub(super) fn committed(&mut self, batch: &Batch, times: [Duration; 2]) -> Committed {
         // An error here does not change that the transaction is applied.
         self.last = self.read_generation().unwrap_or(self.last);
         let [encode_time, kernel_time] = times;

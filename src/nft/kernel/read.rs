@@ -16,8 +16,8 @@ use crate::netlink::message::{Acknowledgement, Meaning, Message, Messages};
 use crate::netlink::socket::{ReceiveError, Socket, Wait};
 use crate::request::{self, Request};
 use crate::{
-    Chain, DecodeError, DecodedFlowtable, DecodedRule, DecodedSet, ElementView, Table, TableFlags,
-    TableRef,
+    AnyElement, Chain, DecodeError, DecodedFlowtable, DecodedRule, DecodedSet, ElementView, Table,
+    TableFlags, TableRef,
 };
 
 /// Longest accepted answer in bytes, about ten million set elements. A longer one counts as
@@ -202,6 +202,11 @@ impl Seen {
 
     pub(super) fn insert(&mut self, element: &ElementView<'_>) {
         self.fingerprints.push(self.state.hash_one((element.key, element.key_end, element.flags)));
+    }
+
+    pub(super) fn insert_any(&mut self, element: &AnyElement) {
+        let end = u32::from(element.is_end);
+        self.fingerprints.push(self.state.hash_one((&element.key, &element.key_end, end)));
     }
 
     pub(super) fn were_different(mut self) -> bool {

@@ -22,7 +22,7 @@ impl SetContents {
     /// Kinds and byte orders of the fields of the data.
     fn kinds_of_data(&self) -> Vec<(Kind, bool)> {
         let mut kinds = kinds(self.set.data_type);
-        if let ([(_, host)], true) = (&mut kinds[..], self.set.is_data_host) {
+        if let ([(_, host)], true) = (&mut kinds[..], self.set.is_data_host()) {
             *host = true;
         }
         kinds
@@ -40,7 +40,7 @@ impl<'a> RuleContext<'a> {
         let types = kinds(contents.set.key_type);
         let length = if types.len() == 1 { Some(contents.set.key_length) } else { None };
         // The kernel stores single-field ranges in network byte order.
-        let is_range = contents.set.interval;
+        let is_range = contents.set.is_interval();
         let side = |(kind, host): (Kind, bool)| {
             let length = length.unwrap_or_else(|| field_length(kind));
             Side::of_set(kind, host && !is_range, length)
@@ -69,11 +69,8 @@ impl AnySet {
 const OBJECTS: Words =
     &[(1, "counter"), (2, "quota"), (3, "ct helper"), (4, "limit"), (7, "ct timeout")];
 
-/// `NFT_DATA_VERDICT`.
-const VERDICT: u32 = 0xffff_ff00;
-
 fn type_text(number: u32) -> String {
-    if number == VERDICT {
+    if number == AnySet::VERDICT {
         return "verdict".to_owned();
     }
     let name = |number| word(TYPES, u64::from(number)).unwrap_or("[type]");
@@ -178,7 +175,7 @@ impl Printer<'_, '_> {
         match (&element.data, &element.object) {
             (Some(ElementData::Verdict(verdict)), _) => format!(" : {verdict}"),
             (Some(ElementData::Value(value)), _) => format!(" : {}", self.fields(value, kinds)),
-            (Some(ElementData::Unknown), _) => " : continue".to_owned(),
+            (Some(ElementData::Code(_)), _) => " : continue".to_owned(),
             (None, Some(object)) => format!(" : \"{object}\""),
             (None, None) => String::new(),
         }
@@ -240,7 +237,7 @@ type Keys = Option<(Vec<u8>, Vec<u8>)>;
 
 /// Returns the elements as ranges in the order of nft(8).
 fn sorted<'a>(contents: &'a SetContents, sides: &[Side]) -> Vec<(Keys, &'a AnyElement)> {
-    let is_single = contents.set.interval && !contents.set.is_concatenation;
+    let is_single = contents.set.is_interval() && !contents.set.is_concatenation();
     let mut elements: Vec<_> = contents.elements.iter().collect();
     // nft(8) reverses elements that it does not tell apart.
     elements.reverse();

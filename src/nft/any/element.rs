@@ -1,0 +1,220 @@
+//! Elements of sets and maps of any table.
+
+use std::time::Duration;
+
+use crate::Verdict;
+use crate::abi::*;
+use crate::expression::{Bytes, Expression};
+use crate::fields::{DecodeError, Fields};
+use crate::netlink::attr::{Attr, AttrWriter, Attrs};
+use crate::userdata;
+
+use super::kept::{self, OtherAttribute};
+use super::set::{decode_expressions, encode_expressions};
+
+/// An element of a set or map of any table.
+///
+/// ```
+/// use nft_netlink::AnyElement;
+///
+/// let element = AnyElement::new(vec![10, 0, 0, 1]);
+/// assert!(!element.is_catch_all());
+/// assert_eq!(element.comment(), None);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AnyElement {
+    /// The key or the start of a range; empty for the catch-all element.
+    pub key: Vec<u8>,
+    /// The last key of a range in a concatenation.
+    pub key_end: Option<Vec<u8>>,
+    /// The element is the end of the range before it: the first key after that range.
+    pub is_end: bool,
+    /// The data of a map element.
+    pub data: Option<ElementData>,
+    /// Name of the object in a map of objects.
+    pub object: Option<String>,
+    /// Time after which the element expires, if it differs from the set's.
+    pub timeout: Option<Duration>,
+    /// Remaining time until the element expires.
+    pub expires: Option<Duration>,
+    /// Expressions with their state, such as a counter.
+    pub expressions: Vec<Expression>,
+    /// Bytes that the kernel stores for the program that made the element.
+    pub userdata: Option<Bytes>,
+    /// Attributes that are not known here.
+    pub other: Vec<OtherAttribute>,
+}
+
+/// The data of a map element.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ElementData {
+    /// A value.
+    Value(Vec<u8>),
+    /// A verdict.
+    Verdict(Verdict),
+    /// A verdict with a code that [`Verdict`] lacks.
+    Code(u32),
+}
+
+const KNOWN: &[u16] = &[
+    NFTA_SET_ELEM_KEY,
+    NFTA_SET_ELEM_DATA,
+    NFTA_SET_ELEM_FLAGS,
+    NFTA_SET_ELEM_TIMEOUT,
+    NFTA_SET_ELEM_EXPIRATION,
+    NFTA_SET_ELEM_USERDATA,
+    NFTA_SET_ELEM_EXPR,
+    NFTA_SET_ELEM_PAD,
+    NFTA_SET_ELEM_OBJREF,
+    NFTA_SET_ELEM_KEY_END,
+    NFTA_SET_ELEM_EXPRESSIONS,
+];
+
+impl AnyElement {
+    /// Returns an element with a key only.
+    pub fn new(key: Vec<u8>) -> Self {
+        Self { key, ..Self::default() }
+    }
+
+    /// Returns the elements of a range in a set of single-field ranges: the first key, and the key
+    /// after the last one unless that is the highest.
+    ///
+    /// ```
+    /// use nft_netlink::AnyElement;
+    ///
+    /// let [first, end] = &AnyElement::range(vec![10, 0, 0, 0], &[10, 0, 0, 255])[..] else {
+    ///     unreachable!("the range has an end")
+    /// };
+    /// assert_eq!((first.is_end, end.is_end), (false, true));
+    /// assert_eq!(end.key, [10, 0, 1, 0]);
+    /// ```
+    pub fn range(first: Vec<u8>, last: &[u8]) -> Vec<Self> {
+        let mut end = last.to_vec();
+        let mut has_end = false;
+        for byte in end.iter_mut().rev() {
+            *byte = byte.wrapping_add(1);
+            if *byte != 0 {
+                has_end = true;
+                break;
+            }
+        }
+        let end = Self { is_end: true, ..Self::new(end) };
+        std::iter::once(Self::new(first)).chain(has_end.then_some(end)).collect()
+    }
+
+    /// Returns whether the element matches all keys that no other element matches.
+    pub fn is_catch_all(&self) -> bool {
+        self.key.is_empty()
+    }
+
+    /// Returns the comment, as printed by `nft list`.
+    pub fn comment(&self) -> Option<&str> {
+        self.userdata.as_ref().and_then(|Bytes(bytes)| userdata::read_comment(bytes))
+    }
+
+    /// Returns the user data of a comment.
+    pub fn comment_userdata(comment: &str) -> Bytes {
+        let mut bytes = Vec::new();
+        userdata::write_comment(&mut bytes, comment);
+        Bytes(bytes)
+    }
+
+    fn decode(attrs: Attrs<'_>) -> Result<Self, DecodeError> {
+        let fields = &Fields::read(attrs.clone())?;
+        let value = |kind| fields.find(kind).map(decode_value).transpose();
+        let data = match fields.find(NFTA_SET_ELEM_DATA) {
+            Some(data) => Some(decode_data(&Fields::read(data.nested())?)?),
+            None => None,
+        };
+        let object = fields.find(NFTA_SET_ELEM_OBJREF).map(|name| name.str()).transpose()?;
+        let time = |kind| Ok::<_, DecodeError>(fields.be64(kind)?.map(Duration::from_millis));
+        Ok(Self {
+            key: value(NFTA_SET_ELEM_KEY)?.unwrap_or_default(),
+            key_end: value(NFTA_SET_ELEM_KEY_END)?,
+            object: object.map(str::to_owned),
+            is_end: fields.be32_or_zero(NFTA_SET_ELEM_FLAGS)? & NFT_SET_ELEM_INTERVAL_END != 0,
+            data,
+            timeout: time(NFTA_SET_ELEM_TIMEOUT)?,
+            expires: time(NFTA_SET_ELEM_EXPIRATION)?,
+            expressions: decode_expressions(fields, NFTA_SET_ELEM_EXPR, NFTA_SET_ELEM_EXPRESSIONS)?,
+            userdata: fields.find(NFTA_SET_ELEM_USERDATA).map(|it| Bytes(it.payload.to_vec())),
+            other: kept::others(attrs, KNOWN)?,
+        })
+    }
+
+    /// Appends the attributes that identify the element.
+    pub(crate) fn encode_key(&self, w: &mut AttrWriter<'_>) {
+        let end = if self.is_end { NFT_SET_ELEM_INTERVAL_END } else { 0 };
+        let all = if self.is_catch_all() { NFT_SET_ELEM_CATCHALL } else { 0 };
+        if end | all != 0 {
+            w.be32(NFTA_SET_ELEM_FLAGS, end | all);
+        }
+        if !self.is_catch_all() {
+            w.nest(NFTA_SET_ELEM_KEY, |w| w.bytes(NFTA_DATA_VALUE, &self.key));
+        }
+        if let Some(end) = &self.key_end {
+            w.nest(NFTA_SET_ELEM_KEY_END, |w| w.bytes(NFTA_DATA_VALUE, end));
+        }
+    }
+
+    /// Appends the attributes of the message that adds the element. The remaining time is left out,
+    /// so that the element lives as long as a new one.
+    pub(crate) fn encode(&self, w: &mut AttrWriter<'_>) {
+        self.encode_key(w);
+        match &self.data {
+            Some(ElementData::Value(value)) => {
+                w.nest(NFTA_SET_ELEM_DATA, |w| w.bytes(NFTA_DATA_VALUE, value));
+            }
+            Some(ElementData::Verdict(verdict)) => {
+                w.nest(NFTA_SET_ELEM_DATA, |w| verdict.encode(w));
+            }
+            Some(ElementData::Code(code)) => w.nest(NFTA_SET_ELEM_DATA, |w| {
+                w.nest(NFTA_DATA_VERDICT, |w| w.be32(NFTA_VERDICT_CODE, *code));
+            }),
+            None => {}
+        }
+        if let Some(object) = &self.object {
+            w.str(NFTA_SET_ELEM_OBJREF, object);
+        }
+        if let Some(timeout) = self.timeout {
+            let milliseconds = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+            w.be64(NFTA_SET_ELEM_TIMEOUT, milliseconds);
+        }
+        encode_expressions(&self.expressions, NFTA_SET_ELEM_EXPR, NFTA_SET_ELEM_EXPRESSIONS, w);
+        kept::write_userdata(self.userdata.as_ref(), NFTA_SET_ELEM_USERDATA, w);
+        kept::write(&self.other, w);
+    }
+}
+
+/// Reads the attributes of an `NFT_MSG_NEWSETELEM` message and calls `each` for every element.
+///
+/// # Errors
+/// The attributes are broken; `each` was called for the elements before.
+pub fn decode_any_elements(
+    attributes: &[u8],
+    mut each: impl FnMut(AnyElement),
+) -> Result<(), DecodeError> {
+    let fields = Fields::read(Attrs::new(attributes))?;
+    let Some(list) = fields.find(NFTA_SET_ELEM_LIST_ELEMENTS) else { return Ok(()) };
+    for item in list.nested() {
+        each(AnyElement::decode(item?.nested())?);
+    }
+    Ok(())
+}
+
+fn decode_value(key: Attr<'_>) -> Result<Vec<u8>, DecodeError> {
+    Ok(Fields::read(key.nested())?.need(NFTA_DATA_VALUE)?.payload.to_vec())
+}
+
+fn decode_data(data: &Fields<'_>) -> Result<ElementData, DecodeError> {
+    if let Some(value) = data.find(NFTA_DATA_VALUE) {
+        return Ok(ElementData::Value(value.payload.to_vec()));
+    }
+    match Verdict::decode(data) {
+        Ok(verdict) => Ok(ElementData::Verdict(verdict)),
+        Err(DecodeError::Unknown(_)) => {
+            Ok(ElementData::Code(data.nest(NFTA_DATA_VERDICT)?.be32(NFTA_VERDICT_CODE)?))
+        }
+        Err(error @ (DecodeError::Attribute(_) | DecodeError::Missing { .. })) => Err(error),
+    }
+}

@@ -1,0 +1,43 @@
+//! Attributes that are not known here, kept byte for byte.
+
+use crate::expression::Bytes;
+use crate::fields::DecodeError;
+use crate::netlink::attr::{AttrWriter, Attrs};
+
+/// An attribute that is not known here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherAttribute {
+    /// Its type.
+    pub kind: u16,
+    /// Its payload.
+    pub payload: Bytes,
+}
+
+/// Returns the attributes whose types are not in `known`.
+pub(super) fn others(
+    attributes: Attrs<'_>,
+    known: &[u16],
+) -> Result<Vec<OtherAttribute>, DecodeError> {
+    let mut others = Vec::new();
+    for attr in attributes {
+        let attr = attr?;
+        if !known.contains(&attr.kind) {
+            others.push(OtherAttribute { kind: attr.kind, payload: Bytes(attr.payload.to_vec()) });
+        }
+    }
+    Ok(others)
+}
+
+/// Appends attributes that are not known here.
+pub(super) fn write(others: &[OtherAttribute], w: &mut AttrWriter<'_>) {
+    for OtherAttribute { kind, payload: Bytes(payload) } in others {
+        w.bytes(*kind, payload);
+    }
+}
+
+/// Appends bytes that the kernel stores without reading them, if there are any.
+pub(super) fn write_userdata(userdata: Option<&Bytes>, kind: u16, w: &mut AttrWriter<'_>) {
+    if let Some(Bytes(userdata)) = userdata {
+        w.bytes(kind, userdata);
+    }
+}

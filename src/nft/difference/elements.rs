@@ -1,0 +1,231 @@
+//! Sets: whether they are equal, and the elements in which they differ.
+
+use std::borrow::Cow;
+
+use ahash::HashMap;
+
+use super::references::without_state;
+use super::{Replaced, Steps};
+use crate::abi::*;
+use crate::batch::LIST_LIMIT;
+use crate::netlink::attr::TooLong;
+use crate::{AnyElement, AnySet, MessageKind, SetContents};
+
+impl AnySet {
+    /// Returns whether the sets are equal but for names, counts of elements and state.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        self.comparable() == other.comparable()
+    }
+
+    fn comparable(&self) -> Cow<'_, Self> {
+        let mut set = self.clone();
+        set.name.clear();
+        set.expressions = without_state(&set.expressions);
+        if set.data_type == Self::VERDICT {
+            set.data_length = 0;
+        }
+        Cow::Owned(set)
+    }
+}
+
+/// An element, or the two elements of a range in a set of single-field ranges.
+#[derive(Clone, Copy)]
+struct Unit<'a> {
+    element: &'a AnyElement,
+    end: Option<&'a AnyElement>,
+}
+
+/// What identifies a unit: key, last key, and whether it is an end without a start.
+type UnitKey<'a> = (&'a [u8], Option<&'a [u8]>, bool);
+
+impl<'a> Unit<'a> {
+    fn key(&self) -> UnitKey<'a> {
+        (&self.element.key, self.element.key_end.as_deref(), self.element.is_end)
+    }
+
+    fn is_like(&self, other: &Self) -> bool {
+        let (a, b) = (self.element, other.element);
+        let (end, other_end) = (self.end.map(|it| &it.key), other.end.map(|it| &it.key));
+        end == other_end
+            && a.data == b.data
+            && a.object == b.object
+            && a.timeout == b.timeout
+            && a.userdata == b.userdata
+            && a.other == b.other
+            && (a.expressions == b.expressions
+                || without_state(&a.expressions) == without_state(&b.expressions))
+    }
+
+    fn elements(self) -> impl Iterator<Item = &'a AnyElement> {
+        std::iter::once(self.element).chain(self.end)
+    }
+}
+
+/// Returns the units of a set in the order of their keys.
+fn units(contents: &SetContents) -> Vec<Unit<'_>> {
+    let mut elements: Vec<_> = contents.elements.iter().collect();
+    // The end of a range comes before the start of the next one.
+    elements.sort_by(|a, b| (&a.key, &a.key_end, !a.is_end).cmp(&(&b.key, &b.key_end, !b.is_end)));
+    let mut units: Vec<Unit<'_>> = Vec::with_capacity(elements.len());
+    for element in elements {
+        match units.last_mut() {
+            Some(Unit { element: start, end: end @ None })
+                if element.is_end && !start.is_end && !start.is_catch_all() =>
+            {
+                *end = Some(element);
+            }
+            Some(_) | None => units.push(Unit { element, end: None }),
+        }
+    }
+    units
+}
+
+/// The elements in which two sets differ.
+#[derive(Default)]
+pub(super) struct Elements<'a> {
+    pub(super) added: Vec<&'a AnyElement>,
+    pub(super) deleted: Vec<&'a AnyElement>,
+    /// No element stays.
+    pub(super) deletes_all: bool,
+}
+
+impl<'a> Elements<'a> {
+    /// Returns the elements of a new set.
+    pub(super) fn all(contents: &'a SetContents) -> Self {
+        let added = units(contents).into_iter().flat_map(Unit::elements).collect();
+        Self { added, ..Self::default() }
+    }
+
+    /// Compares the elements of two sets of one definition.
+    pub(super) fn between(
+        installed: &'a SetContents,
+        desired: &'a SetContents,
+        replaced: &Replaced<'_>,
+    ) -> Self {
+        let (from, to) = (units(installed), units(desired));
+        let kind = desired.set.object_type;
+        let wanted: HashMap<_, _> = to.iter().map(|unit| (unit.key(), unit)).collect();
+        let is_kept = |unit: &Unit<'_>, other: &Unit<'_>| {
+            unit.is_like(other) && !replaced.is_used_by_element(unit.element, kind)
+        };
+        let is_dynamic = desired.set.is_dynamic();
+        let goes = |unit: &Unit<'_>| match wanted.get(&unit.key()) {
+            Some(other) => !is_dynamic && !is_kept(unit, other),
+            None => !is_dynamic,
+        };
+        let deleted: Vec<_> = from.iter().copied().filter(goes).collect();
+        let known: HashMap<_, _> = from.iter().map(|unit| (unit.key(), unit)).collect();
+        let comes = |unit: &Unit<'_>| match known.get(&unit.key()) {
+            Some(other) => !is_dynamic && !is_kept(unit, other),
+            None => true,
+        };
+        let added = to.iter().copied().filter(comes);
+        Self {
+            added: added.flat_map(Unit::elements).collect(),
+            deletes_all: deleted.len() > 1 && deleted.len() == from.len(),
+            deleted: deleted.into_iter().flat_map(Unit::elements).collect(),
+        }
+    }
+}
+
+impl Steps<'_> {
+    /// Adds the messages that add elements to a set.
+    pub(super) fn add_elements(
+        &mut self,
+        set: &str,
+        elements: &[&AnyElement],
+    ) -> Result<(), TooLong> {
+        self.elements(MessageKind::NewSetElem, set, elements)
+    }
+
+    /// Adds the messages that delete elements of a set, one message if none stays.
+    pub(super) fn delete_elements(
+        &mut self,
+        set: &str,
+        elements: &Elements<'_>,
+    ) -> Result<(), TooLong> {
+        if elements.deletes_all {
+            return self.message(MessageKind::DelSetElem, |w| w.str(NFTA_SET_ELEM_LIST_SET, set));
+        }
+        self.elements(MessageKind::DelSetElem, set, &elements.deleted)
+    }
+
+    fn elements(
+        &mut self,
+        kind: MessageKind,
+        set: &str,
+        elements: &[&AnyElement],
+    ) -> Result<(), TooLong> {
+        let mut rest = elements;
+        while !rest.is_empty() {
+            let mut written = 0;
+            self.message(kind, |w| {
+                w.str(NFTA_SET_ELEM_LIST_SET, set);
+                w.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |w| {
+                    let start = w.position();
+                    for element in rest {
+                        w.nest(NFTA_LIST_ELEM, |w| match kind {
+                            MessageKind::DelSetElem => element.encode_key(w),
+                            _ => element.encode(w),
+                        });
+                        written += 1;
+                        if w.position() - start > LIST_LIMIT {
+                            break;
+                        }
+                    }
+                });
+            })?;
+            rest = rest.get(written..).unwrap_or_default();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(flags: u32, elements: Vec<AnyElement>) -> SetContents {
+        let set = AnySet { flags, ..AnySet::of_types("s", &[13], &[2]) };
+        SetContents { set, elements }
+    }
+
+    fn ports(ranges: &[(u16, u16)]) -> SetContents {
+        let range = |&(first, last): &(u16, u16)| {
+            AnyElement::range(first.to_be_bytes().to_vec(), &last.to_be_bytes())
+        };
+        set(AnySet::INTERVAL, ranges.iter().flat_map(range).collect())
+    }
+
+    fn numbers(elements: &[&AnyElement]) -> Vec<(u16, bool)> {
+        let number = |element: &AnyElement| u16::from_be_bytes([element.key[0], element.key[1]]);
+        elements.iter().map(|element| (number(element), element.is_end)).collect()
+    }
+
+    #[test]
+    fn a_range_that_changes_its_end_is_deleted_and_added() {
+        let (from, to) = (ports(&[(1, 9), (20, 29)]), ports(&[(1, 9), (20, 24), (30, 65_535)]));
+        let elements = Elements::between(&from, &to, &Replaced::default());
+        assert_eq!(numbers(&elements.deleted), [(20, false), (30, true)]);
+        assert_eq!(numbers(&elements.added), [(20, false), (25, true), (30, false)]);
+        assert!(!elements.deletes_all);
+    }
+
+    #[test]
+    fn ranges_that_touch_are_two() {
+        let (from, to) = (ports(&[(10, 19), (20, 29)]), ports(&[(20, 29)]));
+        let elements = Elements::between(&from, &to, &Replaced::default());
+        assert_eq!(numbers(&elements.deleted), [(10, false), (20, true)]);
+        assert!(elements.added.is_empty());
+    }
+
+    #[test]
+    fn elements_of_packets_stay() {
+        let element = |key: u16| AnyElement::new(key.to_be_bytes().to_vec());
+        let from = set(AnySet::DYNAMIC, vec![element(1), element(2)]);
+        let to = set(AnySet::DYNAMIC, vec![element(2), element(3)]);
+        let elements = Elements::between(&from, &to, &Replaced::default());
+        assert!(elements.deleted.is_empty() && !elements.deletes_all);
+        assert_eq!(numbers(&elements.added), [(3, false)]);
+    }
+}

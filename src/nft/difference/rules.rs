@@ -1,0 +1,202 @@
+//! Rules: which of a chain stay, and the messages for the others.
+
+use ahash::HashMap;
+
+use super::edits::{Kept, kept};
+use super::elements::Elements;
+use super::references::{rename_set, set, without_state};
+use super::{Replaced, Sets, Steps};
+use crate::abi::*;
+use crate::expression::{Bytes, Expression};
+use crate::netlink::attr::{AttrWriter, TooLong};
+use crate::{ListedRule, MessageKind, SetContents, WholeTable};
+
+/// The rules of one chain before and after.
+pub(super) struct ChainRules<'a> {
+    pub(super) chain: &'a str,
+    installed: Vec<&'a ListedRule>,
+    desired: Vec<&'a ListedRule>,
+    kept: Kept,
+}
+
+impl<'a> ChainRules<'a> {
+    /// Compares the rules of all chains of both tables.
+    pub(super) fn of(
+        (installed, installed_sets): (&'a WholeTable, &Sets<'a>),
+        (desired, desired_sets): (&'a WholeTable, &Sets<'a>),
+        replaced: &Replaced<'_>,
+    ) -> Result<Vec<Self>, TooLong> {
+        let (mut from, mut to) = (by_chain(installed), by_chain(desired));
+        let mut chains: Vec<&str> = from.keys().copied().collect();
+        chains.extend(to.keys().filter(|chain| !from.contains_key(*chain)));
+        chains.sort_unstable();
+        let mut numbers = HashMap::default();
+        let mut all = Vec::new();
+        for chain in chains {
+            let (from, to) =
+                (from.remove(chain).unwrap_or_default(), to.remove(chain).unwrap_or_default());
+            let (mut before, mut after) = (Vec::new(), Vec::new());
+            for (sets, rules, numbered) in
+                [(installed_sets, &from, &mut before), (desired_sets, &to, &mut after)]
+            {
+                for rule in rules {
+                    // Equal rules have equal numbers; one that must go equals none.
+                    let next = numbers.len();
+                    let number = *numbers.entry(contents(sets, rule)?).or_insert(next);
+                    let stays =
+                        !replaced.chains.contains(chain) && !replaced.is_used_by_rule(sets, rule);
+                    numbered.push(stays.then_some(number));
+                }
+            }
+            let kept = kept(&before, &after);
+            all.push(Self { chain, installed: from, desired: to, kept });
+        }
+        Ok(all)
+    }
+
+    /// Returns the rules that go.
+    pub(super) fn deleted(&self) -> Vec<&'a ListedRule> {
+        let mut kept = self.kept.iter().map(|(from, _)| *from).peekable();
+        let mut deleted = Vec::new();
+        for (index, rule) in self.installed.iter().enumerate() {
+            if kept.next_if_eq(&index).is_none() {
+                deleted.push(*rule);
+            }
+        }
+        deleted
+    }
+
+    /// Returns whether no rule stays.
+    pub(super) fn deletes_all(&self) -> bool {
+        self.kept.is_empty() && self.installed.len() > 1
+    }
+
+    /// Returns the rules that come, each with the handle of the rule before which it goes; at the
+    /// end of the chain without.
+    pub(super) fn added(&self) -> Vec<(&'a ListedRule, Option<u64>)> {
+        let mut kept = self.kept.iter().peekable();
+        let mut added = Vec::new();
+        for (index, rule) in self.desired.iter().enumerate() {
+            if kept.next_if(|(_, to)| *to == index).is_none() {
+                let next = kept.peek().and_then(|(from, _)| self.installed.get(*from));
+                added.push((*rule, next.map(|rule| rule.handle)));
+            }
+        }
+        added
+    }
+}
+
+fn by_chain(table: &WholeTable) -> HashMap<&str, Vec<&ListedRule>> {
+    let mut chains: HashMap<&str, Vec<&ListedRule>> = HashMap::default();
+    for rule in &table.rules {
+        chains.entry(&rule.chain).or_default().push(rule);
+    }
+    chains
+}
+
+/// Returns the anonymous sets of a rule.
+fn anonymous<'a>(sets: &Sets<'a>, rule: &ListedRule) -> Vec<&'a SetContents> {
+    let sets = rule.expressions.iter().filter_map(set).filter_map(|name| sets.get(name).copied());
+    sets.filter(|contents| contents.set.is_anonymous()).collect()
+}
+
+/// Returns bytes that are equal for rules that are equal: expressions without state, the contents
+/// of anonymous sets instead of their names, and user data.
+fn contents(sets: &Sets<'_>, rule: &ListedRule) -> Result<Vec<u8>, TooLong> {
+    let mut bytes = Vec::new();
+    let mut w = AttrWriter::new(&mut bytes);
+    let sets = anonymous(sets, rule);
+    for mut expression in without_state(&rule.expressions) {
+        if set(&expression).is_some_and(|name| sets.iter().any(|it| it.set.name == name)) {
+            rename_set(&mut expression, String::new());
+        }
+        w.list(NFTA_LIST_ELEM, |w| expression.encode(w));
+    }
+    for contents in sets {
+        let set = crate::AnySet { name: String::new(), ..contents.set.clone() };
+        let mut set = set.encode("", 1)?;
+        for element in Elements::all(contents).added {
+            element.encode(&mut AttrWriter::new(&mut set));
+        }
+        w.encoded(&set);
+    }
+    if let Some(Bytes(userdata)) = &rule.userdata {
+        w.bytes(NFTA_RULE_USERDATA, userdata);
+    }
+    w.finish()?;
+    Ok(bytes)
+}
+
+impl Replaced<'_> {
+    /// Returns whether a rule or one of its anonymous sets uses a replaced object.
+    fn is_used_by_rule(&self, sets: &Sets<'_>, rule: &ListedRule) -> bool {
+        let in_set = |contents: &SetContents| {
+            let kind = contents.set.object_type;
+            contents.elements.iter().any(|element| self.is_used_by_element(element, kind))
+        };
+        rule.expressions.iter().any(|expression| self.is_used_by(expression))
+            || anonymous(sets, rule).into_iter().any(in_set)
+    }
+}
+
+impl Steps<'_> {
+    /// Adds the message that deletes a rule.
+    pub(super) fn delete_rule(&mut self, rule: &ListedRule) -> Result<(), TooLong> {
+        self.message(MessageKind::DelRule, |w| {
+            w.str(NFTA_RULE_CHAIN, &rule.chain);
+            w.be64(NFTA_RULE_HANDLE, rule.handle);
+        })
+    }
+
+    /// Adds the messages for a rule and its anonymous sets. `before` is the handle of the next
+    /// rule.
+    pub(super) fn add_rule(
+        &mut self,
+        rule: &ListedRule,
+        before: Option<u64>,
+    ) -> Result<(), TooLong> {
+        let mut expressions = rule.expressions.clone();
+        for expression in &mut expressions {
+            let contents = set(expression).and_then(|name| self.desired_sets.get(name).copied());
+            if let Some(contents) = contents.filter(|it| it.set.is_anonymous()) {
+                let name = self.add_anonymous(contents)?;
+                rename_set(expression, name);
+            }
+        }
+        self.message(MessageKind::NewRule, |w| {
+            w.str(NFTA_RULE_CHAIN, &rule.chain);
+            write_expressions(&expressions, w);
+            if let Some(handle) = before {
+                w.be64(NFTA_RULE_POSITION, handle);
+            }
+            if let Some(Bytes(userdata)) = &rule.userdata {
+                w.bytes(NFTA_RULE_USERDATA, userdata);
+            }
+        })
+    }
+
+    /// Adds the messages for a set of one rule. Returns its name, which no other set has.
+    fn add_anonymous(&mut self, contents: &SetContents) -> Result<String, TooLong> {
+        let name = loop {
+            let name = format!("__set{}", self.next_anonymous);
+            self.next_anonymous += 1;
+            if !self.installed_sets.contains_key(&*name) {
+                break name;
+            }
+        };
+        let set = crate::AnySet { name: name.clone(), ..contents.set.clone() };
+        let attributes = set.encode(&self.desired.name, self.set_id())?;
+        self.encoded(MessageKind::NewSet, attributes);
+        self.add_elements(&name, &Elements::all(contents).added)?;
+        self.sets.push(SetContents { set, elements: contents.elements.clone() });
+        Ok(name)
+    }
+}
+
+fn write_expressions(expressions: &[Expression], w: &mut AttrWriter<'_>) {
+    w.nest(NFTA_RULE_EXPRESSIONS, |w| {
+        for expression in expressions {
+            w.nest(NFTA_LIST_ELEM, |w| expression.encode(w));
+        }
+    });
+}

@@ -1,0 +1,295 @@
+//! The steps from one table to the other, in the kernel's order.
+//!
+//! First everything goes: rules, elements, sets, objects, flowtables, chains. Then everything comes
+//! in the other order, since elements name chains and objects, and rules name all others.
+
+use std::collections::HashSet;
+
+use super::elements::Elements;
+use super::rules::ChainRules;
+use super::{Replaced, Steps, index, missing};
+use crate::abi::*;
+use crate::flowtable::write_devices;
+use crate::netlink::attr::TooLong;
+use crate::{AnyChain, AnyFlowtable, AnyObject, Device, MessageKind, SetContents, WholeTable};
+
+/// A named set in both tables, and where its elements differ.
+struct ChangedSet<'a> {
+    name: &'a str,
+    elements: Elements<'a>,
+}
+
+impl<'a> Steps<'a> {
+    pub(super) fn new(
+        desired: &'a WholeTable,
+        installed: Option<&'a WholeTable>,
+        empty: &'a WholeTable,
+    ) -> Self {
+        let is_same = |table: &&WholeTable| table.userdata == desired.userdata;
+        let kept = installed.filter(is_same);
+        let from = kept.unwrap_or(empty);
+        let without_elements =
+            |contents: &SetContents| SetContents { set: contents.set.clone(), elements: vec![] };
+        Self {
+            desired,
+            installed: from,
+            installed_sets: index(&from.sets, |it| &*it.set.name),
+            desired_sets: index(&desired.sets, |it| &*it.set.name),
+            is_kept: kept.is_some(),
+            is_deleted: installed.is_some() && kept.is_none(),
+            replaced: Replaced::between(from, desired),
+            next_anonymous: 0,
+            messages: Vec::new(),
+            sets: desired.named_sets().map(without_elements).collect(),
+        }
+    }
+
+    pub(super) fn take_all(&mut self) -> Result<(), TooLong> {
+        let chains = ChainRules::of(
+            (self.installed, &self.installed_sets),
+            (self.desired, &self.desired_sets),
+            &self.replaced,
+        )?;
+        let sets = self.changed_sets();
+        self.table()?;
+        for chain in &chains {
+            self.delete_rules(chain)?;
+        }
+        for set in &sets {
+            self.delete_elements(set.name, &set.elements)?;
+        }
+        self.delete_objects()?;
+        self.add_chains()?;
+        self.add_objects()?;
+        for set in &sets {
+            self.add_elements(set.name, &set.elements.added)?;
+        }
+        for chain in &chains {
+            for (rule, before) in chain.added() {
+                self.add_rule(rule, before)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn table(&mut self) -> Result<(), TooLong> {
+        let desired = self.desired;
+        if self.is_deleted {
+            self.message(MessageKind::DelTable, |_| {})?;
+        }
+        if self.is_kept && self.installed.flags == desired.flags {
+            return Ok(());
+        }
+        self.message(MessageKind::NewTable, |w| {
+            w.be32(NFTA_TABLE_FLAGS, desired.flags);
+            if let Some(userdata) = &desired.userdata {
+                w.bytes(NFTA_TABLE_USERDATA, &userdata.0);
+            }
+        })
+    }
+
+    /// Returns the named sets that stay, with their differences.
+    fn changed_sets(&self) -> Vec<ChangedSet<'a>> {
+        let stays = |contents: &&SetContents| !self.replaced.sets.contains(&*contents.set.name);
+        let mut changed = Vec::new();
+        for to in self.desired.named_sets().filter(stays) {
+            let from = self.installed_sets.get(&*to.set.name);
+            let elements = match from.filter(|from| !from.set.is_anonymous()) {
+                Some(from) => Elements::between(from, to, &self.replaced),
+                None => continue,
+            };
+            changed.push(ChangedSet { name: &to.set.name, elements });
+        }
+        changed
+    }
+
+    fn delete_rules(&mut self, rules: &ChainRules<'_>) -> Result<(), TooLong> {
+        if rules.deletes_all() {
+            return self.message(MessageKind::DelRule, |w| w.str(NFTA_RULE_CHAIN, rules.chain));
+        }
+        rules.deleted().into_iter().try_for_each(|rule| self.delete_rule(rule))
+    }
+
+    /// Deletes what is not desired, and what is replaced.
+    fn delete_objects(&mut self) -> Result<(), TooLong> {
+        let (from, to) = (self.installed, self.desired);
+        let sets = missing(from.named_sets(), to.named_sets(), |it| &*it.set.name);
+        let mut names: Vec<&str> = sets.into_iter().map(|it| &*it.set.name).collect();
+        names.extend(sorted(&self.replaced.sets));
+        for name in names {
+            self.message(MessageKind::DelSet, |w| w.str(NFTA_SET_NAME, name))?;
+        }
+        let objects = missing(&from.objects, &to.objects, key);
+        let mut keys: Vec<_> = objects.into_iter().map(key).collect();
+        keys.extend(sorted(&self.replaced.objects));
+        for (kind, name) in keys {
+            self.message(MessageKind::DelObj, |w| {
+                w.str(NFTA_OBJ_NAME, name);
+                w.be32(NFTA_OBJ_TYPE, kind);
+            })?;
+        }
+        let flowtables = missing(&from.flowtables, &to.flowtables, |it| &*it.name);
+        let mut names: Vec<&str> = flowtables.into_iter().map(|it| &*it.name).collect();
+        names.extend(sorted(&self.replaced.flowtables));
+        for name in names {
+            self.message(MessageKind::DelFlowtable, |w| w.str(NFTA_FLOWTABLE_NAME, name))?;
+        }
+        let chains = missing(&from.chains, &to.chains, |it| &*it.name);
+        let mut names: Vec<&str> = chains.into_iter().map(|it| &*it.name).collect();
+        names.extend(sorted(&self.replaced.chains));
+        for name in names {
+            self.message(MessageKind::DelChain, |w| w.str(NFTA_CHAIN_NAME, name))?;
+        }
+        Ok(())
+    }
+
+    fn add_chains(&mut self) -> Result<(), TooLong> {
+        let chains = index(&self.installed.chains, |it| &*it.name);
+        for chain in &self.desired.chains {
+            let installed = chains.get(&*chain.name).copied();
+            match installed.filter(|_| !self.replaced.chains.contains(&*chain.name)) {
+                None => {
+                    let attributes = chain.encode(&self.desired.name)?;
+                    self.encoded(MessageKind::NewChain, attributes);
+                }
+                Some(installed) => self.change_policy(installed, chain)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn change_policy(&mut self, installed: &AnyChain, chain: &AnyChain) -> Result<(), TooLong> {
+        let drops = |chain: &AnyChain| chain.base.as_ref().is_some_and(|base| base.drops);
+        if drops(installed) == drops(chain) {
+            return Ok(());
+        }
+        self.message(MessageKind::NewChain, |w| {
+            w.str(NFTA_CHAIN_NAME, &chain.name);
+            w.be32(NFTA_CHAIN_POLICY, if drops(chain) { NF_DROP } else { NF_ACCEPT });
+        })
+    }
+
+    /// Adds objects, flowtables and sets, the latter with their elements.
+    fn add_objects(&mut self) -> Result<(), TooLong> {
+        let (from, to) = (self.installed, self.desired);
+        let objects = index(&from.objects, key);
+        for object in &to.objects {
+            let is_replaced = self.replaced.objects.contains(&key(object));
+            if is_replaced || !objects.contains_key(&key(object)) {
+                let attributes = object.encode(&to.name)?;
+                self.encoded(MessageKind::NewObj, attributes);
+            }
+        }
+        let flowtables = index(&from.flowtables, |it| &*it.name);
+        for flowtable in &to.flowtables {
+            let installed = flowtables.get(&*flowtable.name).copied();
+            match installed.filter(|_| !self.replaced.flowtables.contains(&*flowtable.name)) {
+                None => {
+                    let attributes = flowtable.encode(&to.name)?;
+                    self.encoded(MessageKind::NewFlowtable, attributes);
+                }
+                Some(installed) => self.change_devices(installed, flowtable)?,
+            }
+        }
+        for contents in to.named_sets() {
+            let name = &*contents.set.name;
+            if self.replaced.sets.contains(name) || !self.installed_sets.contains_key(name) {
+                let attributes = contents.set.encode(&to.name, self.set_id())?;
+                self.encoded(MessageKind::NewSet, attributes);
+                self.add_elements(name, &Elements::all(contents).added)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn change_devices(
+        &mut self,
+        installed: &AnyFlowtable,
+        desired: &AnyFlowtable,
+    ) -> Result<(), TooLong> {
+        let without = |devices: &[Device], others: &[Device]| -> Vec<Device> {
+            devices.iter().filter(|device| !others.contains(device)).cloned().collect()
+        };
+        let changes = [
+            (MessageKind::DelFlowtable, without(&installed.devices, &desired.devices)),
+            (MessageKind::NewFlowtable, without(&desired.devices, &installed.devices)),
+        ];
+        for (kind, devices) in changes.into_iter().filter(|(_, devices)| !devices.is_empty()) {
+            self.message(kind, |w| {
+                w.str(NFTA_FLOWTABLE_NAME, &desired.name);
+                w.nest(NFTA_FLOWTABLE_HOOK, |w| {
+                    w.be32(NFTA_FLOWTABLE_HOOK_NUM, desired.hook);
+                    w.be32(NFTA_FLOWTABLE_HOOK_PRIORITY, desired.priority.cast_unsigned());
+                    w.nest(NFTA_FLOWTABLE_HOOK_DEVS, |w| write_devices(&devices, w));
+                });
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Replaced<'a> {
+    /// Returns the objects of both tables that the kernel cannot change into the desired ones.
+    fn between(installed: &'a WholeTable, desired: &'a WholeTable) -> Self {
+        let mut replaced = Self::default();
+        let chains = index(&installed.chains, |it| &*it.name);
+        for chain in &desired.chains {
+            let before = chains.get(&*chain.name);
+            if before.is_some_and(|before| !has_same_frame(before, chain)) {
+                replaced.chains.insert(&chain.name);
+            }
+        }
+        let sets = index(installed.named_sets(), |it| &*it.set.name);
+        for contents in desired.named_sets() {
+            let before = sets.get(&*contents.set.name);
+            if before.is_some_and(|before| !before.set.is_like(&contents.set)) {
+                replaced.sets.insert(&contents.set.name);
+            }
+        }
+        let objects = index(&installed.objects, key);
+        for object in &desired.objects {
+            let before = objects.get(&key(object));
+            if before.is_some_and(|before| !is_like(before, object)) {
+                replaced.objects.insert(key(object));
+            }
+        }
+        let flowtables = index(&installed.flowtables, |it| &*it.name);
+        for flowtable in &desired.flowtables {
+            let before = flowtables.get(&*flowtable.name).copied();
+            let is_like = |before: &AnyFlowtable| {
+                *flowtable == AnyFlowtable { devices: flowtable.devices.clone(), ..before.clone() }
+            };
+            if before.is_some_and(|before| !is_like(before)) {
+                replaced.flowtables.insert(&flowtable.name);
+            }
+        }
+        replaced
+    }
+}
+
+/// Returns whether two chains differ in their policy at most.
+fn has_same_frame(a: &AnyChain, b: &AnyChain) -> bool {
+    let has_same_hook = match (&a.base, &b.base) {
+        (Some(a), Some(b)) => a.has_same_hook(b),
+        (None, None) => true,
+        (Some(_), None) | (None, Some(_)) => false,
+    };
+    has_same_hook && a.flags == b.flags && a.userdata == b.userdata && a.other == b.other
+}
+
+/// Returns whether two objects differ in their counts at most.
+fn is_like(a: &AnyObject, b: &AnyObject) -> bool {
+    let state =
+        |object: &AnyObject| super::references::without_state(std::slice::from_ref(&object.state));
+    state(a) == state(b) && a.userdata == b.userdata && a.other == b.other
+}
+
+fn key(object: &AnyObject) -> (u32, &str) {
+    (object.kind, &object.name)
+}
+
+fn sorted<T: Ord + Copy>(names: &HashSet<T>) -> Vec<T> {
+    let mut names: Vec<_> = names.iter().copied().collect();
+    names.sort_unstable();
+    names
+}

@@ -1,0 +1,180 @@
+//! Reads whole tables, and makes them what they should be.
+
+use nix::errno::Errno;
+
+use super::answer::Outcome;
+use super::nftables::Nftables;
+use super::read::Seen;
+use super::{CommitError, Committed, Kernel, ReadError};
+use crate::difference::{Difference, DifferenceError};
+use crate::request::AnyRequest;
+use crate::{
+    AnyChain, AnyFlowtable, AnyObject, Batch, ListedRule, SetContents, TableFamily, WholeTable,
+};
+
+/// Most attempts to read a table during other commits.
+const MAX_READ_ATTEMPTS: usize = 50;
+/// Most attempts to compare and commit during other commits.
+const MAX_UPDATE_ATTEMPTS: usize = 10;
+
+/// Why a table was not brought into the desired state.
+#[derive(Debug, thiserror::Error)]
+pub enum UpdateError {
+    /// The table could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The table cannot be compared.
+    #[error(transparent)]
+    Difference(#[from] DifferenceError),
+    /// The difference was not applied.
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+}
+
+impl Nftables {
+    /// Returns the tables of a family without their contents, in the kernel's order.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn tables(&mut self, family: TableFamily) -> Result<Vec<WholeTable>, ReadError> {
+        let decode = |attributes: &[u8]| WholeTable::decode_header(family, attributes);
+        self.any(family.number(), AnyRequest::Tables, decode)
+    }
+
+    /// Returns a table with all that is in it, of one generation; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// See [`ReadError`]; [`ReadError::Changing`] if other commits interrupted every attempt.
+    ///
+    /// ```no_run
+    /// use nft_netlink::TableFamily;
+    /// use nft_netlink::kernel::Nftables;
+    ///
+    /// let table = Nftables::open()?.whole_table(TableFamily::Inet, "filter")?;
+    /// println!("{} rules", table.map_or(0, |table| table.rules.len()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn whole_table(
+        &mut self,
+        family: TableFamily,
+        name: &str,
+    ) -> Result<Option<WholeTable>, ReadError> {
+        for _ in 0..MAX_READ_ATTEMPTS {
+            let generation = self.read_generation()?;
+            let read = self.read_whole_once(family, name);
+            // A change may also cause an error, as when the table is deleted during the read.
+            if self.read_generation()? == generation {
+                match read? {
+                    Some(table) if has_repeated_elements(&table) => {}
+                    table => {
+                        let read = |table| WholeTable { generation: Some(generation), ..table };
+                        return Ok(table.map(read));
+                    }
+                }
+            }
+        }
+        Err(ReadError::Changing { what: format!("table {family} {name}") })
+    }
+
+    /// Reads a table, which may change meanwhile; `None` if it does not exist.
+    fn read_whole_once(
+        &mut self,
+        family: TableFamily,
+        name: &str,
+    ) -> Result<Option<WholeTable>, ReadError> {
+        let number = family.number();
+        let decode = |attributes: &[u8]| WholeTable::decode_header(family, attributes);
+        let header = match self.any(number, AnyRequest::Table(name), decode) {
+            Err(error) if error.is_missing() => return Ok(None),
+            header => header?.into_iter().next(),
+        };
+        let Some(mut table) = header else { return Ok(None) };
+        table.chains = self.any(number, AnyRequest::Chains, AnyChain::decode)?;
+        table.chains.retain(|chain| chain.table == name);
+        table.rules = self.any(number, AnyRequest::Rules(name), ListedRule::decode)?;
+        table.objects = self.any(number, AnyRequest::Objects(name), AnyObject::decode)?;
+        table.flowtables = self.any(number, AnyRequest::Flowtables(name), AnyFlowtable::decode)?;
+        table.sets = self.set_contents(number, name, |_| true)?;
+        Ok(Some(table))
+    }
+
+    /// Makes the table of the kernel what `desired` is, in one transaction of the messages in which
+    /// they differ. Reads and compares again if another program commits meanwhile.
+    ///
+    /// Returns what was committed; nothing if the tables were equal.
+    ///
+    /// # Errors
+    /// See [`UpdateError`]. Of a refused difference nothing is applied, and the error names the
+    /// object, its field, the error number and the kernel's text.
+    ///
+    /// ```no_run
+    /// use nft_netlink::kernel::Nftables;
+    /// use nft_netlink::{TableFamily, WholeTable};
+    ///
+    /// let desired = WholeTable::new(TableFamily::Inet, "empty");
+    /// let mut kernel = Nftables::open()?;
+    /// assert!(kernel.update(&desired)?.is_some());
+    /// assert!(kernel.update(&desired)?.is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn update(&mut self, desired: &WholeTable) -> Result<Option<Difference>, UpdateError> {
+        let mut attempt = 1;
+        loop {
+            let installed = self.whole_table(desired.family, &desired.name)?;
+            let difference = desired.difference_from(installed.as_ref())?;
+            if difference.is_empty() {
+                return Ok(None);
+            }
+            match self.apply(&difference) {
+                Ok(_) => return Ok(Some(difference)),
+                Err(error) if attempt < MAX_UPDATE_ATTEMPTS && error.is_overtaken() => attempt += 1,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Applies a difference as a whole, or nothing of it if another program has committed since the
+    /// table was read.
+    ///
+    /// # Errors
+    /// See [`CommitError`]; [`CommitError::is_overtaken`] if the table must be read again.
+    pub fn apply(&mut self, difference: &Difference) -> Result<Committed, CommitError> {
+        let sequence = self.next_sequence();
+        let batch = Batch::of_difference(difference, sequence, self.acknowledgement());
+        let batch = batch.map_err(|error| CommitError::NotSent(std::io::Error::other(error)))?;
+        self.note_sequences(&batch);
+        let (length, most) = (batch.bytes.len(), self.max_batch());
+        if length > most {
+            return Err(CommitError::too_long(length, most));
+        }
+        match self.deliver(&batch)? {
+            (Outcome::Applied, time) => Ok(self.committed(&batch, [Default::default(), time])),
+            (Outcome::Refused(refusal), _) => {
+                Err(super::culprit::of_difference(difference, &batch, refusal))
+            }
+            (Outcome::Lost(error), _) => Err(CommitError::Unknown(error)),
+        }
+    }
+}
+
+/// Returns whether a dump has an element twice. Another one is then missing; see [`Seen`].
+fn has_repeated_elements(table: &WholeTable) -> bool {
+    let is_repeated = |contents: &SetContents| {
+        let mut seen = Seen::new();
+        contents.elements.iter().for_each(|element| seen.insert_any(element));
+        !seen.were_different()
+    };
+    table.sets.iter().any(is_repeated)
+}
+
+impl CommitError {
+    /// Returns whether the outcome may be another one after the table is read again: another
+    /// program has committed, an element has expired, or the answer was lost.
+    pub fn is_overtaken(&self) -> bool {
+        match self {
+            Self::Refused { errno, .. } => matches!(errno, Errno::ERESTART | Errno::ENOENT),
+            Self::Unknown(_) => true,
+            Self::Owned { .. } | Self::NotSent(_) => false,
+        }
+    }
+}

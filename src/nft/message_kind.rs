@@ -1,0 +1,104 @@
+//! Types of the messages of a batch, and their flags.
+
+use std::fmt;
+
+use super::abi::*;
+use super::copy::RawMessage;
+use crate::netlink::attr::Attrs;
+
+/// Type of a message, named as in `<linux/netfilter/nf_tables.h>`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u16)]
+pub enum MessageKind {
+    /// `NFT_MSG_NEWTABLE`.
+    NewTable = NFT_MSG_NEWTABLE,
+    /// `NFT_MSG_DELTABLE`.
+    DelTable = NFT_MSG_DELTABLE,
+    /// `NFT_MSG_NEWCHAIN`.
+    NewChain = NFT_MSG_NEWCHAIN,
+    /// `NFT_MSG_DELCHAIN`.
+    DelChain = NFT_MSG_DELCHAIN,
+    /// `NFT_MSG_NEWRULE`.
+    NewRule = NFT_MSG_NEWRULE,
+    /// `NFT_MSG_DELRULE`.
+    DelRule = NFT_MSG_DELRULE,
+    /// `NFT_MSG_NEWSET`.
+    NewSet = NFT_MSG_NEWSET,
+    /// `NFT_MSG_DELSET`.
+    DelSet = NFT_MSG_DELSET,
+    /// `NFT_MSG_NEWFLOWTABLE`.
+    NewFlowtable = NFT_MSG_NEWFLOWTABLE,
+    /// `NFT_MSG_DELFLOWTABLE`.
+    DelFlowtable = NFT_MSG_DELFLOWTABLE,
+    /// `NFT_MSG_NEWOBJ`.
+    NewObj = NFT_MSG_NEWOBJ,
+    /// `NFT_MSG_DELOBJ`.
+    DelObj = NFT_MSG_DELOBJ,
+    /// `NFT_MSG_NEWSETELEM`.
+    NewSetElem = NFT_MSG_NEWSETELEM,
+    /// `NFT_MSG_DELSETELEM`.
+    DelSetElem = NFT_MSG_DELSETELEM,
+}
+
+impl MessageKind {
+    /// Returns the `nlmsg_type` of such a message.
+    pub const fn number(self) -> u16 {
+        NFNL_SUBSYS_NFTABLES << 8 | self as u16
+    }
+
+    // No NLM_F_EXCL: an equal object that exists already is not an error.
+    pub(super) const fn flags(self) -> u16 {
+        match self {
+            Self::NewTable
+            | Self::NewChain
+            | Self::NewSet
+            | Self::NewFlowtable
+            | Self::NewObj
+            | Self::NewSetElem => NLM_F_REQUEST | NLM_F_CREATE,
+            Self::NewRule => NLM_F_REQUEST | NLM_F_CREATE | NLM_F_APPEND,
+            Self::DelTable
+            | Self::DelChain
+            | Self::DelRule
+            | Self::DelSet
+            | Self::DelFlowtable
+            | Self::DelObj
+            | Self::DelSetElem => NLM_F_REQUEST,
+        }
+    }
+
+    /// Returns the kernel's name in lower case without `NFT_MSG_`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NewTable => "newtable",
+            Self::DelTable => "deltable",
+            Self::NewChain => "newchain",
+            Self::DelChain => "delchain",
+            Self::NewRule => "newrule",
+            Self::DelRule => "delrule",
+            Self::NewSet => "newset",
+            Self::DelSet => "delset",
+            Self::NewFlowtable => "newflowtable",
+            Self::DelFlowtable => "delflowtable",
+            Self::NewObj => "newobj",
+            Self::DelObj => "delobj",
+            Self::NewSetElem => "newsetelem",
+            Self::DelSetElem => "delsetelem",
+        }
+    }
+}
+
+impl fmt::Display for MessageKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl RawMessage {
+    /// A rule with a position goes before the rule there, all others to the end of their chain.
+    pub(super) fn flags(&self) -> u16 {
+        let has_position = self.kind == MessageKind::NewRule
+            && Attrs::new(&self.attributes)
+                .any(|attr| attr.is_ok_and(|attr| attr.kind == NFTA_RULE_POSITION));
+        if has_position { self.kind.flags() & !NLM_F_APPEND } else { self.kind.flags() }
+    }
+}

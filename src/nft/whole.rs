@@ -1,0 +1,111 @@
+//! A whole table of any family and program.
+
+use crate::abi::*;
+use crate::expression::Bytes;
+use crate::fields::{DecodeError, Fields};
+use crate::kernel::Generation;
+use crate::netlink::attr::Attrs;
+use crate::{AnyChain, AnyFlowtable, AnyObject, AnySet, ListedRule, SetContents, TableFamily};
+
+/// A table with all that is in it.
+///
+/// A rule's anonymous sets are in `sets` too. Names of tables inside the objects, and the handles
+/// and positions of rules, matter only in a table that was read.
+///
+/// ```
+/// use nft_netlink::{AnyChain, TableFamily, WholeTable};
+///
+/// let mut table = WholeTable::new(TableFamily::Inet, "filter");
+/// table.chains.push(AnyChain { name: "input".into(), ..AnyChain::default() });
+/// assert_eq!(table.difference_from(Some(&table))?.len(), 0);
+/// assert_eq!(table.difference_from(None)?.to_string(), "\
+/// add table inet filter
+/// add chain inet filter input
+/// ");
+/// # Ok::<(), nft_netlink::difference::DifferenceError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WholeTable {
+    /// Family of the table.
+    pub family: TableFamily,
+    /// Name within the family.
+    pub name: String,
+    /// `NFT_TABLE_F_*`.
+    pub flags: u32,
+    /// Bytes that the kernel stores for the program that made the table.
+    pub userdata: Option<Bytes>,
+    /// Netlink port of the socket that owns the table.
+    pub owner: Option<u32>,
+    /// Generation of the ruleset in which the table was read.
+    pub generation: Option<Generation>,
+    /// The chains.
+    pub chains: Vec<AnyChain>,
+    /// The rules, those of one chain in their order.
+    pub rules: Vec<ListedRule>,
+    /// The sets and maps with their elements.
+    pub sets: Vec<SetContents>,
+    /// The stateful objects.
+    pub objects: Vec<AnyObject>,
+    /// The flowtables.
+    pub flowtables: Vec<AnyFlowtable>,
+}
+
+impl WholeTable {
+    /// Returns an empty table.
+    pub fn new(family: TableFamily, name: &str) -> Self {
+        Self {
+            family,
+            name: name.to_owned(),
+            flags: 0,
+            userdata: None,
+            owner: None,
+            generation: None,
+            chains: Vec::new(),
+            rules: Vec::new(),
+            sets: Vec::new(),
+            objects: Vec::new(),
+            flowtables: Vec::new(),
+        }
+    }
+
+    /// Reads the attributes of an `NFT_MSG_NEWTABLE` message, which have no contents.
+    ///
+    /// # Errors
+    /// The attributes are broken.
+    pub fn decode_header(family: TableFamily, attributes: &[u8]) -> Result<Self, DecodeError> {
+        let fields = Fields::read(Attrs::new(attributes))?;
+        Ok(Self {
+            flags: fields.be32_or_zero(NFTA_TABLE_FLAGS)?,
+            userdata: fields.find(NFTA_TABLE_USERDATA).map(|it| Bytes(it.payload.to_vec())),
+            owner: fields.optional_be32(NFTA_TABLE_OWNER)?,
+            ..Self::new(family, fields.str(NFTA_TABLE_NAME)?)
+        })
+    }
+
+    /// Appends a rule to a chain.
+    pub fn append_rule(&mut self, chain: &str, expressions: Vec<crate::Expression>) {
+        self.rules.push(ListedRule {
+            table: self.name.clone(),
+            chain: chain.to_owned(),
+            handle: 0,
+            position: None,
+            expressions,
+            userdata: None,
+        });
+    }
+
+    /// Returns the rules of a chain.
+    pub fn rules_of(&self, chain: &str) -> impl Iterator<Item = &ListedRule> {
+        self.rules.iter().filter(move |rule| rule.chain == chain)
+    }
+
+    /// Returns the set or map with this name.
+    pub fn set(&self, name: &str) -> Option<&SetContents> {
+        self.sets.iter().find(|contents| contents.set.name == name)
+    }
+
+    /// Returns the named sets and maps.
+    pub(crate) fn named_sets(&self) -> impl Iterator<Item = &SetContents> {
+        self.sets.iter().filter(|contents| !AnySet::is_anonymous(&contents.set))
+    }
+}
