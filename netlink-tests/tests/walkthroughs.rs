@@ -10,8 +10,9 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
+use engine::model::HashedSource;
 use engine::ruleset::SetId;
-use engine::ruleset::number::Route;
+use engine::ruleset::number::{Route, SIZE_BITS};
 use netlink_tests::scenario::{Lab, Object, Protocol, Service, Slice};
 use netlink_tests::{Host, Process, eventually, nft_available};
 use serde_json::json;
@@ -103,7 +104,7 @@ fn cluster_ip_walks() -> Vec<Walk> {
     vec![
         Walk {
             title: "Pod to ClusterIP, endpoint on another node",
-            text: "The destination is translated and the source is not: the endpoint sees the pod. \
+            text: "The destination is translated and the source is not. \
                    [Further packets](#the-reply-and-the-second-packet) of the connection pass no \
                    rule.",
             service: web(),
@@ -138,7 +139,7 @@ fn node_and_hairpin_walks() -> Vec<Walk> {
     vec![
         Walk {
             title: "Process on the node to ClusterIP",
-            text: "A source that is not a pod is masqueraded: the endpoint sees the node.",
+            text: "A source that is not a pod is masqueraded: the source address becomes the node's.",
             service: web(),
             endpoints: "c",
             client: "node",
@@ -147,8 +148,8 @@ fn node_and_hairpin_walks() -> Vec<Walk> {
         },
         Walk {
             title: "Hairpin: a pod reaches itself",
-            text: "The pod would answer itself directly if it saw its own address, so it sees \
-                   the node's.",
+            text: "The source is masqueraded. Otherwise the pod would answer to its own address, and \
+                   the connection would fail.",
             service: web(),
             endpoints: "a",
             client: "a",
@@ -175,7 +176,8 @@ fn node_and_hairpin_walks() -> Vec<Walk> {
         },
         Walk {
             title: "An address of the ServiceCIDR that no service has",
-            text: "The packet is dropped. The default route could send it back here in a loop.",
+            text: "The packet is dropped. The default route could send it back here in a loop. No element \
+                   names 10.96.0.77, so the last command prints none.",
             service: web(),
             endpoints: "c",
             client: "pod",
@@ -189,7 +191,7 @@ fn internal_policy_walks() -> Vec<Walk> {
     vec![
         Walk {
             title: "internalTrafficPolicy Local with an endpoint on the node",
-            text: "Endpoints are a on this node and c on another; only a is used.",
+            text: "Endpoints are `a` on this node and `c` on another. Only `a` is used.",
             service: web().internal_local(),
             endpoints: "a c",
             client: "pod",
@@ -224,8 +226,8 @@ fn external_walks() -> Vec<Walk> {
         },
         Walk {
             title: "externalTrafficPolicy Local with an endpoint on the node",
-            text: "Endpoints are a on this node and c on another; only a is used, and it sees \
-                   the client.",
+            text: "Endpoints are `a` on this node and `c` on another. Only `a` is used, and the source \
+                   is not translated.",
             service: web().external_local(),
             endpoints: "a c",
             client: "outside",
@@ -389,10 +391,10 @@ fn affinity() -> String {
 
 /// The explanation of the section.
 const AFFINITY: &str = "\
-The service remembers clients for three hours. `pod` connects while `a` is the only endpoint, and \
-again two seconds after `b`, `c` and `d` have joined. It gets `a` every time, and its timer starts \
-again at each new connection. Clients are remembered by place, a hash of the address: `pod` has \
-the place after `1:0`, and clients of one place share the endpoint.";
+The timeout is three hours. `pod` connects while `a` is the only endpoint, and again two seconds \
+after `b`, `c` and `d` have joined. It reaches `a` every time, and its timer starts again at each new \
+connection. The kernel stores the endpoint under the client hash, a hash of the address: that of \
+`pod` is the number after `1:0`. Clients with the same client hash share the endpoint.";
 
 /// Seconds for a connection that the page shows, and until silence.
 const PRINTED: u32 = 2;
@@ -635,21 +637,41 @@ fn conntrack() -> Option<&'static str> {
 const INTRODUCTION: &str = "\
 # Walk-throughs
 
-This page follows packets through the tables, for those who debug a node or learn the rules. All \
-commands work on any node.
-A test runs the commands in network namespaces and compares their output with this page \
-(`UPDATE_DOCS=1 cargo test --package netlink-tests --test walkthroughs` writes the page).
+Read this page to debug a node or to learn the rules: it follows packets through the tables.
+The commands work on any node, those with `nft monitor trace` after the table [below](#trace-a-packet-by-hand) is added.
+A test runs the commands in network namespaces and compares their output with this page.
 
 - The node is 192.168.50.2, towards its pods 10.244.1.1. Pods have 10.244.0.0/16, services 10.96.0.0/16.
 - On the node are the pods `pod` 10.244.1.9 and `a` 10.244.1.5; on another node is `c` 10.244.2.7; \
 `outside` 192.0.2.10 is not part of the cluster.
 - The service `default/web` has ClusterIP 10.96.0.10, port 80 and node port 30080. Its endpoint \
-is `c` by default. An endpoint answers with its name, and the address and port that it sees.
+is `c` by default. An endpoint answers with its name, and the source address and port of the connection.
 - `nft monitor trace` prints much more. The page shows chain and rule of each rule that the first \
-packet matches. A separate table sets `meta nftrace set 1`.
-- From `nft list table` the page shows the elements that name the destination, with their set or map, and \
+packet matches.
+- `nft list table` prints the whole table. The page shows the elements that name the destination, with their set or map, and \
 `hairpin-connections`.
-- To follow a packet without sending one, use [`deltaproxy explain`](explain.md).
+
+## Trace a packet by hand
+
+[`deltaproxy explain`](explain.md) follows a packet without sending one, and `explain --trace` adds the trace of a real one.
+With `nft` alone, as root on the node, a table marks packets and `nft monitor trace` prints the rules that they match:
+
+```sh
+nft -f - <<'END'
+table inet tracing {
+        chain prerouting {
+                type filter hook prerouting priority -300
+                tcp flags & (syn | ack) == syn ip saddr 10.244.1.9 meta nftrace set 1
+        }
+        chain output {
+                type filter hook output priority -300
+                tcp flags & (syn | ack) == syn ip daddr 10.96.0.10 meta nftrace set 1
+        }
+}
+END
+nft monitor trace                # ends with Ctrl-C
+nft delete table inet tracing    # afterwards: a trace costs time for each packet
+```
 ";
 
 /// Routes that the page shows, or that a node has.
@@ -662,7 +684,27 @@ fn legend() -> String {
         let route = Route::from_bits(bits).expect("a route");
         format!("| `{:x}:{:x}` | {} |\n", bits >> 16, bits & 0xffff, meaning(route))
     });
-    LEGEND.replace("ROWS\n", &rows.concat())
+    LEGEND.replace("ROWS\n", &rows.concat()).replace("CLASSES\n", &classes())
+}
+
+/// The rows of all size classes: codes that stand for one number of slots are a row.
+fn classes() -> String {
+    let route = |class: u32| Route::from_bits(0x1_0000 | class);
+    let classes = (1..=SIZE_BITS).filter_map(|class| Some((class, route(class)?.size())));
+    let (exact, others): (Vec<_>, Vec<_>) =
+        classes.partition(|(_, size)| size.table().is_none() && size.fewest() == size.most());
+    let last = exact.last().expect("exact classes").1.most();
+    let first = format!("| `1` to `{last:x}` | 1 to {last}, as many as the code |\n");
+    let rows = others.iter().map(|(class, size)| {
+        let (fewest, most) = (size.fewest(), size.most());
+        let slots = match size.table() {
+            Some((HashedSource::Address, _)) => format!("hash table of {most}, by address"),
+            Some(_) => format!("hash table of {most}, by address and port"),
+            None => format!("{fewest} to {most}"),
+        };
+        format!("| `{class:x}` | {slots} |\n")
+    });
+    first + &rows.collect::<String>()
 }
 
 /// A route in words.
@@ -670,7 +712,7 @@ fn meaning(route: Route) -> String {
     let size = route.size();
     let (fewest, most) = (size.fewest(), size.most());
     let slots = match size.table() {
-        Some(_) => format!("table of {most} slots, found by a hash of the source"),
+        Some(_) => format!("hash table of {most} slots"),
         None if fewest == most => format!("{most} slot{}", if most == 1 { "" } else { "s" }),
         None => format!("{fewest} to {most} slots"),
     };
@@ -695,7 +737,7 @@ packet's priority, and nft(8) prints it as two hexadecimal halves, `NNNN:NNFS`:
 | digits | meaning |
 |---|---|
 | `NNNN:NN` | the number of the endpoint list |
-| `FS`, lowest five bits (`& 0:1f`) | the size class: how many slots the list has |
+| `FS`, lowest five bits (`& 0:1f`) | the [size class](#size-classes): how many slots the list has |
 | `FS`, bit `20` | masquerade, whatever the source |
 | `FS`, bit `40` | local endpoints only (`externalTrafficPolicy: Local`); pods and the node use the internal route |
 | `FS`, bit `80` | session affinity: then the digits are `SSSS:TTFS`, with session `SSSS` and timeout `TT` |
@@ -709,11 +751,20 @@ Elements and rules contain these numbers in other places too:
 ```text
 services: 10.96.0.10 . tcp . 80 : 1:1           frontend : route
 endpoints: 1:0 . tcp . 0 : 10.244.2.7 . 8080    endpoint list (FS is 00) . protocol . slot : endpoint
-unserved-services: ... : 1:0                    without endpoint: 1:0 refuses, 1:1 drops
+unserved-services: ... : 1:0                    without endpoint: 1:0 rejects, 1:1 drops
 affinity-slots: 1:0 . 0 : 1:8001                session . slot : first endpoint of session 1
 meta priority & 0:1f == 0:1                     matches routes to a list of one slot
 meta priority & ffff:ff00                       the endpoint list of the route, a key of endpoints
 ```
+
+### Size classes
+
+| size class | slots |
+|---|---|
+CLASSES
+
+Where a class stands for a range, the rules draw again if the number that they drew is no slot. \
+In a hash table, a hash of the source chooses the slot ([schedulers](schedulers.md#consistent-hashing)).
 ";
 
 #[test]
