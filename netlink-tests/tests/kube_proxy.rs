@@ -208,7 +208,7 @@ fn another_configuration_in_the_file_is_used_and_a_broken_one_is_not() {
     daemon.wait_for_line("started", SOON);
     cluster.wait_for_answer();
     write(&|text| text.replace("clusterCIDR:", "clusterCIDR: nonsense #"));
-    daemon.wait_for_line("the configuration before stays in use", SOON);
+    daemon.wait_for_line("the previous configuration stays in use", SOON);
 
     // No connection fails while it starts again.
     let other = "metricsBindAddress: 127.0.0.1:10999\n";

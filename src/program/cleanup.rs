@@ -14,12 +14,12 @@ use super::Failure;
 /// What is removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
 pub struct CleanupFlags {
-    /// Also remove tables of kube-proxy's mode nftables, and what its modes iptables and ipvs left.
-    /// Not while a kube-proxy runs
+    /// Also remove tables of kube-proxy's mode nftables, and leftovers of its modes iptables and
+    /// ipvs. Not while a kube-proxy runs
     #[arg(long)]
     pub all: bool,
-    /// Remove nothing: free the tables for another kube-proxy; they serve until it has written its
-    /// own rules
+    /// Remove nothing: free the tables of a killed daemon for another kube-proxy. Their rules work
+    /// until it has written its own
     #[arg(long, conflicts_with = "all")]
     pub keep_serving: bool,
 }
@@ -46,8 +46,8 @@ pub fn cleanup(flags: CleanupFlags) -> Result<(), Failure> {
     super::left_out(&errors)
 }
 
-/// Removes the tables, the handover tables last: they serve the connections of the others
-/// meanwhile. Returns a line for each removal.
+/// Removes the tables, the handover tables last: these translate packets while the others are
+/// removed. Returns a line for each removal.
 pub(super) fn remove(kernel: &mut Nftables, all: bool) -> Result<Vec<String>, Failure> {
     let mut removed = Vec::new();
     let mut transaction = Transaction::default();

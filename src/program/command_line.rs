@@ -7,9 +7,11 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 use daemon::config::flags::{OnceFlags, RunFlags, VerifyFlags};
 
+use super::{
+    APPLY_CODES, CHECK_CODES, CLEANUP_CODES, CleanupFlags, Output, PLAN_CODES, VERIFY_CODES,
+};
 #[cfg(feature = "measure")]
 use super::{BENCH_ROWS, BenchFlags, PROBE_HELP, ProbeFlags};
-use super::{CleanupFlags, Output, PLAN_CODES, VERIFY_CODES};
 #[cfg(feature = "inspect")]
 use super::{EXPLAIN_CODES, ExplainFlags, SHOW_HELP, ShowFlags, TOP_HELP, TopFlags};
 
@@ -26,6 +28,7 @@ pub enum Command {
     /// Watch the API server or manifest files and keep the node's tables up to date
     Run(RunFlags),
     /// Change the tables to match the manifests, once
+    #[command(after_help = APPLY_CODES)]
     Apply {
         #[command(flatten)]
         flags: OnceFlags,
@@ -33,7 +36,7 @@ pub enum Command {
         #[arg(long, value_name = "FORMAT", default_value = "text")]
         output: Output,
     },
-    /// Print the changes that `apply` would make; the exit code reports whether there are any
+    /// Print the changes that `apply` would make
     #[command(after_help = PLAN_CODES)]
     Plan {
         #[command(flatten)]
@@ -42,7 +45,7 @@ pub enum Command {
         #[arg(long, value_name = "FORMAT", default_value = "text")]
         output: Output,
     },
-    /// Compare the tables with the objects; the exit code reports whether they differ
+    /// Compare the node's tables with the API server's objects, or with manifests
     #[command(after_help = VERIFY_CODES)]
     Verify {
         #[command(flatten)]
@@ -51,28 +54,30 @@ pub enum Command {
         #[arg(long, value_name = "FORMAT", default_value = "text")]
         output: Output,
     },
-    /// Follow a packet through the rules in the kernel and explain its way; needs no daemon
-    #[cfg(feature = "inspect")]
-    #[command(after_help = EXPLAIN_CODES)]
-    Explain(ExplainFlags),
-    /// Remove both tables, or their remains beside another kube-proxy
-    Cleanup(CleanupFlags),
     /// List the services in the kernel, with endpoints and connections; needs no daemon
     #[cfg(feature = "inspect")]
     #[command(after_long_help = SHOW_HELP)]
     Show(ShowFlags),
-    /// Follow changes, latency, busiest services and problems of this node in the terminal
+    /// Show changes, latency, busiest services and problems of this node live in the terminal
     #[cfg(feature = "inspect")]
     #[command(after_long_help = TOP_HELP)]
     Top(TopFlags),
-    /// Check a configuration
+    /// Follow a packet through the rules in the kernel and explain its path; needs no daemon
+    #[cfg(feature = "inspect")]
+    #[command(after_help = EXPLAIN_CODES)]
+    Explain(ExplainFlags),
+    /// Check a KubeProxyConfiguration
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Remove deltaproxy's nftables tables; services stop unless another kube-proxy runs
+    #[command(after_help = CLEANUP_CODES)]
+    Cleanup(CleanupFlags),
     /// Measure the cost of changes on this machine, in a separate network namespace
     #[cfg(feature = "measure")]
     #[command(args_conflicts_with_subcommands = true, after_long_help = BENCH_ROWS)]
     Bench(BenchFlags),
-    /// Measure the rule sync of any kube-proxy on this node, from outside
+    /// Measure how long any kube-proxy of this node takes for a change; creates a temporary namespace
+    /// in the cluster
     #[cfg(feature = "measure")]
     #[command(after_long_help = PROBE_HELP)]
     Probe(ProbeFlags),
@@ -80,9 +85,10 @@ pub enum Command {
 
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Print a KubeProxyConfiguration with all defaults, and name the fields without effect
+    /// Check a KubeProxyConfiguration, print it with all defaults, and name the fields without effect
+    #[command(after_help = CHECK_CODES)]
     Check {
-        /// The file
+        /// Path of the file
         file: PathBuf,
     },
 }

@@ -57,7 +57,9 @@ pub use flagz::listed_flags;
 pub use kube_proxy::kube_proxy;
 pub use log::Log;
 pub use manifests::Input;
-pub use outcome::{Compared, Exit, PLAN_CODES, VERIFY_CODES};
+pub use outcome::{
+    APPLY_CODES, CHECK_CODES, CLEANUP_CODES, Compared, Exit, PLAN_CODES, VERIFY_CODES,
+};
 pub use plan::plan;
 #[cfg(feature = "measure")]
 pub use probe::{PROBE_HELP, ProbeFlags, probe};

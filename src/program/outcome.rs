@@ -13,10 +13,10 @@ pub struct Exit {
     pub restart: bool,
 }
 
-/// Result of comparing the tables with the desired state.
+/// Result of comparing the tables with the objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compared {
-    /// The tables are as desired.
+    /// The tables match the objects.
     Equal,
     /// The tables differ.
     Different,
@@ -52,6 +52,24 @@ impl From<Result<Compared, Failure>> for Exit {
     }
 }
 
+/// Exit codes of `apply`, for `--help`.
+pub const APPLY_CODES: &str = "\
+Exit codes:
+  0  the tables match the manifests
+  1  an error, or something was left out; everything else is applied then";
+
+/// Exit codes of `cleanup`, for `--help`.
+pub const CLEANUP_CODES: &str = "\
+Exit codes:
+  0  done, or there was nothing to remove
+  1  an error: a running daemon owns a table (then nothing is removed), or something cannot be removed";
+
+/// Exit codes of `config check`, for `--help`.
+pub const CHECK_CODES: &str = "\
+Exit codes:
+  0  the file can be used
+  1  it cannot be read or used; each error is printed with its line";
+
 /// Exit codes of `plan`, for `--help`.
 pub const PLAN_CODES: &str = "\
 Exit codes, as those of diff(1):
@@ -62,7 +80,7 @@ Exit codes, as those of diff(1):
 /// Exit codes of `verify`, for `--help`.
 pub const VERIFY_CODES: &str = "\
 Exit codes, as those of diff(1):
-  0  the tables are as desired
+  0  the tables match the objects
   1  they differ
   2  an error: the tables or the objects cannot be read, or the settings are not known";
 

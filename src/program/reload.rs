@@ -15,19 +15,19 @@ use super::Failure;
 pub type Load = Box<dyn Fn() -> Result<Loaded, ConfigError> + Send>;
 
 /// Time between two reads of the file.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+const READ_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Completes when `load` returns a configuration other than `used` twice in a row, as a file may be
 /// read during a write. An invalid configuration is logged and has no effect.
 pub(super) async fn changed(used: Config, load: Load) {
     let (mut last, mut reported) = (None, Vec::new());
     loop {
-        tokio::time::sleep(LOOK_INTERVAL).await;
+        tokio::time::sleep(READ_INTERVAL).await;
         match load() {
             Ok(Loaded { config, .. }) => {
                 reported.clear();
                 if config != used && last.as_ref() == Some(&config) {
-                    tracing::info!("the configuration has changed: starting again with it");
+                    tracing::info!("the configuration has changed; restarting");
                     return;
                 }
                 last = Some(config);
@@ -38,7 +38,7 @@ pub(super) async fn changed(used: Config, load: Load) {
                 if errors != reported {
                     for error in &errors {
                         let error = Printable(error);
-                        tracing::warn!("{error}; the configuration before stays in use");
+                        tracing::warn!("{error}; the previous configuration stays in use");
                     }
                 }
                 reported = errors;

@@ -18,7 +18,7 @@ use super::read_tables::read_tables;
 use super::{Compared, Failure, Output, Settings, localhost};
 
 /// Time before a second comparison: a daemon may commit the difference soon.
-const SECOND_LOOK: Duration = Duration::from_secs(1);
+const SECOND_COMPARISON_AFTER: Duration = Duration::from_secs(1);
 
 /// Prints the differences by service. Parts of objects that were left out are logged and are no
 /// difference.
@@ -45,7 +45,7 @@ pub fn verify(settings: &Settings, output: Output) -> Result<Compared, Failure> 
     observe(&mut engine, &mut kernel)?;
     let mut differences = Differences::collect(&mut engine, max_batch);
     if !differences.is_empty() {
-        thread::sleep(SECOND_LOOK);
+        thread::sleep(SECOND_COMPARISON_AFTER);
         if let Some(followed) = &mut followed {
             followed.catch_up(&mut engine);
         }

@@ -17,7 +17,7 @@ use super::log::LogFlags;
 use super::options::{Kind, SETTINGS, Scope, Setting, Values};
 use super::{Config, ConfigError, ConntrackSettings, Loaded, Source};
 
-/// Flags about the source of objects.
+/// Flags for the source of objects.
 #[derive(Debug, Clone, Default, Args)]
 pub struct SourceFlags {
     /// Use a file or folder of manifests instead of an API server
@@ -47,10 +47,10 @@ pub struct RunFlags {
 pub struct VerifyFlags {
     #[command(flatten)]
     pub source: SourceFlags,
-    /// Source of the settings: the running daemon, or the flags with defaults for the others
-    /// [default: flags, if they or --config have settings, else daemon; with --manifests and
+    /// Source of the settings: the running daemon, or the flags (or --config), with defaults for
+    /// all others [default: flags if any setting is given, otherwise daemon; with --manifests and
     /// without a daemon, flags]
-    #[arg(long, value_name = "WHOSE")]
+    #[arg(long, value_name = "SOURCE")]
     pub settings: Option<SettingsOf>,
     #[command(flatten)]
     pub node: NodeFlags,
@@ -67,9 +67,9 @@ pub struct OnceFlags {
     /// Accept manifests without any usable object, which remove every service
     #[arg(long)]
     pub allow_empty: bool,
-    /// Source of the settings: the running daemon, or the flags with defaults for the others
-    /// [default: daemon, if one runs and neither flags nor --config have settings]
-    #[arg(long, value_name = "WHOSE")]
+    /// Source of the settings: the running daemon, or the flags (or --config), with defaults for
+    /// all others [default: flags if any setting is given or no daemon runs, otherwise daemon]
+    #[arg(long, value_name = "SOURCE")]
     pub settings: Option<SettingsOf>,
     #[command(flatten)]
     pub node: NodeFlags,
@@ -86,7 +86,7 @@ pub enum SettingsOf {
     Flags,
 }
 
-/// Flags about this node and its packets.
+/// Flags for this node and its packets.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 pub struct NodeFlags {
     /// KubeProxyConfiguration file (kubeproxy.config.k8s.io/v1alpha1); it replaces all flags but

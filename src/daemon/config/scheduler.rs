@@ -67,8 +67,8 @@ mod tests {
         assert_eq!(nearest, ChosenScheduler::of_ipvs("sed"));
         assert_eq!(
             nearest.reservation.unwrap(),
-            "scheduler sed does not exist here: rules cannot count the connections of an endpoint, \
-             and weights follow them; lc is used, the nearest"
+            "scheduler sed is not supported: rules cannot count the connections of an endpoint, \
+             and weights follow them; lc is used instead"
         );
         let expected = "expected random, rr, wrr, lc, wlc, sh, sh-port, mh or mh-port";
         assert_eq!(ChosenScheduler::parse("fastest"), Err(expected.to_owned()));

@@ -74,7 +74,10 @@ impl Scheduler {
                 BY_ADDRESS,
                 Some("rules cannot count connections, and a service is one destination"),
             ),
-            "dh" => (BY_ADDRESS, Some("a service is one destination, so one endpoint got all")),
+            "dh" => (
+                BY_ADDRESS,
+                Some("a service is one destination, so one endpoint would get all connections"),
+            ),
             "fo" | "ovf" => (
                 Self::Random,
                 Some("weights give shares, and weight 0 keeps connections from an endpoint"),
@@ -100,9 +103,7 @@ impl NamedScheduler {
     pub fn reservation(self, name: &str) -> Option<String> {
         let nearest = self.scheduler;
         self.reason.map(|reason| {
-            format!(
-                "scheduler {name} does not exist here: {reason}; {nearest} is used, the nearest"
-            )
+            format!("scheduler {name} is not supported: {reason}; {nearest} is used instead")
         })
     }
 }

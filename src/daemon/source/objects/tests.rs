@@ -95,8 +95,8 @@ fn an_unsupported_scheduler_is_replaced_by_the_nearest() {
     let (nearest, text) = read("dh");
     assert_eq!(nearest, maglev);
     let expected = "Service shop/web: metadata.annotations[deltaproxy.io/scheduler]: scheduler dh \
-                    does not exist here: a service is one destination";
-    assert!(text.starts_with(expected) && text.ends_with("mh is used, the nearest"), "{text}");
+                    is not supported: a service is one destination";
+    assert!(text.starts_with(expected) && text.ends_with("mh is used instead"), "{text}");
     let (unknown, text) = read("best\u{7}");
     assert_eq!(unknown, None);
     assert!(
