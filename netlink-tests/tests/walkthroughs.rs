@@ -158,7 +158,7 @@ fn node_and_hairpin_walks() -> Vec<Walk> {
         },
         Walk {
             title: "No endpoints",
-            text: "The connection is refused at once, without a timeout.",
+            text: "The packet is rejected at once, so the client has no timeout.",
             service: web(),
             endpoints: "",
             client: "pod",
@@ -167,7 +167,7 @@ fn node_and_hairpin_walks() -> Vec<Walk> {
         },
         Walk {
             title: "A port that the service does not have",
-            text: "The connection is refused, as on a host without a listener.",
+            text: "The packet is rejected, as on a host without a listener.",
             service: web(),
             endpoints: "c",
             client: "pod",
