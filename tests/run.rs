@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use daemon::handover::Step;
 use daemon::observe::Observe;
-use daemon::run::{Handovers, RouteLocalnet, Run, RunError, Steps};
+use daemon::run::{Handovers, Parts, RouteLocalnet, Run, RunError, Steps};
 use daemon::source::notice::Notice;
 use daemon::writer::Writer;
 use engine::model::{
@@ -185,22 +185,22 @@ impl Daemon {
     }
 
     fn start_with(engine: Engine, kernel: Shared, route_localnet: Option<RouteLocalnet>) -> Self {
-        Self::start_changed(engine, kernel, |run| run.route_localnet = route_localnet)
+        Self::start_changed(engine, kernel, |parts| parts.route_localnet = route_localnet)
     }
 
     /// Changes the loop before it starts.
     fn start_changed(
         engine: Engine,
         kernel: Shared,
-        change: impl FnOnce(&mut Run<Shared>),
+        change: impl FnOnce(&mut Parts<Shared>),
     ) -> Self {
         let writer = Writer::spawn(kernel.clone()).unwrap();
         let (events, queue) = mpsc::channel(16);
         let observe = Observe::new();
-        let mut run = Run::new(engine, writer, queue, observe.clone(), Duration::ZERO);
         let (report, notices) = mpsc::channel(16);
-        run.notices = Some(report);
-        change(&mut run);
+        let mut parts = Parts { notices: Some(report), ..Parts::default() };
+        change(&mut parts);
+        let run = Run::new(engine, writer, queue, observe.clone(), parts);
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -840,7 +840,7 @@ fn a_source_that_ends_is_an_error_and_a_stop_at_the_same_time_is_none() {
     let end = |is_stopped: bool| {
         let writer = Writer::spawn(Shared::new(Fake::new())).unwrap();
         let (events, queue) = mpsc::channel(16);
-        let run = Run::new(engine(), writer, queue, Observe::new(), Duration::ZERO);
+        let run = Run::new(engine(), writer, queue, Observe::new(), Parts::default());
         drop(events);
         let stop = async move {
             if !is_stopped {
@@ -932,9 +932,9 @@ fn changes_are_committed_while_the_ownership_is_being_taken() {
     before.end();
     let (held, handovers) = HeldHandovers::new();
     let reader = kernel.clone();
-    let mut daemon = Daemon::start_changed(owning_engine(), kernel.clone(), |run| {
-        run.handovers = Some(handovers);
-        run.open_reader = Some(Box::new(move || Writer::spawn(reader.clone()).ok()));
+    let mut daemon = Daemon::start_changed(owning_engine(), kernel.clone(), |parts| {
+        parts.handovers = Some(handovers);
+        parts.open_reader = Some(Box::new(move || Writer::spawn(reader.clone()).ok()));
     });
     daemon.list(dual_stack(1));
     held.pass(&["remove"]);

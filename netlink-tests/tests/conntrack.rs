@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use daemon::conntrack::{Cleaner, Limits, Request};
 use daemon::observe::Observe;
-use daemon::run::{Cleaning, Run};
+use daemon::run::{Cleaning, Parts, Run};
 use daemon::source::files;
 use daemon::writer::Writer;
 use engine::Engine;
@@ -430,8 +430,9 @@ impl Daemon {
             let (problems, _) = mpsc::channel(1);
             files::follow(manifests.path(), NODE_NAME, sender, problems).unwrap();
             let (cleaner, lists) = Cleaner::spawn(limits, |_| {}).unwrap();
-            let mut run = Run::new(engine, writer, events, Observe::new(), Duration::ZERO);
-            run.cleaning = Some(Cleaning::new(move |request| cleaner.handle(request), lists));
+            let cleaning = Cleaning::new(move |request| cleaner.handle(request), lists);
+            let parts = Parts { cleaning: Some(cleaning), ..Parts::default() };
+            let run = Run::new(engine, writer, events, Observe::new(), parts);
             thread::spawn(move || {
                 let mut runtime = tokio::runtime::Builder::new_current_thread();
                 let runtime = runtime.enable_time().build().unwrap();

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use daemon::observe::Observe;
-use daemon::run::Run;
+use daemon::run::{Parts, Run};
 use daemon::writer::Writer;
 use engine::Engine;
 use engine::model::{
@@ -187,9 +187,12 @@ impl Running {
         let kernel = Observed::open(&shared, false);
         let engine = Engine::new(Routing::default(), TableFlags::default());
         let writer = Writer::spawn(kernel).unwrap();
-        let mut run = Run::new(engine, writer, queue, Observe::new(), Duration::ZERO);
         let own = Arc::clone(&shared);
-        run.open_reader = Some(Box::new(move || Writer::spawn(Observed::open(&own, true)).ok()));
+        let parts = Parts {
+            open_reader: Some(Box::new(move || Writer::spawn(Observed::open(&own, true)).ok())),
+            ..Parts::default()
+        };
+        let run = Run::new(engine, writer, queue, Observe::new(), parts);
         let (stop, stopped) = oneshot::channel::<()>();
         let daemon = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -16,7 +16,7 @@ use daemon::observe::{
 use daemon::open_files;
 use daemon::other_modes;
 use daemon::run::{
-    BackgroundCheck, Balancing, Cleaning, DeviceFollowing, Handovers, MissingNode, Run, left_out,
+    Balancing, Cleaning, DeviceFollowing, Handovers, MissingNode, Parts, Run, left_out,
 };
 use daemon::source::addresses::{follow_local_addresses, local_addresses};
 use daemon::source::files::{self, FileProblem};
@@ -148,20 +148,23 @@ async fn run_until_stopped(
     }
     let cleaner = Arc::new(cleaner);
     let requests = Arc::clone(&cleaner);
-    let mut run = Run::new(engine, writer, events, observe, config.min_sync_period);
-    run.check = BackgroundCheck::every(config.check_period);
-    run.open_reader = Some(Box::new(|| Writer::spawn(Nftables::open().ok()?).ok()));
-    run.addresses = Some(addresses);
-    run.cleaning = Some(Cleaning::new(move |request| requests.handle(request), lists));
-    run.balancing = balancing(&config)?;
-    run.devices = follow_devices(offload, release).map_err(Failure::new)?;
     let handovers = Handovers::new(flags);
     let leaves = Arc::clone(&handovers.leaves);
-    run.handovers = Some(handovers);
-    run.leaving = Some(other_modes::remove_in_background().boxed());
-    run.route_localnet = route_localnet;
-    run.notices = Some(notices);
-    run.missing_node = missing_node(&config.source);
+    let parts = Parts {
+        min_interval: config.min_sync_period,
+        check_period: config.check_period,
+        open_reader: Some(Box::new(|| Writer::spawn(Nftables::open().ok()?).ok())),
+        addresses: Some(addresses),
+        route_localnet,
+        missing_node: missing_node(&config.source),
+        cleaning: Some(Cleaning::new(move |request| requests.handle(request), lists)),
+        balancing: balancing(&config)?,
+        leaving: Some(other_modes::remove_in_background().boxed()),
+        devices: follow_devices(offload, release).map_err(Failure::new)?,
+        handovers: Some(handovers),
+        notices: Some(notices),
+    };
+    let run = Run::new(engine, writer, events, observe, parts);
     let mut end = End::Stopped;
     let stop = stop_signal()?;
     let stop = async {

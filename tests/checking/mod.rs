@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use daemon::observe::Observe;
-use daemon::run::{BackgroundCheck, Run, RunError};
+use daemon::run::{Parts, Run, RunError};
 use daemon::writer::{Requests, Writer};
 use engine::model::{
     Arrival, Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName,
@@ -71,8 +71,8 @@ impl<K: Shared> Checked<K> {
         let (events, queue) = mpsc::channel(64);
         let observe = Observe::new();
         let engine = Engine::new(Routing::default(), flags);
-        let mut run = Run::new(engine, writer, queue, observe.clone(), Duration::ZERO);
-        run.check = BackgroundCheck::every(period);
+        let parts = Parts { check_period: period, ..Parts::default() };
+        let run = Run::new(engine, writer, queue, observe.clone(), parts);
         let run = Box::pin(run.until(std::future::pending()));
         let mut daemon = Self { run, requests, events, observe, kernel };
         daemon.send(objects);

@@ -29,7 +29,7 @@ use conntrack::ConntrackError;
 use daemon::conntrack::{Count, FlowList, Request};
 use daemon::observe::Observe;
 use daemon::read_back::read_back;
-use daemon::run::{BackgroundCheck, Balancing, Cleaning, Run, RunError};
+use daemon::run::{Balancing, Cleaning, Parts, Run, RunError};
 use daemon::writer::{Requests, Writer};
 use engine::Engine;
 use engine::model::{
@@ -126,15 +126,19 @@ impl<K: Shared> Daemon<K> {
         let asked: Arc<Mutex<Vec<Request>>> = Arc::default();
         let own = Arc::clone(&asked);
         let ask = move |request| own.lock().expect("no test panicked").push(request);
-        let mut run = Run::new(engine, writer, queue, Observe::new(), min_interval);
-        run.check = BackgroundCheck::every(CHECK_PERIOD);
-        run.addresses = Some(changes);
-        run.cleaning = Some(Cleaning::new(ask, listed));
         let counting: Arc<Mutex<Option<LiveConnections>>> = Arc::default();
         let own = Arc::clone(&counting);
         let (counts, counted) = mpsc::channel(1);
         let count = move |live| *own.lock().expect("no test panicked") = Some(live);
-        run.balancing = Some(Balancing::new(LOOKS.interval, count, counted));
+        let parts = Parts {
+            min_interval,
+            check_period: CHECK_PERIOD,
+            addresses: Some(changes),
+            cleaning: Some(Cleaning::new(ask, listed)),
+            balancing: Some(Balancing::new(LOOKS.interval, count, counted)),
+            ..Parts::default()
+        };
+        let run = Run::new(engine, writer, queue, Observe::new(), parts);
         let run = Box::pin(run.until(std::future::pending()));
         Self { run, requests, events, addresses, asked, lists, counting, counts }
     }

@@ -18,8 +18,8 @@ use engine::{Finding, Installed};
 use nft::family::Family;
 use nft::kernel::{Contents, Kernel, ReadError};
 
-use super::measures::SETS;
 use super::orphans::Search;
+use super::sizes::SETS;
 use super::urgent_check::Urgent;
 use super::{Run, now};
 use crate::observe::Observe;
@@ -195,7 +195,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     /// Returns whether the kernel should hold the installed state and, for the background, also the
     /// desired one.
     pub(super) fn may_check(&self) -> bool {
-        let is_usable = if self.check.urgent.is_some() || self.check.search.is_some() {
+        let is_usable = if self.reads.check.urgent.is_some() || self.reads.check.search.is_some() {
             self.engine.knows_installed()
         } else {
             self.engine.is_settled()
@@ -205,36 +205,36 @@ impl<K: Kernel + Send + 'static> Run<K> {
 
     /// Checks the next scope, or the differences of the last one again.
     pub(super) async fn check_piece(&mut self) -> Result<(), WriterGone> {
-        if self.check.search.is_some() {
+        if self.reads.check.search.is_some() {
             return self.search_step().await;
         }
-        let suspects = std::mem::take(&mut self.check.suspects);
+        let suspects = std::mem::take(&mut self.reads.check.suspects);
         let next = if suspects.is_empty() {
             self.next_scope()
         } else {
             Some((self.scope_of(&suspects), LEAST_PAUSE))
         };
         let Some((scope, pause)) = next else { return self.end_urgent_check().await };
-        let is_urgent = self.check.urgent.is_some();
+        let is_urgent = self.reads.check.urgent.is_some();
         let [pause, second_look] =
             if is_urgent { [Duration::ZERO; 2] } else { [pause, SECOND_LOOK] };
         let found = match self.look_at(&scope).await? {
             Ok(found) => found,
             Err(error) => {
                 tracing::warn!("cannot check the tables: {error}");
-                self.check.round.due = now() + AFTER_ERROR;
+                self.reads.check.round.due = now() + AFTER_ERROR;
                 if is_urgent {
                     self.schedule.handle(Input::ReadNow, now());
                 }
                 return Ok(());
             }
         };
-        self.check.round.due = now() + pause;
+        self.reads.check.round.due = now() + pause;
         if suspects.is_empty() {
-            self.observe.checked_services(scope.services.len());
+            self.report.observe.checked_services(scope.services.len());
             if !found.is_empty() {
-                self.check.round.due = now() + second_look;
-                self.check.suspects = found;
+                self.reads.check.round.due = now() + second_look;
+                self.reads.check.suspects = found;
             }
             return Ok(());
         }
@@ -254,24 +254,24 @@ impl<K: Kernel + Send + 'static> Run<K> {
         if let Some(scope) = self.urgent_scope() {
             return Some((scope, Duration::ZERO));
         }
-        let next = match self.check.round.stage {
+        let next = match self.reads.check.round.stage {
             Stage::Services => {
                 let scope = self.scope_of_services();
                 let elements = u32::try_from(scope.elements.len()).unwrap_or(u32::MAX);
-                let of_all = u32::try_from(self.measures.elements()).unwrap_or(u32::MAX);
-                let period = self.check.period.unwrap_or_default();
+                let of_all = u32::try_from(self.report.sizes.elements()).unwrap_or(u32::MAX);
+                let period = self.reads.check.period.unwrap_or_default();
                 let pause = period.saturating_mul(elements) / of_all.max(1);
                 (scope, pause.clamp(LEAST_PAUSE, period.max(LEAST_PAUSE)))
             }
             Stage::Sizes => {
-                self.check.round.stage = match self.check.urgent {
+                self.reads.check.round.stage = match self.reads.check.urgent {
                     Some(_) => Stage::UrgentEnd,
                     None => Stage::Rules(Family::Ip),
                 };
                 (LookUpScope { has_sizes: true, ..LookUpScope::default() }, LEAST_PAUSE)
             }
             Stage::NodePortIps => {
-                self.check.round.stage = Stage::Sizes;
+                self.reads.check.round.stage = Stage::Sizes;
                 let mut scope = LookUpScope::default();
                 let elements = &mut scope.elements;
                 self.engine.each_installed(None, &mut |it| elements.push((None, it)));
@@ -282,7 +282,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 let scope = LookUpScope::rules_of(&[family]);
                 let pause = match family {
                     Family::Ip => {
-                        self.check.round.stage = Stage::Rules(Family::Ip6);
+                        self.reads.check.round.stage = Stage::Rules(Family::Ip6);
                         LEAST_PAUSE
                     }
                     Family::Ip6 => self.end_round(),
@@ -296,9 +296,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
 
     /// Ends a round; returns the pause before the next one.
     fn end_round(&mut self) -> Duration {
-        self.observe.check_round_ended();
-        let (now, period) = (now(), self.check.period.unwrap_or_default());
-        let round = &mut self.check.round;
+        self.report.observe.check_round_ended();
+        let (now, period) = (now(), self.reads.check.period.unwrap_or_default());
+        let round = &mut self.reads.check.round;
         let next = round.began + period;
         round.began = next.max(now);
         round.stage = Stage::Services;
@@ -307,7 +307,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     }
 
     fn scope_of_services(&mut self) -> LookUpScope {
-        let round = &mut self.check.round;
+        let round = &mut self.reads.check.round;
         if round.waiting.is_empty() {
             round.waiting = self.engine.services_after(round.last.as_ref(), GROUP);
             round.last = round.waiting.last().cloned().or(round.last.take());
@@ -367,7 +367,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         let mut found = Vec::new();
         if !scope.elements.is_empty() {
             let elements = scope.elements.iter().map(|(_, installed)| *installed).collect();
-            let most = if self.check.urgent.is_some() { ELEMENTS } else { MAX_MISSING };
+            let most = if self.reads.check.urgent.is_some() { ELEMENTS } else { MAX_MISSING };
             let look = self.writer.run(move |kernel| look_up(kernel, elements, most));
             let look = match look.await? {
                 Ok(look) => look,
@@ -404,21 +404,23 @@ impl<K: Kernel + Send + 'static> Run<K> {
         let mut wrong = Vec::new();
         for (family, set, count) in counts.iter().copied() {
             let Some(count) = count else {
-                let is_searched = self.check.urgent.is_some();
+                let is_searched = self.reads.check.urgent.is_some();
                 wrong.extend(is_searched.then_some(Suspect::Uncounted(family, set)));
                 continue;
             };
-            let excess = i64::from(count) - self.measures.size(family, set);
+            let excess = i64::from(count) - self.report.sizes.size(family, set);
             let size = (family, set, excess);
             match excess {
                 0 => {
                     let is_other = |it: &(_, _, _)| (it.0, it.1) != (family, set);
-                    self.check.known_sizes.retain(is_other);
-                    self.check.lacking.retain(is_other);
+                    self.reads.check.known_sizes.retain(is_other);
+                    self.reads.check.lacking.retain(is_other);
                 }
-                _ if self.check.known_sizes.contains(&size) => {}
+                _ if self.reads.check.known_sizes.contains(&size) => {}
                 // The next round finds missing elements of services by their keys.
-                ..0 if !self.check.lacking.contains(&size) => self.check.lacking.push(size),
+                ..0 if !self.reads.check.lacking.contains(&size) => {
+                    self.reads.check.lacking.push(size)
+                }
                 _ => wrong.push(Suspect::Size(family, set, excess)),
             }
         }

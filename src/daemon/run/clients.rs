@@ -8,8 +8,9 @@ use engine::ruleset::{self, CLIENTS, SetId};
 use nft::Family;
 use nft::kernel::Kernel;
 
-use super::{Run, now};
-use crate::writer::WriterGone;
+use super::now;
+use crate::observe::Observe;
+use crate::writer::{Writer, WriterGone};
 
 /// Time between two counts.
 const COUNT_INTERVAL: Duration = Duration::from_secs(30);
@@ -43,22 +44,22 @@ impl Occupancy {
     }
 }
 
-impl<K: Kernel + Send + 'static> Run<K> {
+impl Clients {
     /// Counts the clients in both tables if a count is due and there may be clients.
-    pub(super) async fn count_clients(&mut self) -> Result<(), WriterGone> {
-        let may_have_clients = self.engine.tables().has_affinity()
-            || self.clients.tables.iter().any(|table| table.count > 0);
-        let now = now();
-        if !may_have_clients || self.clients.next_count.is_some_and(|next| now < next) {
+    pub(super) async fn count<K: Kernel + Send + 'static>(
+        &mut self,
+        has_affinity: bool,
+        writer: &Writer<K>,
+        observe: &Observe,
+    ) -> Result<(), WriterGone> {
+        if !self.begins_count(has_affinity, now()) {
             return Ok(());
         }
-        self.clients.next_count = Some(now + COUNT_INTERVAL);
         let set = SetId::AffinityClients.name();
-        let count =
-            |family| move |kernel: &mut K| kernel.count_elements(&ruleset::table(family), set);
         for family in Family::ALL {
-            match self.writer.run(count(family)).await? {
-                Ok(Some(count)) => self.note_clients(family, count),
+            let table = ruleset::table(family);
+            match writer.run(move |kernel| kernel.count_elements(&table, set)).await? {
+                Ok(Some(count)) => self.note(family, count, observe),
                 Ok(None) => {}
                 Err(error) => tracing::warn!("cannot count clients with affinity: {error}"),
             }
@@ -66,9 +67,20 @@ impl<K: Kernel + Send + 'static> Run<K> {
         Ok(())
     }
 
-    fn note_clients(&mut self, family: Family, count: u32) {
-        self.observe.affinity_clients(family, count);
-        if self.clients.tables[family.index()].note(count) {
+    /// Returns whether to count now. The clients of the last service with affinity stay until they
+    /// expire.
+    fn begins_count(&mut self, has_affinity: bool, now: Instant) -> bool {
+        let may_have_clients = has_affinity || self.tables.iter().any(|table| table.count > 0);
+        let is_due = may_have_clients && self.next_count.is_none_or(|next| now >= next);
+        if is_due {
+            self.next_count = Some(now + COUNT_INTERVAL);
+        }
+        is_due
+    }
+
+    fn note(&mut self, family: Family, count: u32, observe: &Observe) {
+        observe.affinity_clients(family, count);
+        if self.tables[family.index()].note(count) {
             tracing::warn!(
                 "session affinity remembers {count} places of {} clients, of at most {CLIENTS}: \
                  clients of further places are served without affinity",
@@ -90,5 +102,26 @@ mod tests {
         let passes = counts.map(|count| occupancy.note(count));
         assert_eq!(passes, [false, false, true, false, false, false, true]);
         assert_eq!(occupancy, Occupancy { count: high, is_high: true });
+    }
+
+    #[test]
+    fn clients_are_counted_at_intervals_while_there_may_be_any() {
+        let start = Instant::now();
+        // Seconds after the start, whether a service has affinity, the clients of the last count,
+        // and whether a count begins.
+        let table = [
+            (0, false, 0, false),
+            (1, true, 0, true),
+            (30, true, 0, false),
+            (31, true, 0, true),
+            (61, false, 1, true),
+            (91, false, 0, false),
+        ];
+        let mut clients = Clients::default();
+        for (at, has_affinity, count, begins) in table {
+            clients.tables[0].note(count);
+            let now = start + Duration::from_secs(at);
+            assert_eq!(clients.begins_count(has_affinity, now), begins, "after {at} s");
+        }
     }
 }

@@ -3,8 +3,7 @@
 //! The loop does not wait for a transaction about devices. The kernel's thread runs it between
 //! those about services.
 
-use engine::schedule::Input;
-use engine::{DeviceAnswer, FlowtableDevices, FoundTable};
+use engine::{DeviceAnswer, FlowtableDevices, FoundTable, Tables};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use nft::family::Family;
@@ -12,8 +11,7 @@ use nft::kernel::{CommitError, Kernel, LinkNews, interface_index};
 use nft::{Device, Operation, Transaction};
 use tokio::sync::mpsc;
 
-use super::{Run, now};
-use crate::writer::WriterGone;
+use crate::writer::{Writer, WriterGone};
 
 /// The devices of the node, and the transaction about them that is in the kernel.
 pub struct DeviceFollowing {
@@ -50,6 +48,66 @@ impl DeviceFollowing {
             None => std::future::pending().await,
         }
     }
+
+    /// Processes a step. Returns whether the tables must be read.
+    pub(super) fn take(&mut self, step: DeviceStep) -> bool {
+        let (transaction, outcome, missing) = match step {
+            DeviceStep::News(news) => {
+                self.devices.learn(news);
+                return false;
+            }
+            DeviceStep::Outcome(outcome) => outcome,
+        };
+        match (self.devices.answer(&transaction, &outcome, &missing), outcome) {
+            (DeviceAnswer::LeftOut, Err(error)) => {
+                tracing::warn!("a device is left out of the flowtable: {error}");
+                false
+            }
+            (DeviceAnswer::ReadBack, Err(error)) => {
+                tracing::warn!("devices of the flowtable: {error}; reading the tables");
+                true
+            }
+            (_, _) => false,
+        }
+    }
+
+    /// Sends the next transaction about devices; returns whether there is one. The tables must be
+    /// in place, except blocked ones.
+    pub(super) fn send<K: Kernel + Send + 'static>(
+        &mut self,
+        tables: &Tables,
+        writer: &Writer<K>,
+    ) -> bool {
+        if self.in_flight.is_some() {
+            return false;
+        }
+        for family in Family::ALL {
+            if tables.has_flowtable(family) && tables.blocked(family).is_none() {
+                self.devices.created(family)
+            } else {
+                self.devices.lost(family)
+            }
+        }
+        let Some(transaction) = self.devices.next_transaction() else { return false };
+        let commit = writer.run(move |kernel| {
+            let outcome = kernel.commit(&transaction).map(drop);
+            // Devices may vanish between the notification and the commit.
+            let missing = if outcome.is_err() { missing_of(&transaction) } else { Vec::new() };
+            (transaction, outcome, missing)
+        });
+        self.in_flight = Some(commit.boxed());
+        true
+    }
+
+    /// Records the devices of the flowtables that were read, along with the tables.
+    pub(super) fn note_read(&mut self, tables: &Tables, found: [Option<Vec<Device>>; 2]) {
+        for (family, devices) in Family::ALL.into_iter().zip(found) {
+            match devices.filter(|_| tables.has_flowtable(family)) {
+                Some(devices) => self.devices.observe(family, devices),
+                None => self.devices.lost(family),
+            }
+        }
+    }
 }
 
 /// Returns whether a transaction about devices is in the kernel.
@@ -64,70 +122,6 @@ pub(super) async fn next_step(
     match following {
         Some(following) => following.step().await,
         None => std::future::pending().await,
-    }
-}
-
-impl<K: Kernel + Send + 'static> Run<K> {
-    /// Processes a step and sends the next transaction.
-    pub(super) fn follow_devices(&mut self, step: DeviceStep) {
-        let Some(following) = &mut self.devices else { return };
-        match step {
-            DeviceStep::News(news) => following.devices.learn(news),
-            DeviceStep::Outcome((transaction, outcome, missing)) => {
-                match (following.devices.answer(&transaction, &outcome, &missing), outcome) {
-                    (DeviceAnswer::LeftOut, Err(error)) => {
-                        tracing::warn!("a device is left out of the flowtable: {error}");
-                    }
-                    (DeviceAnswer::ReadBack, Err(error)) => {
-                        tracing::warn!("devices of the flowtable: {error}; reading the tables");
-                        self.schedule.handle(Input::ReadNow, now());
-                        return;
-                    }
-                    (_, _) => {}
-                }
-            }
-        }
-        self.send_devices();
-    }
-
-    /// Sends the next transaction about devices, if the tables are in place.
-    pub(super) fn send_devices(&mut self) {
-        if self.engine.node().lacks_flowtables() {
-            self.devices = None;
-        }
-        let Some(following) = &mut self.devices else { return };
-        if !self.is_synced || following.in_flight.is_some() {
-            return;
-        }
-        for family in Family::ALL {
-            if self.engine.tables().has_flowtable(family)
-                && self.engine.tables().blocked(family).is_none()
-            {
-                following.devices.created(family)
-            } else {
-                following.devices.lost(family)
-            }
-        }
-        let Some(transaction) = following.devices.next_transaction() else { return };
-        let commit = self.writer.run(move |kernel| {
-            let outcome = kernel.commit(&transaction).map(drop);
-            // Devices may vanish between the notification and the commit.
-            let missing = if outcome.is_err() { missing_of(&transaction) } else { Vec::new() };
-            (transaction, outcome, missing)
-        });
-        following.in_flight = Some(commit.boxed());
-        self.spoil_handover();
-    }
-
-    /// Records the devices of the flowtables that were read. The engine has the tables too.
-    pub(super) fn note_devices(&mut self, found: [Option<Vec<Device>>; 2]) {
-        let Some(following) = &mut self.devices else { return };
-        for (family, devices) in Family::ALL.into_iter().zip(found) {
-            match devices.filter(|_| self.engine.tables().has_flowtable(family)) {
-                Some(devices) => following.devices.observe(family, devices),
-                None => following.devices.lost(family),
-            }
-        }
     }
 }
 

@@ -218,11 +218,11 @@ impl<K: Kernel + Send + 'static> Run<K> {
 
     /// Returns whether a step of a handover would delay nothing.
     pub(super) fn may_hand_over(&self) -> bool {
-        let is_checking = self.check.urgent.is_some() || self.check.search.is_some();
+        let is_checking = self.reads.check.urgent.is_some() || self.reads.check.search.is_some();
         let is_idle = !is_checking
             && self.engine.is_settled()
             && self.are_tables_in_place()
-            && self.events.is_empty()
+            && self.arrivals.is_empty()
             && !is_committing(self.devices.as_ref());
         is_idle || self.handovers.as_ref().is_some_and(Handovers::must_go_on)
     }
@@ -312,7 +312,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         let Some(family) = family else { return Ok(()) };
         let is_interrupted = Arc::new(AtomicBool::new(false));
         let (list, flag) = (Arc::clone(&handovers.list), Arc::clone(&is_interrupted));
-        let reader = self.open_reader.as_ref().and_then(|open| open());
+        let reader = self.reads.open_reader();
         let listing = reader
             .as_ref()
             .unwrap_or(&self.writer)
@@ -416,7 +416,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         let Some(handovers) = self.handovers.as_mut() else { return Ok(()) };
         let is_blocked =
             Family::ALL.iter().any(|family| self.engine.tables().blocked(*family).is_some());
-        if !handovers.leaves.load(Ordering::Relaxed) || self.is_initial_sync || is_blocked {
+        if !handovers.leaves.load(Ordering::Relaxed) || self.commits.is_initial_sync || is_blocked {
             return Ok(());
         }
         let hand_over = Arc::clone(&handovers.hand_over);

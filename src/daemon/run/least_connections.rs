@@ -3,11 +3,10 @@
 use std::time::{Duration, Instant};
 
 use conntrack::ConntrackError;
-use engine::model::LiveConnections;
-use nft::kernel::Kernel;
+use engine::model::{Cluster, LiveConnections};
 use tokio::sync::mpsc;
 
-use super::{Run, now};
+use super::now;
 use crate::conntrack::Count;
 
 /// The channels to the thread that counts connections. Never blocks the loop.
@@ -29,6 +28,21 @@ impl Balancing {
     ) -> Self {
         Self { requests: Box::new(requests), counts, interval, due: Some(now()) }
     }
+
+    /// Requests a count for the services whose turn it is, if there are any.
+    pub(super) fn request(&mut self, cluster: &Cluster, now: Instant) {
+        if cluster.has_balanced_services() {
+            self.due = None;
+            (self.requests)(cluster.to_be_balanced());
+        } else {
+            self.note_count(now);
+        }
+    }
+
+    /// Postpones the next request by the interval.
+    pub(super) fn note_count(&mut self, now: Instant) {
+        self.due = Some(now + self.interval);
+    }
 }
 
 /// Returns when the next count is due.
@@ -44,38 +58,4 @@ pub(super) async fn counted(balancing: &mut Option<Balancing>) -> Result<Count, 
         return count;
     }
     std::future::pending().await
-}
-
-impl<K: Kernel + Send + 'static> Run<K> {
-    /// Requests a count for the services whose turn it is, if there are any.
-    pub(super) fn request_count(&mut self) {
-        let Some(balancing) = &mut self.balancing else { return };
-        if self.engine.cluster().has_balanced_services() {
-            balancing.due = None;
-            (balancing.requests)(self.engine.cluster().to_be_balanced());
-        } else {
-            balancing.due = Some(now() + balancing.interval);
-        }
-    }
-
-    /// Adjusts weights to the connections that were counted.
-    pub(super) fn balance(&mut self, count: Result<Count, ConntrackError>) {
-        if let Some(balancing) = &mut self.balancing {
-            balancing.due = Some(now() + balancing.interval);
-        }
-        match count {
-            Ok(Count { live, connections, took }) => {
-                let adjusted = self.engine.balance(&live);
-                self.observe.connections_counted(connections, took);
-                self.observe.weights_adjusted(adjusted.services, adjusted.slots);
-                tracing::debug!(connections, ?took, ?adjusted, "counted connections");
-                // Weights may change although no slot does.
-                self.note_change();
-            }
-            Err(error) => {
-                self.observe.connection_count_failed();
-                tracing::warn!("cannot count connections for scheduler lc: {error}");
-            }
-        }
-    }
 }

@@ -2,10 +2,7 @@
 
 use std::time::Instant;
 
-use engine::{GRACE, Kept};
-use nft::kernel::Kernel;
-
-use super::{Run, now};
+use engine::{Engine, GRACE, Kept};
 
 /// The leftovers to be released next, and when.
 #[derive(Debug, Default)]
@@ -15,17 +12,14 @@ impl Leftovers {
     pub(super) fn due(&self) -> Option<Instant> {
         self.0.map(|(due, _)| due)
     }
-}
 
-impl<K: Kernel + Send + 'static> Run<K> {
     /// Releases the leftovers that are due, and then schedules the next ones.
-    pub(super) fn release_leftovers(&mut self) {
-        let now = now();
-        if let Some((_, kept)) = self.leftovers.0.take_if(|(due, _)| *due <= now) {
-            self.engine.release(kept);
+    pub(super) fn release(&mut self, engine: &mut Engine, now: Instant) {
+        if let Some((_, kept)) = self.0.take_if(|(due, _)| *due <= now) {
+            engine.release(kept);
         }
-        if self.leftovers.0.is_none() {
-            self.leftovers.0 = self.engine.kept_leftovers().map(|kept| (now + GRACE, kept));
+        if self.0.is_none() {
+            self.0 = engine.kept_leftovers().map(|kept| (now + GRACE, kept));
         }
     }
 }

@@ -63,7 +63,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         if sets.is_empty() {
             return;
         }
-        let reader = self.open_reader.as_ref().and_then(|open| open());
+        let reader = self.reads.open_reader();
         let dump = reader.as_ref().unwrap_or(&self.writer).run(move |kernel| dump(kernel, sets));
         let dumping = async move {
             let dumped = dump.await;
@@ -71,12 +71,12 @@ impl<K: Kernel + Send + 'static> Run<K> {
             drop(reader);
             dumped
         };
-        self.check.search = Some(Search::Dumping(dumping.boxed()));
+        self.reads.check.search = Some(Search::Dumping(dumping.boxed()));
     }
 
     /// Compares a dump from now on.
     pub(super) fn compare_dump(&mut self, dump: Result<Keys, ReadError>) {
-        self.check.search = match dump {
+        self.reads.check.search = match dump {
             Ok(found) => Some(Search::Comparing { found, last: None }),
             Err(error) => {
                 tracing::warn!("cannot search for elements without a service: {error}");
@@ -88,7 +88,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
 
     /// Does the next step of a search.
     pub(super) async fn search_step(&mut self) -> Result<(), WriterGone> {
-        match &mut self.check.search {
+        match &mut self.reads.check.search {
             Some(Search::Comparing { found, last }) => {
                 let mut take = |installed| {
                     let ElementId { family, set, key } = ElementId::of_installed(&installed);
@@ -109,7 +109,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             Some(Search::LookingUp(places)) => {
                 let piece = places.split_off(places.len().saturating_sub(PLACES));
                 if places.is_empty() {
-                    self.check.search = None;
+                    self.reads.check.search = None;
                 }
                 if !self.repair_places(piece).await? {
                     self.schedule.handle(Input::ReadNow, now());
@@ -129,7 +129,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
         if are_few {
             places.sort_unstable();
         }
-        self.check.search = (are_few && !places.is_empty()).then_some(Search::LookingUp(places));
+        self.reads.check.search =
+            (are_few && !places.is_empty()).then_some(Search::LookingUp(places));
         if !are_few {
             self.schedule.handle(Input::ReadNow, now());
         }

@@ -9,6 +9,7 @@ use nft::family::Family;
 use nft::kernel::{ElementKey, Kernel, OthersChanges, ReadError};
 
 use super::devices::devices_of;
+use super::own_node::report_lost_guard;
 use super::{Run, now};
 use crate::read_back::{Reading, read_watching};
 use crate::writer::WriterGone;
@@ -40,10 +41,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
     pub(super) async fn read_back(&mut self) -> Result<bool, WriterGone> {
         let started = now();
         self.spoil_handover();
-        if let Some(cleaning) = &mut self.cleaning {
-            cleaning.note_read();
-        }
-        self.check.note_read();
+        self.flows.note_read();
+        self.reads.check.note_read();
         let outcome = match self.take_early_read().await? {
             Some(reading) => Ok(reading),
             None => self.read().await?,
@@ -56,11 +55,13 @@ impl<K: Kernel + Send + 'static> Run<K> {
             }
         };
         let owners = tables.each_ref().map(|found| found.contents.as_ref()?.owned_by_another(port));
-        self.measures.found(&tables);
+        self.report.sizes.found(&tables);
         let devices = devices_of(&tables);
         self.engine.replace_installed(tables);
-        self.note_devices(devices);
-        self.report_lost_guard();
+        if let Some(following) = &mut self.devices {
+            following.note_read(self.engine.tables(), devices);
+        }
+        report_lost_guard(&self.engine);
         for (family, owner) in Family::ALL.into_iter().zip(owners) {
             if let Some(error) = &owner {
                 self.engine.block(family, error);
@@ -68,13 +69,13 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
         // A torn reading is used, and checked later: if changes never stop, every reading is torn.
         let next_read = now() + pause_after(now() - started);
-        self.watch = Watch::Shared { is_tampered: is_torn, next_read };
+        self.reads.watch = Watch::Shared { is_tampered: is_torn, next_read };
         Ok(true)
     }
 
     pub(super) fn read(&self) -> impl Future<Output = ReadOutcome> + Send + use<K> {
         let layouts = Arc::clone(self.engine.tables().layouts());
-        let observe = self.observe.clone();
+        let observe = self.report.observe.clone();
         self.writer.run(move |kernel| {
             let reading = read_watching(kernel, &layouts, &|| observe.progressed(now()))?;
             Ok((reading, kernel.port()))
@@ -83,7 +84,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
 
     /// Returns the early reading, unless another program has changed a table since.
     async fn take_early_read(&mut self) -> Result<Option<(Reading, u32)>, WriterGone> {
-        let Some(reading) = self.early_read.take() else { return Ok(None) };
+        let Some(reading) = self.reads.early.take() else { return Ok(None) };
         let Ok((reading, port)) = reading.await? else { return Ok(None) };
         let has_changed = reading.is_torn || self.writer.run(K::tampered).await?;
         Ok((!has_changed).then_some((reading, port)))
@@ -92,7 +93,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     /// Stops watching tables that this process owns. If another program changed one before our
     /// first commit, the tables are read again.
     pub(super) async fn stop_watching(&mut self) -> Result<(), WriterGone> {
-        let Watch::Shared { is_tampered, next_read } = &mut self.watch else { return Ok(()) };
+        let Watch::Shared { is_tampered, next_read } = &mut self.reads.watch else { return Ok(()) };
         if !self.engine.tables().are_owned() {
             return Ok(());
         }
@@ -103,7 +104,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         });
         *is_tampered |= was_tampered.await?;
         if !*is_tampered {
-            self.watch = Watch::Owned;
+            self.reads.watch = Watch::Owned;
         } else {
             *next_read = now();
         }
@@ -112,7 +113,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
 
     /// Returns whether another program has changed a table, and lets it be read or compared.
     pub(super) async fn notes_tampering(&mut self) -> Result<bool, WriterGone> {
-        let Watch::Shared { is_tampered, .. } = &mut self.watch else { return Ok(false) };
+        let Watch::Shared { is_tampered, .. } = &mut self.reads.watch else { return Ok(false) };
         *is_tampered |= self.writer.run(K::tampered).await?;
         Ok(*is_tampered)
     }
@@ -120,9 +121,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
     /// Schedules a read-back if a blocked table can be written again. Compares the tables if another
     /// program changed one.
     pub(super) async fn check_tables(&mut self) -> Result<(), WriterGone> {
-        if self.is_unblocked().await? {
+        if self.blocked.is_unblocked(self.engine.tables(), &self.writer).await? {
             self.engine.retry_refused();
-            if self.engine.knows_installed() && self.is_synced {
+            if self.engine.knows_installed() && self.commits.is_synced {
                 self.note_change();
                 return Ok(());
             }
@@ -136,7 +137,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     /// Returns whether another program has changed a table so that it must be read, and the reading
     /// is due. Repairs other changes.
     async fn is_tampered(&mut self) -> Result<bool, WriterGone> {
-        if self.watch == Watch::Owned {
+        if self.reads.watch == Watch::Owned {
             return Ok(false);
         }
         let must_read = match self.writer.run(K::others_changes).await? {
@@ -147,8 +148,10 @@ impl<K: Kernel + Send + 'static> Run<K> {
         if must_read {
             self.check_rules_again();
         }
-        let is_checking = self.check.urgent.is_some();
-        let Watch::Shared { is_tampered, next_read } = &mut self.watch else { return Ok(false) };
+        let is_checking = self.reads.check.urgent.is_some();
+        let Watch::Shared { is_tampered, next_read } = &mut self.reads.watch else {
+            return Ok(false);
+        };
         *is_tampered |= must_read;
         let is_due = *is_tampered && now() >= *next_read && !is_checking;
         if is_due {
@@ -160,8 +163,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
     /// Looks up elements that another program changed, and writes again what differs. Returns false
     /// if more must be compared.
     async fn repair_changed(&mut self, keys: Vec<ElementKey>) -> Result<bool, WriterGone> {
-        let is_known = !self.is_initial_sync && self.engine.knows_installed();
-        if !is_known || matches!(self.watch, Watch::Shared { is_tampered: true, .. }) {
+        let is_known = !self.commits.is_initial_sync && self.engine.knows_installed();
+        if !is_known || matches!(self.reads.watch, Watch::Shared { is_tampered: true, .. }) {
             return Ok(false);
         }
         match ElementId::all_of(&keys) {
@@ -172,7 +175,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
 
     /// Sets the time before which changes of other programs cause no reading.
     pub(super) fn postpone_next_read(&mut self, to: Instant) {
-        if let Watch::Shared { next_read, .. } = &mut self.watch {
+        if let Watch::Shared { next_read, .. } = &mut self.reads.watch {
             *next_read = to;
         }
     }

@@ -18,7 +18,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         cause: &Cause,
         transaction: &Transaction,
     ) -> Result<bool, WriterGone> {
-        let is_possible = cause.is_about_services() && !self.is_initial_sync;
+        let is_possible = cause.is_about_services() && !self.commits.is_initial_sync;
         let places = self.engine.places_of_refused(transaction).filter(|_| is_possible);
         let Some(places) = places else { return Ok(false) };
         for family in Family::ALL {

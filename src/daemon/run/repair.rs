@@ -40,7 +40,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                     self.engine.update_again(service);
                 }
                 Suspect::Size(family, set, excess) => {
-                    self.check.know_size(family, set, excess);
+                    self.reads.check.know_size(family, set, excess);
                     self.note_size(family, set, excess);
                     match excess {
                         ..0 => must_read = true,
@@ -111,13 +111,11 @@ impl<K: Kernel + Send + 'static> Run<K> {
         self.note_difference(Difference::Missing, missing);
         self.note_difference(Difference::Orphan, found);
         // Flows may have begun by these elements.
-        if let Some(cleaning) = &mut self.cleaning {
-            cleaning.note_read();
-        }
+        self.flows.note_read();
         for (place, finding) in differences {
             match finding {
-                Finding::Missing => self.measures.lost(place.family, place.set),
-                Finding::Present(_) => self.measures.gained(place.family, place.set),
+                Finding::Missing => self.report.sizes.lost(place.family, place.set),
+                Finding::Present(_) => self.report.sizes.gained(place.family, place.set),
             }
         }
         let services = self.engine.adopt(differences);
@@ -165,14 +163,12 @@ impl<K: Kernel + Send + 'static> Run<K> {
         self.note_difference(Difference::Missing, missing);
         self.note_difference(Difference::Changed, changed);
         // Flows may have begun by the elements that were found.
-        if let Some(cleaning) = &mut self.cleaning {
-            cleaning.note_read();
-        }
+        self.flows.note_read();
         let mut is_enough = true;
         for (installed, finding) in elements {
             is_enough &= self.engine.correct(*installed, *finding);
             if *finding == Finding::Missing {
-                self.measures.lost(installed.family, installed.element.set());
+                self.report.sizes.lost(installed.family, installed.element.set());
             }
         }
         if let Some(service) = service {
@@ -195,7 +191,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     }
 
     fn note_difference(&mut self, kind: Difference, count: usize) {
-        self.observe.check_found(kind, count);
-        self.check.note_difference(count);
+        self.report.observe.check_found(kind, count);
+        self.reads.check.note_difference(count);
     }
 }

@@ -27,38 +27,38 @@ impl<K: Kernel + Send + 'static> Run<K> {
     /// Begins a round at once instead of reading the tables. Returns false if they must be read:
     /// the installed state is unknown, or there are flowtables.
     pub(super) fn check_now(&mut self) -> bool {
-        let is_possible =
-            !self.is_initial_sync && self.devices.is_none() && self.engine.knows_installed();
+        let is_possible = !self.commits.is_initial_sync
+            && self.devices.is_none()
+            && self.engine.knows_installed();
         if is_possible {
             tracing::debug!("another program changed our tables: comparing all elements");
-            let interrupted = std::mem::replace(&mut self.check.round, Round::from(now()));
-            self.check.suspects.clear();
-            self.check.urgent = Some(Urgent { interrupted, are_rules_due: true, differences: 0 });
+            let interrupted = std::mem::replace(&mut self.reads.check.round, Round::from(now()));
+            self.reads.check.suspects.clear();
+            self.reads.check.urgent =
+                Some(Urgent { interrupted, are_rules_due: true, differences: 0 });
             // Flows may have begun by the changed tables.
-            if let Some(cleaning) = &mut self.cleaning {
-                cleaning.note_read();
-            }
+            self.flows.note_read();
         }
         is_possible
     }
 
     /// Compares chains and rules before the remaining elements, after one more change.
     pub(super) fn check_rules_again(&mut self) {
-        if let Some(urgent) = &mut self.check.urgent {
+        if let Some(urgent) = &mut self.reads.check.urgent {
             urgent.are_rules_due = true;
         }
     }
 
     /// Returns the scope before all others: rules, if they are due.
     pub(super) fn urgent_scope(&mut self) -> Option<LookUpScope> {
-        let urgent = self.check.urgent.as_mut()?;
+        let urgent = self.reads.check.urgent.as_mut()?;
         let is_due = std::mem::take(&mut urgent.are_rules_due);
         is_due.then(|| LookUpScope::rules_of(&Family::ALL))
     }
 
     /// Requests a read-back if very many elements differ.
     pub(super) fn limit_urgent(&mut self, confirmed: &mut Vec<Suspect>) {
-        if let Some(urgent) = &mut self.check.urgent {
+        if let Some(urgent) = &mut self.reads.check.urgent {
             urgent.differences += confirmed.len();
             if urgent.differences > MAX_DIFFERENCES {
                 *confirmed = vec![Suspect::Many];
@@ -68,13 +68,13 @@ impl<K: Kernel + Send + 'static> Run<K> {
 
     /// Ends the round. The next one begins after a pause.
     pub(super) async fn end_urgent_check(&mut self) -> Result<(), WriterGone> {
-        let Some(urgent) = self.check.urgent.take() else { return Ok(()) };
+        let Some(urgent) = self.reads.check.urgent.take() else { return Ok(()) };
         tracing::debug!(differences = urgent.differences, "compared all elements");
-        let round = std::mem::replace(&mut self.check.round, urgent.interrupted);
+        let round = std::mem::replace(&mut self.reads.check.round, urgent.interrupted);
         let now = now();
         self.postpone_next_read(now + pause_after(now - round.began));
-        if let Some(cleaning) = self.cleaning.as_mut().filter(|_| self.engine.is_settled()) {
-            cleaning.note_synced();
+        if self.engine.is_settled() {
+            self.flows.note_synced();
         }
         self.stop_watching().await
     }

@@ -1,10 +1,9 @@
 //! Waiting for what may never come, and the clock.
 
-use std::net::IpAddr;
 use std::time::Instant;
 
 use engine::flow::Flow;
-use tokio::sync::watch;
+use engine::schedule::Task;
 
 use super::Cleaning;
 
@@ -16,14 +15,14 @@ pub(super) async fn sleep_until(due: Option<Instant>) {
     }
 }
 
-/// Waits for a change of the addresses and returns them.
-pub(super) async fn changed(addresses: &mut Option<watch::Receiver<Vec<IpAddr>>>) -> Vec<IpAddr> {
-    if let Some(receiver) = addresses
-        && receiver.changed().await.is_ok()
-    {
-        return receiver.borrow_and_update().clone();
+/// Sleeps until the next task is due and returns it; forever without one.
+pub(super) async fn task_at(next: Option<(Instant, Task)>) -> Task {
+    let Some((at, task)) = next else { return std::future::pending().await };
+    // tokio rounds up to milliseconds, even a time that has passed.
+    if at > now() {
+        tokio::time::sleep_until(at.into()).await;
     }
-    std::future::pending().await
+    task
 }
 
 /// Waits for the next piece of a list of flows.

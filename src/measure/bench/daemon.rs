@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use daemon::observe::Observe;
-use daemon::run::Run;
+use daemon::run::{Parts, Run};
 use daemon::source::objects::Converter;
 use daemon::writer::Writer;
 use engine::Engine;
@@ -68,7 +68,7 @@ impl Daemon {
         let watched = Stopwatch { kernel, told, reported_from: Arc::clone(&reported_from) };
         let writer = Writer::spawn(watched).map_err(BenchError::System)?;
         let (events, queue) = tokio_mpsc::channel(QUEUE);
-        let run = Run::new(engine, writer, queue, Observe::new(), Duration::ZERO);
+        let run = Run::new(engine, writer, queue, Observe::new(), Parts::default());
         let (stop, stopped) = oneshot::channel();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)

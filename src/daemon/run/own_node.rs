@@ -1,0 +1,132 @@
+//! What the loop follows of its own node: addresses, `route_localnet`, the Node object, and whether
+//! NodePorts are open.
+
+use std::net::IpAddr;
+
+use engine::model::Node;
+use engine::{ClosedNodePorts, Engine};
+use tokio::sync::watch;
+
+use crate::node::UNGUARDED;
+
+/// Sets `route_localnet`; returns whether it is set.
+pub type RouteLocalnet = Box<dyn FnOnce() -> bool + Send>;
+
+/// Whether a node without a Node object accepts traffic from load balancers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MissingNode {
+    /// No: in a cluster, such a node was removed.
+    #[default]
+    Ineligible,
+    /// Yes: no object excludes it.
+    Eligible,
+}
+
+/// The node of this daemon.
+///
+/// `route_localnet` is set once, and `closed_node_ports` is what the log said last.
+pub(super) struct OwnNode {
+    /// The addresses of this node's interfaces; `None` if they never change.
+    pub(super) addresses: Option<watch::Receiver<Vec<IpAddr>>>,
+    route_localnet: Option<RouteLocalnet>,
+    missing_node: MissingNode,
+    closed_node_ports: Option<ClosedNodePorts>,
+}
+
+impl OwnNode {
+    pub(super) fn new(
+        addresses: Option<watch::Receiver<Vec<IpAddr>>>,
+        route_localnet: Option<RouteLocalnet>,
+        missing_node: MissingNode,
+    ) -> Self {
+        Self { addresses, route_localnet, missing_node, closed_node_ports: None }
+    }
+
+    /// Returns whether load balancers should use this node, whose object is `node`.
+    pub(super) fn is_eligible(&self, node: Option<&Node>, is_listed: bool) -> bool {
+        match (node, self.missing_node) {
+            (Some(node), _) => !node.leaving,
+            (None, MissingNode::Ineligible) => false,
+            // Before everything is listed, the Node object may still arrive.
+            (None, MissingNode::Eligible) => is_listed,
+        }
+    }
+
+    /// Sets `route_localnet`, if that was asked for and not done. The IPv4 table must be in place:
+    /// it drops packets of other hosts to loopback addresses. Returns false if the sysctl cannot be
+    /// set.
+    pub(super) fn set_route_localnet(&mut self) -> bool {
+        self.route_localnet.take().is_none_or(|set| set())
+    }
+
+    /// Logs once when NodePorts close or open in a family.
+    pub(super) fn report_closed_node_ports(&mut self, engine: &Engine) {
+        let closed = engine.node().closed_node_ports();
+        if !engine.is_listed() || closed == self.closed_node_ports {
+            return;
+        }
+        match closed {
+            Some(closed) if closed.is_complete() => tracing::warn!("{closed}"),
+            // Clusters of one family are common.
+            Some(closed) => tracing::info!("{closed}"),
+            None => tracing::info!("NodePorts are open in both families"),
+        }
+        self.closed_node_ports = closed;
+    }
+}
+
+/// Warns if the tables just read protect the node and the desired ones do not.
+pub(super) fn report_lost_guard(engine: &Engine) {
+    if engine.node().loses_guard() {
+        tracing::warn!("nodePortAddresses no longer has localhost: {UNGUARDED}");
+    }
+}
+
+/// Waits for a change of the addresses and returns them.
+pub(super) async fn changed(addresses: &mut Option<watch::Receiver<Vec<IpAddr>>>) -> Vec<IpAddr> {
+    if let Some(receiver) = addresses
+        && receiver.changed().await.is_ok()
+    {
+        return receiver.borrow_and_update().clone();
+    }
+    std::future::pending().await
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::model::ObjectName;
+
+    use super::*;
+
+    #[test]
+    fn load_balancers_use_a_node_unless_it_leaves_or_its_object_is_gone() {
+        let node = |leaving| Node {
+            name: ObjectName::written("node"),
+            zone: None,
+            addresses: Vec::new(),
+            pod_cidrs: Vec::new(),
+            leaving,
+        };
+        let (staying, leaving) = (node(false), node(true));
+        // The node's object, and whether the node is eligible before and after the lists.
+        let table = [
+            (MissingNode::Ineligible, Some(&staying), [true, true]),
+            (MissingNode::Ineligible, Some(&leaving), [false, false]),
+            (MissingNode::Ineligible, None, [false, false]),
+            (MissingNode::Eligible, Some(&staying), [true, true]),
+            (MissingNode::Eligible, Some(&leaving), [false, false]),
+            (MissingNode::Eligible, None, [false, true]),
+        ];
+        for (missing, object, eligible) in table {
+            let node = OwnNode::new(None, None, missing);
+            let found = [false, true].map(|is_listed| node.is_eligible(object, is_listed));
+            assert_eq!(found, eligible, "{missing:?}, {object:?}");
+        }
+    }
+
+    #[test]
+    fn route_localnet_is_set_once() {
+        let mut node = OwnNode::new(None, Some(Box::new(|| false)), MissingNode::Ineligible);
+        assert_eq!([node.set_route_localnet(), node.set_route_localnet()], [false, true]);
+    }
+}

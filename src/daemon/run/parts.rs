@@ -1,0 +1,61 @@
+//! The optional parts of the loop, each of them left out by default.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::sync::{mpsc, watch};
+
+use super::{
+    Balancing, Cleaning, DeviceFollowing, Handovers, MissingNode, OpenReader, RouteLocalnet,
+};
+use crate::source::notice::Notice;
+
+/// Settings of the loop, and the programs and channels around it.
+pub struct Parts<K> {
+    /// The loop commits at most once per this time.
+    pub min_interval: Duration,
+    /// The time of a comparison of the whole kernel with the desired state, in the background; zero
+    /// turns it off.
+    pub check_period: Duration,
+    /// Opens another socket for long dumps, so that commits do not wait for them.
+    pub open_reader: Option<OpenReader<K>>,
+    /// The addresses of this node's interfaces; `None` if they never change.
+    pub addresses: Option<watch::Receiver<Vec<IpAddr>>>,
+    /// Called once the IPv4 table is in place, for localhost NodePorts.
+    pub route_localnet: Option<RouteLocalnet>,
+    /// Whether load balancers should use a node without a Node object.
+    pub missing_node: MissingNode,
+    /// Deletes stale UDP flows.
+    pub cleaning: Option<Cleaning>,
+    /// Adjusts weights to live connections, for scheduler `lc`.
+    pub balancing: Option<Balancing>,
+    /// Removes the rules of other proxy modes; returns whether there were any. Starts once both
+    /// tables are in place.
+    pub leaving: Option<BoxFuture<'static, bool>>,
+    /// Keeps the devices of the flowtables; `None` without flowtables.
+    pub devices: Option<DeviceFollowing>,
+    /// Changes flags of the tables, and leaves them at the end; `None` if they stay as they are.
+    pub handovers: Option<Handovers<K>>,
+    /// Receives problems, in addition to the log. Never blocks the loop.
+    pub notices: Option<mpsc::Sender<Notice>>,
+}
+
+impl<K> Default for Parts<K> {
+    fn default() -> Self {
+        Self {
+            min_interval: Duration::ZERO,
+            check_period: Duration::ZERO,
+            open_reader: None,
+            addresses: None,
+            route_localnet: None,
+            missing_node: MissingNode::default(),
+            cleaning: None,
+            balancing: None,
+            leaving: None,
+            devices: None,
+            handovers: None,
+            notices: None,
+        }
+    }
+}

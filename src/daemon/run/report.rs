@@ -1,0 +1,195 @@
+//! What the loop reports: metrics, the status page, the log, and notices.
+
+use std::time::{Duration, Instant};
+
+use engine::model::{Event, Problem};
+use engine::{ChangeSize, Engine, Tables};
+use nft::family::Family;
+use nft::kernel::Committed;
+use nft::{Element, Operation, Transaction};
+use tokio::sync::mpsc;
+
+use super::figures::Figures;
+use super::latency::Latency;
+use super::sizes::ExpectedSizes;
+use crate::observe::{self, LeftOut, Observe, Stage};
+use crate::source::notice::Notice;
+
+/// The receivers of reports, and what was measured for them. Never blocks the loop.
+pub(super) struct Report {
+    pub(super) observe: Observe,
+    notices: Option<mpsc::Sender<Notice>>,
+    pub(super) sizes: ExpectedSizes,
+    pub(super) latency: Latency,
+    figures: Figures,
+}
+
+/// The times of a batch of events.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BatchTimes {
+    pub(super) received: Instant,
+    pub(super) parsed: Instant,
+    /// The loop took the batch out of the channel.
+    pub(super) taken: Instant,
+}
+
+impl Report {
+    pub(super) fn new(observe: Observe, notices: Option<mpsc::Sender<Notice>>) -> Self {
+        let sizes = ExpectedSizes::new(&observe);
+        let (latency, figures) = (Latency::default(), Figures::default());
+        Self { observe, notices, sizes, latency, figures }
+    }
+
+    /// Counts the changes of objects.
+    pub(super) fn events(&self, events: &[Event]) {
+        for change in events.iter().filter_map(observed) {
+            self.observe.event(change);
+        }
+    }
+
+    /// Measures a batch of changes until now, and its latency later.
+    pub(super) fn arrived(&mut self, times: BatchTimes, size: ChangeSize) {
+        let BatchTimes { received, parsed, taken } = times;
+        self.observe.stage_took(Stage::Parse, parsed.saturating_duration_since(received));
+        self.observe.stage_took(Stage::Queue, taken.saturating_duration_since(parsed));
+        self.latency.arrived(received, size);
+    }
+
+    /// Reports problems of objects: in the log, in the metrics, on the status page and as Events.
+    pub(super) fn problems(&self, problems: &[Problem]) {
+        for problem in problems {
+            self.observe.left_out(left_out(problem));
+            tracing::warn!("{problem}");
+            if let Some(listener) = &self.notices {
+                // Drops the notice when the channel is full.
+                let _ = listener.try_send(Notice::LeftOut(problem.clone()));
+            }
+        }
+    }
+
+    /// Records a transaction that was applied at `now`. `waited` is the time from the start of the
+    /// commit, if the loop did nothing else meanwhile.
+    pub(super) fn committed(
+        &mut self,
+        transaction: &Transaction,
+        committed: &Committed,
+        waited: Option<Duration>,
+        now: Instant,
+    ) {
+        let operations: smallvec::SmallVec<[_; 4]> =
+            committed.messages.iter().map(|(kind, count)| (kind.name(), *count)).collect();
+        let elements = transaction.operations.iter().filter_map(Operation::elements);
+        let Committed { encode_time, kernel_time, .. } = *committed;
+        self.observe.committed(&observe::Transaction {
+            operations: &operations,
+            elements: elements.map(<[Element]>::len).sum(),
+            bytes: committed.bytes,
+            family: transaction.family(),
+            took: encode_time + kernel_time,
+        });
+        self.observe.stage_took(Stage::Compare, self.latency.take_compared());
+        self.observe.stage_took(Stage::Encode, encode_time);
+        self.observe.stage_took(Stage::Commit, kernel_time);
+        if let Some(waited) = waited {
+            let rest = waited.saturating_sub(encode_time + kernel_time);
+            self.observe.stage_took(Stage::Acknowledge, rest);
+        }
+        for operation in &transaction.operations {
+            self.sizes.applied(operation);
+        }
+        self.latency.committed(now);
+        tracing::debug!(
+            generation = committed.generation.0,
+            bytes = committed.bytes,
+            kernel_us = committed.kernel_time.as_micros(),
+            operations = transaction.operations.len(),
+            "committed"
+        );
+    }
+
+    /// Measures the small changes. All of them must be in the kernel at `now`.
+    pub(super) fn small_changes(&mut self, now: Instant) {
+        for took in self.latency.take_small(now) {
+            self.observe.events_committed(took);
+        }
+    }
+
+    /// Measures the remaining changes. The kernel must hold the desired state.
+    pub(super) fn all_changes(&mut self) {
+        for took in self.latency.take_all() {
+            self.observe.events_committed(took);
+        }
+    }
+
+    /// Records a refused transaction.
+    pub(super) fn refused(&self, transaction: &Transaction) {
+        self.observe.refused();
+        if is_cleanup(transaction)
+            && let Some(family) = transaction.family()
+        {
+            self.observe.cleanup_failed(family);
+        }
+    }
+
+    /// Reports figures and health checks of the committed state. The kernel must hold the desired
+    /// state.
+    pub(super) fn desired(&mut self, engine: &mut Engine) {
+        self.figures.report(engine, &self.observe);
+        self.observe.network_programmed(&engine.take_triggers());
+        for (service, check) in engine.take_health_checks() {
+            let check = check.map(|check| observe::HealthCheck {
+                port: check.port,
+                local_endpoints: check.local_endpoints,
+            });
+            self.observe.health_check(service.as_str(), check);
+        }
+        if let Some(addresses) = engine.take_health_check_addresses() {
+            self.observe.health_check_addresses(addresses);
+        }
+    }
+
+    /// Reports whether each family has the desired state after commits that are done or not.
+    pub(super) fn families(&self, tables: &Tables, is_done: bool, now: Instant) {
+        for family in Family::ALL {
+            let is_blocked = tables.blocked(family).is_some();
+            if is_done && !is_blocked {
+                self.observe.synced(family, now)
+            } else {
+                self.observe.sync_failed(family, is_blocked, now)
+            }
+        }
+    }
+}
+
+/// Returns a problem in the form of the metrics and the status page.
+pub fn left_out(problem: &Problem) -> LeftOut {
+    LeftOut {
+        kind: problem.kind.name(),
+        object: problem.object.to_string(),
+        field: problem.field.clone(),
+        message: problem.message.clone(),
+    }
+}
+
+/// Returns whether a transaction only deletes what is no longer used.
+fn is_cleanup(transaction: &Transaction) -> bool {
+    transaction.operations.iter().all(|operation| {
+        matches!(
+            operation,
+            Operation::DeleteElements(..)
+                | Operation::DeleteSet(..)
+                | Operation::DeleteFlowtable(..)
+                | Operation::DeleteChain(..)
+                | Operation::FlushChain(..)
+        )
+    })
+}
+
+fn observed(event: &Event) -> Option<observe::ChangedObject> {
+    match event {
+        Event::Service(_) => Some(observe::ChangedObject::Service),
+        Event::EndpointSlice(_) => Some(observe::ChangedObject::EndpointSlice),
+        Event::Node(_) | Event::ServiceCidr(_) => Some(observe::ChangedObject::Other),
+        Event::Relist(_) | Event::Listed(_) => None,
+    }
+}
