@@ -43,7 +43,7 @@ ROOT_TESTS = cli first_load layouts priority ruleset storm transaction
 ROOT_CASES_OF = affinity local_detection
 ROOT_CASES = nft_has_loaded nft_loads
 
-.PHONY: help build release test-aarch64 man sbom demo simulate test test-root test-kernel test-page test-nft test-corpus test-interop storm bench bench-kernel bench-flowtable bench-code bench-daemon bench-builds fuzz fuzz-build deploy-check lint docs deny deny-installed advisories advisory-database clean
+.PHONY: help build release test-aarch64 man sbom demo simulate test test-root test-kernel test-page test-nft test-corpus test-interop storm bench bench-kernel bench-flowtable bench-code bench-daemon bench-builds bench-nft publish-check fuzz fuzz-build deploy-check lint docs deny deny-installed advisories advisory-database clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -145,15 +145,16 @@ test-corpus: ## Compare with nft the decoding and the text of the rules of nft's
 
 # Not part of `test`: rustables is under GPL-3 and needs libclang to build, so it is in a separate
 # crate with its own lock file.
-test-interop: ## Compare with rustables, netlink-packet-netfilter and nft as readers and writers
-	cargo build --locked $(PARTS) --bin deltaproxy
-	@set -e; clang="$(TARGET_DIR)/libclang"; \
+LIBCLANG = set -e; clang="$(TARGET_DIR)/libclang"; \
 	if [ -z "$$LIBCLANG_PATH" ]; then \
 		[ -e "$$clang" ] || python3 -m pip install --quiet --disable-pip-version-check --no-deps \
 			--root-user-action ignore --require-hashes --target "$$clang" \
 			--requirement netlink-tests/interop/libclang.txt; \
 		LIBCLANG_PATH="$$(cd "$$clang/clang/native" && pwd)"; export LIBCLANG_PATH; \
-	fi; set -x; \
+	fi
+test-interop: ## Compare with rustables, netlink-packet-netfilter and nft as readers and writers
+	cargo build --locked $(PARTS) --bin deltaproxy
+	@$(LIBCLANG); set -x; \
 	cargo test --locked $(INTEROP) --no-run; \
 	$(IN_NAMESPACES) cargo test --offline $(INTEROP) --no-fail-fast
 
@@ -186,6 +187,11 @@ bench-builds: ## Compare first packets and kernel memory of two builds (BEFORE=.
 	$(IN_NAMESPACES) env BEFORE="$(BEFORE)" AFTER="$(AFTER)" \
 		BEFORE_FLAGS="$(BEFORE_FLAGS)" AFTER_FLAGS="$(AFTER_FLAGS)" \
 		cargo bench --offline --package netlink-tests --bench builds
+
+bench-nft: ## Compare the times of nft-netlink, nft, the crate nftables and rustables (root)
+	@$(LIBCLANG); set -x; \
+	cargo build --locked $(INTEROP) --release --package nft-writers; \
+	"$(TARGET_DIR)/release/nft-writers"
 
 bench-kernel: ## Measure small sizes on another kernel, like test-kernel; only ratios count
 	cargo build --locked --release --bin deltaproxy
@@ -224,6 +230,15 @@ deploy-check: ## Render the chart with Helm and compare it with the kustomize ba
 		--requirement deploy/helm/helm.txt
 	PYTHONPATH="$(TARGET_DIR)/helm" python3 deploy/helm/render >"$(TARGET_DIR)/chart.yaml"
 	DELTAPROXY_CHART="$$(cd "$(TARGET_DIR)" && pwd)/chart.yaml" cargo test --locked $(PARTS) --test deploy
+
+# cargo-semver-checks compares with a release of the registry, or with SEMVER_BASE, a commit.
+SEMVER_BASE =
+publish-check: ## Check that nft-netlink and nft-netlink-fake can be published
+	cargo publish --locked --dry-run --package nft-netlink --package nft-netlink-fake
+	@cargo semver-checks --version >/dev/null 2>&1 || \
+		{ echo "cargo-semver-checks is missing: cargo install --locked cargo-semver-checks" >&2; exit 1; }
+	base="$(SEMVER_BASE)"; cargo semver-checks --package nft-netlink --package nft-netlink-fake \
+		$${base:+--baseline-rev "$$base"}
 
 lint: ## Check format and lints
 	cargo fmt --all --check

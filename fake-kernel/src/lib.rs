@@ -1,5 +1,21 @@
 //! An in-memory implementation of [`Kernel`] for tests.
 //!
+//! ```
+//! use nft_netlink::kernel::Kernel;
+//! use nft_netlink::{Family, Operation, Table, TableFlags, Transaction};
+//! use nft_netlink_fake::Fake;
+//!
+//! let (family, name, flags) = (Family::Ip, "t".into(), TableFlags::default());
+//! let table = Table { family, name, flags, comment: None };
+//! let reference = table.reference();
+//! let mut kernel = Fake::new();
+//! kernel.commit(&Transaction { operations: vec![Operation::AddTable(table)] })?;
+//! assert!(kernel.read_table(&reference)?.is_some());
+//! let deletion = Operation::DeleteSet(reference, "none".into());
+//! assert!(kernel.commit(&Transaction { operations: vec![deletion] }).is_err());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! It applies a transaction as a whole or not at all, and refuses the same transactions as the real
 //! kernel; `netlink-tests/tests/fake.rs` compares both. Of a rule, it checks only the chains and
 //! sets that the rule names, not its keys.

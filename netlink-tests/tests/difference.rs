@@ -12,10 +12,10 @@ use std::process::{Command, Stdio};
 
 use netlink_tests::{Namespace, nft_available};
 use nft::expression::{CounterExpression, Immediate, Lookup, Meta, Reg};
-use nft::kernel::{CommitError, Nftables, UpdateError};
+use nft::kernel::{CommitError, Nftables, Notifications, UpdateError};
 use nft::{
-    AnyChain, AnyElement, AnyObject, AnySet, BaseChain, Errno, SetContents, TableFamily, Verdict,
-    WholeTable,
+    AnyChain, AnyElement, AnyObject, AnySet, BaseChain, ChangedObject, Errno, ObjectChange,
+    SetContents, TableFamily, Verdict, WholeTable,
 };
 
 const TABLE: &str = "t";
@@ -438,5 +438,55 @@ fn a_difference_from_an_older_generation_is_not_applied() {
         // The same difference, compared with the ruleset as it is now.
         let applied = kernel.update(&desired).unwrap().unwrap();
         assert_eq!(applied.to_string(), difference.to_string());
+    });
+}
+
+/// What a program that listens sees of a change: the object, and whether it was deleted.
+fn described(change: &ObjectChange) -> String {
+    let object = match &change.object {
+        ChangedObject::Table(_) => "table".to_owned(),
+        ChangedObject::Chain(chain) => format!("chain {}", chain.name),
+        ChangedObject::Rule(rule) => format!("rule in {}", rule.chain),
+        ChangedObject::Set(set) => format!("set {}", set.name),
+        ChangedObject::Elements { set, elements } => format!("{} of {set}", elements.len()),
+        ChangedObject::Object(object) => format!("{} {}", object.noun(), object.name),
+        ChangedObject::Flowtable(flowtable) => format!("flowtable {}", flowtable.name),
+    };
+    format!("{}{object}", if change.is_deleted { "- " } else { "+ " })
+}
+
+#[test]
+fn every_change_of_a_table_is_notified() {
+    Namespace::new().run(|| {
+        let mut kernel = Nftables::open().unwrap();
+        let mut notifications = Notifications::open().unwrap();
+        let mut seen = || -> Vec<String> {
+            let changes = notifications.take_changes().unwrap();
+            assert!(changes.iter().all(|it| it.family == TableFamily::Inet && it.table == TABLE));
+            changes.iter().map(described).collect()
+        };
+        let mut table = filter();
+        table.append_rule("in", vec![verdict(Verdict::Accept)]);
+        let state = CounterExpression { bytes: 0, packets: 0 }.into();
+        table.objects.push(AnyObject::new("web", AnyObject::COUNTER, state));
+        let set = AnySet::of_types("ports", &[13], &[2]);
+        let elements = vec![AnyElement::new(vec![0, 80])];
+        table.sets.push(SetContents { set, elements });
+        kernel.update(&table).unwrap();
+        let mut added = seen();
+        added.sort();
+        assert_eq!(
+            added,
+            [
+                "+ 1 of ports",
+                "+ chain in",
+                "+ counter web",
+                "+ rule in in",
+                "+ set ports",
+                "+ table"
+            ]
+        );
+        kernel.update(&filter()).unwrap();
+        assert_eq!(seen(), ["- rule in in", "- set ports", "- counter web"]);
     });
 }

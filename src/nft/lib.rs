@@ -8,6 +8,8 @@
 
 mod abi;
 mod any;
+#[cfg(feature = "tokio")]
+pub mod asynchronous;
 mod batch;
 pub mod copy;
 mod counter;
@@ -29,6 +31,7 @@ mod message_kind;
 pub mod netlink;
 mod notification;
 mod object;
+mod object_change;
 mod operator;
 mod print;
 mod register;
@@ -72,6 +75,7 @@ pub use object::{
     Chain, ChainType, Hook, HookPoint, Name, Table, TableFlags, TableRef, chain_name, table_name,
     table_owner,
 };
+pub use object_change::{ChangedObject, ObjectChange};
 pub use operator::{DynsetOperation, Order};
 pub use print::{RuleContext, SetContents};
 pub use register::Register;

@@ -49,13 +49,18 @@ impl AnyFlowtable {
     /// The attributes are broken.
     pub fn decode(attributes: &[u8]) -> Result<Self, DecodeError> {
         let fields = Fields::read(Attrs::new(attributes))?;
-        let hook = fields.nest(NFTA_FLOWTABLE_HOOK)?;
+        let name = fields.str(NFTA_FLOWTABLE_NAME)?.to_owned();
+        // Missing where a flowtable was deleted.
+        let Some(hook) = fields.find(NFTA_FLOWTABLE_HOOK) else {
+            return Ok(Self { name, ..Self::default() });
+        };
+        let hook = Fields::read(hook.nested())?;
         let devices = match hook.find(NFTA_FLOWTABLE_HOOK_DEVS) {
             Some(devices) => flowtable::read_devices(devices.nested())?,
             None => Vec::new(),
         };
         Ok(Self {
-            name: fields.str(NFTA_FLOWTABLE_NAME)?.to_owned(),
+            name,
             hook: hook.be32(NFTA_FLOWTABLE_HOOK_NUM)?,
             priority: hook.be32(NFTA_FLOWTABLE_HOOK_PRIORITY)?.cast_signed(),
             devices,

@@ -5,9 +5,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use super::nftables::NETLINK_NETFILTER;
 use super::other_programs::NFNLGRP_NFTABLES;
-use crate::Notification;
 use crate::netlink::message::Messages;
 use crate::netlink::socket::{ReceiveError, Socket, Wait};
+use crate::{Notification, ObjectChange};
 
 /// Receiver of notifications of commits in this network namespace.
 #[derive(Debug)]
@@ -25,25 +25,46 @@ impl Notifications {
         Ok(Self { socket: Socket::listen(NETLINK_NETFILTER, NFNLGRP_NFTABLES, None)? })
     }
 
+    /// Returns the changes of objects that were notified since the last call. Does not block.
+    ///
+    /// # Errors
+    /// Notifications were lost or cannot be decoded, or the socket failed.
+    pub fn take_changes(&mut self) -> io::Result<Vec<ObjectChange>> {
+        let mut changes = Vec::new();
+        while let Some(datagram) = self.receive()? {
+            for message in Messages::new(datagram) {
+                let message = message.map_err(io::Error::other)?;
+                let change = ObjectChange::decode(message.kind, message.payload);
+                changes.extend(change.map_err(io::Error::other)?);
+            }
+        }
+        Ok(changes)
+    }
+
     /// Calls `each` with the notifications of one datagram. Returns false if there is none. Does
     /// not block.
     ///
     /// # Errors
     /// Announcements were lost, or the socket failed.
     pub fn take(&mut self, each: &mut dyn FnMut(Notification<'_>)) -> io::Result<bool> {
-        let datagram = match self.socket.receive(Wait::No) {
-            Ok(datagram) => datagram,
-            Err(ReceiveError::TimedOut) => return Ok(false),
-            Err(ReceiveError::Io(error)) => return Err(error),
-            Err(error @ (ReceiveError::Overrun | ReceiveError::Truncated { .. })) => {
-                return Err(io::Error::other(error));
-            }
-        };
+        let Some(datagram) = self.receive()? else { return Ok(false) };
         // A broken message ends the datagram.
         for message in Messages::new(datagram).map_while(Result::ok) {
             each(Notification::decode(message.kind, message.payload));
         }
         Ok(true)
+    }
+
+    /// Returns the next datagram, if there is one.
+    fn receive(&mut self) -> io::Result<Option<&[u8]>> {
+        match self.socket.receive(Wait::No) {
+            Ok(datagram) => Ok(Some(datagram)),
+            Err(ReceiveError::TimedOut) => Ok(None),
+            Err(ReceiveError::Io(error)) => Err(error),
+            Err(error @ (ReceiveError::Overrun | ReceiveError::Truncated { .. })) => {
+                Err(io::Error::other(error))
+            }
+        }
     }
 }
 

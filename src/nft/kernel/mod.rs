@@ -1,8 +1,8 @@
 //! The kernel interface: commit, read back, detect changes by other programs.
 //!
 //! A transaction is applied as a whole or not at all; the error states which, if that can be known.
-//! The trait [`Kernel`] has two implementations: [`Nftables`], and the crate `fake-kernel` for
-//! tests.
+//! The trait [`Kernel`] has two implementations: [`Nftables`], and `Fake` of the crate
+//! `nft-netlink-fake` for tests.
 
 mod answer;
 mod any;

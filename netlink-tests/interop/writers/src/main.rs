@@ -1,0 +1,114 @@
+//! Times of four writers of nftables for the same changes, in one run: nft-netlink, `nft`, the
+//! crate nftables (JSON through `nft`) and rustables.
+//!
+//! Each writer gets the whole desired table as data of its own kind. Tables are made anew for each
+//! measurement, and the writers take turns. `make bench-nft` runs this as root.
+
+mod by_json;
+mod by_nft;
+mod by_rustables;
+mod by_us;
+
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use nix::sched::{CloneFlags, unshare};
+
+/// Name of the table; family `ip`.
+pub const TABLE: &str = "bench";
+/// Name of the chain of the rules.
+pub const CHAIN: &str = "rules";
+/// Name of the set.
+pub const SET: &str = "addresses";
+
+const RULES: u16 = 1_000;
+const ELEMENTS: u32 = 100_000;
+const ROUNDS: usize = 7;
+
+/// A table: the ports that rules accept, in order, and the addresses in a set.
+#[derive(Clone, Default)]
+pub struct Desired {
+    /// Destination ports of TCP.
+    pub ports: Vec<u16>,
+    /// Elements of the set.
+    pub addresses: Vec<Ipv4Addr>,
+}
+
+/// A writer and its name.
+struct Writer {
+    name: &'static str,
+    /// Makes a table that does not exist.
+    load: fn(&Desired),
+    /// Makes the table what is desired, without other knowledge of what it is.
+    change: Option<fn(&Desired)>,
+}
+
+const WRITERS: [Writer; 4] = [
+    Writer { name: "nft-netlink", load: by_us::update, change: Some(by_us::update) },
+    Writer { name: "nft -f", load: by_nft::load, change: Some(by_nft::change) },
+    Writer { name: "nftables (JSON)", load: by_json::load, change: Some(by_json::change) },
+    Writer { name: "rustables", load: by_rustables::load, change: None },
+];
+
+fn time(work: impl FnOnce()) -> Duration {
+    let start = Instant::now();
+    work();
+    start.elapsed()
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+/// Prints the median times of all writers for the way from one table to the other.
+fn measure(what: &str, from: Option<&Desired>, to: &Desired) {
+    let mut times: [Vec<Duration>; 4] = Default::default();
+    for _ in 0..ROUNDS {
+        for (writer, times) in WRITERS.iter().zip(&mut times) {
+            by_nft::run("add table ip bench; delete table ip bench");
+            match (from, writer.change) {
+                (None, _) => times.push(time(|| (writer.load)(to))),
+                (Some(from), Some(change)) => {
+                    (writer.load)(from);
+                    times.push(time(|| change(to)));
+                }
+                (Some(_), None) => continue,
+            }
+            let (ports, addresses) = by_us::counts();
+            assert_eq!((ports, addresses), (to.ports.len(), to.addresses.len()), "{}", writer.name);
+        }
+    }
+    let times = times.map(|times| (!times.is_empty()).then(|| median(times)));
+    let ours = times[0].unwrap_or_default().as_secs_f64();
+    let mut line = format!("| {what} |");
+    for time in times {
+        line += &match time {
+            Some(time) => {
+                let seconds = time.as_secs_f64();
+                format!(" {:.1} ms ({:.1}) |", seconds * 1_000.0, seconds / ours)
+            }
+            None => " - |".to_owned(),
+        };
+    }
+    println!("{line}");
+}
+
+fn main() {
+    unshare(CloneFlags::CLONE_NEWNET).expect("run as root, or: make bench-nft");
+    let rules = Desired { ports: (1..=RULES).collect(), ..Desired::default() };
+    let mut other_rule = rules.clone();
+    other_rule.ports[usize::from(RULES / 2)] = RULES + 1;
+    let address = |i: u32| Ipv4Addr::from((10 << 24) + i);
+    let elements =
+        Desired { addresses: (0..ELEMENTS).map(address).collect(), ..Desired::default() };
+    let mut other_element = elements.clone();
+    other_element.addresses[7] = address(ELEMENTS);
+    let names: Vec<_> = WRITERS.iter().map(|writer| writer.name).collect();
+    println!("| median of {ROUNDS} (ratio) | {} |", names.join(" | "));
+    println!("|---|{}", "---|".repeat(names.len()));
+    measure("load 1,000 rules", None, &rules);
+    measure("load 100,000 elements", None, &elements);
+    measure("change one rule of 1,000", Some(&rules), &other_rule);
+    measure("change one element of 100,000", Some(&elements), &other_element);
+}
