@@ -14,7 +14,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use ipnet::Ipv4Net;
-use netlink_tests::{Answer, Host, NODE_IP, Net, Server, nft_available};
+use netlink_tests::{Answer, Host, NODE_IP, Net, nft_available};
 use nft::WholeTable;
 use nft::asynchronous::{AsyncNftables, AsyncNotifications};
 use nft::difference::Difference;

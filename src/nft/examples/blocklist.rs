@@ -14,10 +14,10 @@ use nft_netlink::{
 };
 
 /// Name of the set of networks.
-pub const SET: &str = "blocked";
+pub(crate) const SET: &str = "blocked";
 
 /// Returns the table that drops packets from these networks, before their connections are tracked.
-pub fn table(networks: &[Ipv4Net]) -> WholeTable {
+pub(crate) fn table(networks: &[Ipv4Net]) -> WholeTable {
     const BEFORE_CONNTRACK: i32 = -300;
     /// `ipv4_addr` of nft(8).
     const IPV4_ADDRESS: u32 = 7;

@@ -16,26 +16,26 @@ use nft_netlink::kernel::Nftables;
 use nft_netlink::{AnyChain, BaseChain, Expression, TableFamily, Verdict, WholeTable};
 
 /// A network of containers.
-pub struct Network {
+pub(crate) struct Network {
     /// Its name, part of the names of chains.
-    pub name: String,
+    pub(crate) name: String,
     /// The addresses of its containers.
-    pub subnet: Ipv4Net,
+    pub(crate) subnet: Ipv4Net,
     /// Ports of the host that lead to its containers.
-    pub mappings: Vec<Mapping>,
+    pub(crate) mappings: Vec<Mapping>,
 }
 
 /// A port of the host that leads to a container.
 #[derive(Clone, Copy)]
-pub struct Mapping {
+pub(crate) struct Mapping {
     /// IP protocol.
-    pub protocol: u8,
+    pub(crate) protocol: u8,
     /// Port of the host.
-    pub host_port: u16,
+    pub(crate) host_port: u16,
     /// Address of the container.
-    pub address: Ipv4Addr,
+    pub(crate) address: Ipv4Addr,
     /// Port of the container.
-    pub port: u16,
+    pub(crate) port: u16,
 }
 
 const DNAT: &str = "hostport-dnat";
@@ -44,7 +44,7 @@ const SET_MARK: &str = "hostport-setmark";
 const MARK: u32 = 0x2000;
 
 /// Returns the table for these networks.
-pub fn table(networks: &[Network]) -> WholeTable {
+pub(crate) fn table(networks: &[Network]) -> WholeTable {
     let mut table = WholeTable::new(TableFamily::Inet, "containers");
     for (name, kind, hook, priority) in [
         ("forward", "filter", 2, 0),
