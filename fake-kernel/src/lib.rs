@@ -35,7 +35,7 @@ use nft::kernel::{
 use nft::netlink::message::HEADER_LENGTH;
 use nft::request::Request;
 use nft::{
-    self, Acknowledge, Batch, DecodedFlowtable, DecodedRule, DecodedSet, Element, ElementView,
+    self, Acknowledge, Batch, DecodedFlowtable, DecodedSet, Element, ElementView, ListedRule,
     Operation, TableRef, Transaction, Value,
 };
 use nix::errno::Errno;
@@ -359,13 +359,8 @@ fn contents(installed: &InstalledTable, generation: Generation) -> Contents {
     let chains = &installed.chains.objects;
     let rules = installed.chains.listing.get_or_init(|| {
         let rules = chains.values().flat_map(|chain| &chain.rules);
-        let rules = (1..).zip(rules).map(|(handle, installed)| DecodedRule {
-            chain: installed.rule.chain.to_string(),
-            handle,
-            exprs: installed.exprs.clone(),
-            comment: installed.rule.comment.clone(),
-        });
-        rules.collect()
+        let table = &installed.table.name;
+        (1..).zip(rules).map(|(handle, rule)| ListedRule::of(rule, table, handle)).collect()
     });
     let flowtables = installed.flowtables.values().map(|(flowtable, devices)| DecodedFlowtable {
         name: flowtable.name.to_string(),

@@ -6,9 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use nft::expression::{Data, Immediate};
 use nft::{
-    Chain, DecodedRule, Device, Element, Expr, Family, Flowtable, Name, Operation, Rule, Set,
-    Statement, Table, TableRef, Type, Value, Verdict,
+    Chain, Device, Element, Expression, Flowtable, ListedRule, Name, Operation, Rule, Set, Table,
+    TableRef, Type, Value, Verdict,
 };
 use nix::errno::Errno;
 
@@ -51,14 +52,7 @@ pub(super) struct InstalledTable {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct InstalledChain {
     pub chain: Chain,
-    pub rules: Vec<Arc<InstalledRule>>,
-}
-
-/// A rule, and its expressions as the kernel lists them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct InstalledRule {
-    pub rule: Rule,
-    pub exprs: Vec<Expr>,
+    pub rules: Vec<Arc<Rule>>,
 }
 
 /// A set and its elements by key.
@@ -72,7 +66,7 @@ pub(super) struct InstalledSet {
 type Key = (Value, Option<Value>);
 
 /// The chains of a table by name.
-type Chains = Listed<BTreeMap<Name, InstalledChain>, Arc<[DecodedRule]>>;
+type Chains = Listed<BTreeMap<Name, InstalledChain>, Arc<[ListedRule]>>;
 
 /// The elements of a set by key.
 type Elements = Listed<BTreeMap<Key, Element>, Vec<ListedElement>>;
@@ -91,10 +85,7 @@ impl Ruleset {
                 self.table(table)?.chain(name)?.rules.clear();
                 Ok(())
             }
-            Operation::AddRule(table, rule) => {
-                let family = table.family;
-                Ok(self.table(table)?.add_rule(rule, family)?)
-            }
+            Operation::AddRule(table, rule) => Ok(self.table(table)?.add_rule(rule)?),
             // Only chains of other proxy modes lose single rules, and the fake has none.
             Operation::DeleteRule(..) => Err(Errno::EOPNOTSUPP.into()),
             Operation::AddFlowtable(table, flowtable) => {
@@ -190,25 +181,23 @@ fn each(
 }
 
 impl InstalledTable {
-    fn chain(&mut self, name: &Name) -> Result<&mut InstalledChain, Errno> {
+    fn chain(&mut self, name: &str) -> Result<&mut InstalledChain, Errno> {
         Arc::make_mut(&mut self.chains).change().get_mut(name).ok_or(Errno::ENOENT)
     }
 
-    fn flowtable(&mut self, name: &Name) -> Result<&mut BTreeSet<Device>, Errno> {
+    fn flowtable(&mut self, name: &str) -> Result<&mut BTreeSet<Device>, Errno> {
         self.flowtables.get_mut(name).map(|(_, devices)| devices).ok_or(Errno::ENOENT)
     }
 
     /// Deletes a flowtable. Like the kernel, refuses while a rule uses it.
     fn delete_flowtable(&mut self, name: &Name) -> Result<(), Errno> {
-        let uses =
-            |statement: &Statement| matches!(statement, Statement::FlowAdd(it) if it == name);
-        if self.statements().any(uses) {
+        if self.expressions().any(|expression| used_flowtable(expression) == Some(&**name)) {
             return Err(Errno::EBUSY);
         }
         self.flowtables.remove(name).map(drop).ok_or(Errno::ENOENT)
     }
 
-    fn set(&mut self, name: &Name) -> Result<&mut InstalledSet, Errno> {
+    fn set(&mut self, name: &str) -> Result<&mut InstalledSet, Errno> {
         self.sets.get_mut(name).ok_or(Errno::ENOENT)
     }
 
@@ -236,32 +225,28 @@ impl InstalledTable {
         if !self.chains.objects.contains_key(name) {
             return Err(Errno::ENOENT);
         }
-        if self.statements().any(|statement| target(statement) == Some(name)) {
+        if self.expressions().any(|expression| target(expression) == Some(&**name)) {
             return Err(Errno::EBUSY);
         }
         Arc::make_mut(&mut self.chains).change().remove(name);
         Ok(())
     }
 
-    fn add_rule(&mut self, rule: &Rule, family: Family) -> Result<(), Errno> {
+    fn add_rule(&mut self, rule: &Rule) -> Result<(), Errno> {
         if !self.chains.objects.contains_key(&rule.chain) {
             return Err(Errno::ENOENT);
         }
-        for statement in &rule.statements {
-            target(statement).map_or(Ok(()), |chain| self.check_target(chain))?;
-            used_set(statement).map_or(Ok(()), |set| self.set(set).map(drop))?;
-            if let Statement::FlowAdd(flowtable) = statement {
-                self.flowtable(flowtable)?;
-            }
+        for expression in &rule.expressions {
+            target(expression).map_or(Ok(()), |chain| self.check_target(chain))?;
+            used_set(expression).map_or(Ok(()), |set| self.set(set).map(drop))?;
+            used_flowtable(expression).map_or(Ok(()), |it| self.flowtable(it).map(drop))?;
         }
-        // A rule that cannot be encoded was refused before.
-        let exprs = rule.lower(family).unwrap_or_default();
-        self.chain(&rule.chain)?.rules.push(Arc::new(InstalledRule { rule: rule.clone(), exprs }));
+        self.chain(&rule.chain)?.rules.push(Arc::new(rule.clone()));
         Ok(())
     }
 
     /// Refuses a base chain: it cannot be a jump target.
-    fn check_target(&self, chain: &Name) -> Result<(), Errno> {
+    fn check_target(&self, chain: &str) -> Result<(), Errno> {
         let installed = self.chains.objects.get(chain).ok_or(Errno::ENOENT)?;
         if installed.chain.hook.is_some() { Err(Errno::EOPNOTSUPP) } else { Ok(()) }
     }
@@ -283,7 +268,7 @@ impl InstalledTable {
 
     fn delete_set(&mut self, name: &Name) -> Result<(), Errno> {
         self.set(name)?;
-        if self.statements().any(|statement| used_set(statement) == Some(name)) {
+        if self.expressions().any(|expression| used_set(expression) == Some(&**name)) {
             return Err(Errno::EBUSY);
         }
         self.sets.remove(name);
@@ -303,9 +288,9 @@ impl InstalledTable {
         installed.change().remove(&key).map(drop).ok_or(Errno::ENOENT)
     }
 
-    fn statements(&self) -> impl Iterator<Item = &Statement> {
+    fn expressions(&self) -> impl Iterator<Item = &Expression> {
         let rules = self.chains.objects.values().flat_map(|chain| &chain.rules);
-        rules.flat_map(|installed| &installed.rule.statements)
+        rules.flat_map(|rule| &rule.expressions)
     }
 }
 
@@ -357,36 +342,28 @@ fn length(types: &[Type]) -> usize {
     types.iter().map(field).sum()
 }
 
-/// Returns the chain that a statement jumps or goes to.
-fn target(statement: &Statement) -> Option<&Name> {
-    let Statement::Verdict(Verdict::Jump(chain) | Verdict::Goto(chain)) = statement else {
-        return None;
-    };
-    Some(chain)
+/// Returns the chain that an expression jumps or goes to.
+fn target(expression: &Expression) -> Option<&str> {
+    if let Expression::Immediate(Immediate { data: Data::Verdict(verdict), .. }) = expression
+        && let Verdict::Jump(chain) | Verdict::Goto(chain) = verdict
+    {
+        Some(chain)
+    } else {
+        None
+    }
 }
 
-/// Returns the set or map that a statement reads or changes.
-fn used_set(statement: &Statement) -> Option<&Name> {
-    match statement {
-        Statement::InSet { set, .. } | Statement::Element { set, .. } => Some(set),
-        Statement::DnatMap { map, .. } | Statement::PriorityMap { map, .. } => Some(map),
-        Statement::Compare { .. }
-        | Statement::CtStateNotNew
-        | Statement::CtStateEstablished
-        | Statement::CtOver(_)
-        | Statement::CtStatusDnat
-        | Statement::FibSaddrLocal
-        | Statement::FibDaddrLocal
-        | Statement::MarkSet(_)
-        | Statement::MarkClear(_)
-        | Statement::MarkTest(_)
-        | Statement::Verdict(_)
-        | Statement::Reject
-        | Statement::PriorityClear
-        | Statement::FlowAdd(_)
-        | Statement::Trace
-        | Statement::TcpSyn
-        | Statement::SctpInit
-        | Statement::Masquerade => None,
+/// Returns the set or map that an expression reads or changes.
+fn used_set(expression: &Expression) -> Option<&str> {
+    if let Expression::Lookup(lookup) = expression {
+        Some(&lookup.set)
+    } else if let Expression::Dynset(dynset) = expression {
+        Some(&dynset.set)
+    } else {
+        None
     }
+}
+
+fn used_flowtable(expression: &Expression) -> Option<&str> {
+    if let Expression::FlowOffload(flow) = expression { Some(&flow.flowtable) } else { None }
 }

@@ -5,9 +5,8 @@
 use libfuzzer_sys::fuzz_target;
 use nft::netlink::message::{Meaning, Messages};
 use nft::{
-    AnyChain, AnyFlowtable, AnyObject, AnyRule, AnySet, Chain, DecodedFlowtable, DecodedRule,
-    DecodedSet, Family, ListedRule, RuleContext, SetContents, Table, TableFamily, TraceEvent,
-    WholeTable, decode_any_elements, decode_elements, rule_text,
+    AnyChain, AnyFlowtable, AnyObject, AnySet, Chain, DecodedFlowtable, DecodedSet, Family, ListedRule, RuleContext, SetContents, Table, TableFamily, TraceEvent,
+    WholeTable, decode_any_elements, decode_elements,
 };
 
 /// Length of `struct nfgenmsg`, which precedes the attributes of each object.
@@ -44,6 +43,8 @@ fn print(attributes: &[u8]) {
     for family in 0..8 {
         let context = RuleContext { family, sets: &[contents.clone()], interfaces: &|_| None };
         let _ = (context.text(&rule.expressions), context.elements(&contents));
+        let without_sets = RuleContext { family, sets: &[], interfaces: &|_| None };
+        let _ = without_sets.text(&rule.expressions);
     }
 }
 
@@ -53,13 +54,11 @@ fn decode(attributes: &[u8]) {
         let _ = Table::decode(family, attributes).map(|table| table.to_string());
     }
     let _ = Chain::decode(attributes).map(|chain| chain.to_string());
-    let _ = DecodedRule::decode(attributes).map(|rule| format!("{rule:?}"));
     let _ = DecodedSet::decode(attributes).map(|decoded| decoded.set.map(|set| set.to_string()));
     let _ = DecodedFlowtable::decode(attributes).map(|decoded| format!("{decoded:?}"));
     let _ = (AnyChain::decode(attributes), AnySet::decode(attributes));
     let _ = (AnyObject::decode(attributes), AnyFlowtable::decode(attributes));
     let _ = WholeTable::decode_header(TableFamily::Inet, attributes);
-    let _ = AnyRule::decode(attributes).map(|rule| rule_text(1, &rule.instructions));
     print(attributes);
     let _ = TraceEvent::decode(TRACE, attributes);
     let _ = decode_elements(attributes, |view| {

@@ -9,11 +9,13 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::thread;
 
+use engine::ruleset::field::Field;
+use engine::ruleset::phrase::{self, Phrases};
 use fake_kernel::Fake;
 use nft::kernel::{CommitError, ElementRead, Kernel, Nftables};
 use nft::{
-    Chain, ChainType, Element, Family, Hook, HookPoint, Operation, Rule, Selector, Set, SetFlags,
-    Statement, Table, TableFlags, TableRef, Transaction, Type, Value, Verdict,
+    Chain, ChainType, Element, Family, Hook, HookPoint, Operation, Rule, Set, SetFlags, Table,
+    TableFlags, TableRef, Transaction, Type, Value, Verdict,
 };
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
@@ -85,25 +87,22 @@ fn elements() -> impl Strategy<Value = (usize, Vec<Element>)> {
 }
 
 fn rule() -> impl Strategy<Value = Rule> {
-    let key = || vec![Selector::Daddr, Selector::L4Proto];
+    let key = [Field::Daddr, Field::L4Proto];
     (0_usize..3)
         .prop_flat_map(move |chain| {
-            let jump = verdict((chain + 1).min(2)).prop_map(Statement::Verdict);
-            let in_set = (0_usize..2).prop_map(move |set| Statement::InSet {
-                key: key(),
-                set: SETS[set].into(),
-                negated: false,
-            });
-            let statement = match chain {
+            let jump = verdict((chain + 1).min(2)).prop_map(phrase::verdict);
+            let in_set =
+                (0_usize..2).prop_map(move |set| Phrases(Family::Ip).in_set(&key, SETS[set]));
+            let phrase = match chain {
                 // The last chain would go to itself.
                 2 => in_set.boxed(),
                 _ => prop_oneof![in_set, jump].boxed(),
             };
-            (Just(chain), statement)
+            (Just(chain), phrase)
         })
-        .prop_map(|(chain, statement)| Rule {
+        .prop_map(|(chain, expressions)| Rule {
             chain: CHAINS[chain].into(),
-            statements: vec![statement],
+            expressions,
             comment: None,
         })
 }
@@ -190,7 +189,7 @@ fn contents(kernel: &mut impl Kernel) -> BTreeSet<String> {
     }
     let mut rules = BTreeMap::<String, Vec<_>>::new();
     for rule in contents.rules.iter() {
-        rules.entry(rule.chain.clone()).or_default().push(rule.exprs.clone());
+        rules.entry(rule.chain.clone()).or_default().push(rule.expressions.clone());
     }
     found.insert(format!("{rules:?}"));
     for set in contents.sets {

@@ -22,10 +22,11 @@ use netlink_tests::scenario::{
 use netlink_tests::{
     Answer, Connection, Flow, Host, Namespace, Net, Process, Server, eventually, nft_available,
 };
+use nft::expression::Immediate;
 use nft::kernel::{Kernel, Nftables};
 use nft::{
-    self, Chain, ChainType, Hook, HookPoint, Operation, Rule, Statement, Table, TableFlags,
-    TableRef, Transaction, Verdict,
+    self, Chain, ChainType, Hook, HookPoint, Operation, Rule, Table, TableFlags, TableRef,
+    Transaction, Verdict,
 };
 use nix::sys::signal::Signal;
 
@@ -221,8 +222,8 @@ fn drop_forwarded(node: &Host) {
             let table = Table { family, name, flags, comment: None };
             let hook = Hook { kind: ChainType::Filter, point: HookPoint::Forward, priority: 10 };
             let chain = Chain { name: "forward".into(), hook: Some(hook), comment: None };
-            let statements = vec![Statement::Verdict(Verdict::Drop)];
-            let rule = Rule { chain: "forward".into(), statements, comment: None };
+            let expressions = vec![Immediate::verdict(Verdict::Drop)];
+            let rule = Rule { chain: "forward".into(), expressions, comment: None };
             let reference: TableRef = table.reference();
             let operations = vec![
                 Operation::AddTable(table),

@@ -12,10 +12,11 @@ use daemon::source::kube::{
 };
 use engine::model::{Event, Resource};
 use netlink_tests::apiserver::{ApiServer, Fault, Kind, On, object};
+use nft::expression::Immediate;
 use nft::kernel::{Kernel, Nftables};
 use nft::{
-    Chain, ChainType, Family, Hook, HookPoint, Operation, Rule, Statement, Table, TableFlags,
-    TableRef, Transaction, Verdict,
+    Chain, ChainType, Family, Hook, HookPoint, Operation, Rule, Table, TableFlags, TableRef,
+    Transaction, Verdict,
 };
 use nix::sched::{CloneFlags, unshare};
 use tokio::sync::mpsc;
@@ -166,8 +167,8 @@ fn drop_packets(kernel: &mut Nftables) {
     let table = Table { family, name, flags: TableFlags::default(), comment: None };
     let hook = Hook { kind: ChainType::Filter, point: HookPoint::Input, priority: 0 };
     let chain = Chain { name: "input".into(), hook: Some(hook), comment: None };
-    let statements = vec![Statement::Verdict(Verdict::Drop)];
-    let rule = Rule { chain: chain.name.clone(), statements, comment: None };
+    let expressions = vec![Immediate::verdict(Verdict::Drop)];
+    let rule = Rule { chain: chain.name.clone(), expressions, comment: None };
     let operations = vec![
         Operation::AddTable(table),
         Operation::AddChain(firewall(), chain),

@@ -9,12 +9,13 @@ use std::thread;
 use std::time::Duration;
 
 use daemon::writer::Writer;
+use nft::expression::Immediate;
 use nft::kernel::{
     CommitError, ElementRead, Kernel, MAX_ANSWER_BYTES, Nftables, OpenError, ReadError,
 };
 use nft::{
-    Chain, Element, ElementView, Family, Operation, Rule, Set, Statement, Table, TableFlags,
-    TableRef, Transaction, Type, Value, Verdict,
+    Chain, Element, ElementView, Family, Operation, Rule, Set, Table, TableFlags, TableRef,
+    Transaction, Type, Value, Verdict,
 };
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
@@ -114,8 +115,8 @@ fn expected_keys(numbers: std::ops::Range<u32>) -> Vec<Vec<u8>> {
 fn a_transaction_is_applied_and_read_back() {
     in_namespace(|| {
         let mut nftables = prepared();
-        let statements = vec![Statement::Verdict(Verdict::Return)];
-        let rule = Rule { chain: chain().name, statements, comment: None };
+        let expressions = vec![Immediate::verdict(Verdict::Return)];
+        let rule = Rule { chain: chain().name, expressions, comment: None };
         let committed = nftables
             .commit(&transaction(vec![
                 Operation::AddChain(reference(), chain()),

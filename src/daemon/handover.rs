@@ -26,13 +26,12 @@ pub use stepwise::{Step, Stepwise, list};
 use std::time::Duration;
 
 use engine::ruleset::base::CLUSTER_IPS_CHECK;
+use engine::ruleset::field::Field;
+use engine::ruleset::phrase::{self, Phrases};
 use engine::ruleset::{SetId, TABLE_COMMENT, table, table_comment};
 use nft::copy::CopyTarget;
 use nft::kernel::{Contents, CopyTableError, Definition, Kernel, Nftables};
-use nft::{
-    Family, Name, Operation, Rule, Selector, Statement, Table, TableFlags, TableRef, Transaction,
-    Verdict,
-};
+use nft::{Family, Name, Operation, Rule, Table, TableFlags, TableRef, Transaction, Verdict};
 
 /// The name of the handover table in both families.
 pub const HANDOVER_TABLE: &str = "deltaproxy-handover";
@@ -157,12 +156,12 @@ fn precedence_of_ipvs(own: &Definition) -> Result<Vec<Rule>, CopyTableError> {
         return Ok(Vec::new());
     }
     let chains = own.base_chains()?.into_iter().filter(|chain| TRANSLATING.contains(&&**chain));
-    let statements = vec![
-        Statement::in_set(&[Selector::Daddr], cluster_ips),
-        Statement::FibDaddrLocal,
-        Statement::Verdict(Verdict::Accept),
+    let phrases = [
+        Phrases(own.table.family).in_set(&[Field::Daddr], cluster_ips),
+        phrase::destination_is_local(),
+        phrase::verdict(Verdict::Accept),
     ];
-    let rule = |chain: Name| Rule { chain, statements: statements.clone(), comment: None };
+    let rule = |chain: Name| Rule { chain, expressions: phrases.concat(), comment: None };
     Ok(chains.map(rule).collect())
 }
 

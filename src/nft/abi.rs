@@ -34,22 +34,13 @@ pub(super) const NF_INET_POST_ROUTING: u32 = 4;
 // <linux/netfilter/nf_nat.h>
 pub(super) const NF_NAT_RANGE_MAP_IPS: u32 = 1;
 pub(super) const NF_NAT_RANGE_PROTO_SPECIFIED: u32 = 2;
-pub(super) const NF_NAT_RANGE_PROTO_RANDOM_FULLY: u32 = 0x10;
 
 // <linux/netfilter/nf_conntrack_common.h>: bits `1 << (IP_CT_ESTABLISHED + 1)` and
 // `1 << (IP_CT_NEW + 1)` of the state, `IPS_DST_NAT`, `IP_CT_DIR_ORIGINAL`.
-pub(super) const NF_CT_STATE_BIT_ESTABLISHED: u32 = 0x2;
-pub(super) const NF_CT_STATE_BIT_NEW: u32 = 0x8;
-pub(super) const IPS_DST_NAT: u32 = 0x20;
 pub(super) const IP_CT_DIR_ORIGINAL: u8 = 0;
 
 // <linux/netfilter.h>, enum nf_dev_hooks
 pub(super) const NF_NETDEV_INGRESS: u32 = 0;
-
-// <linux/rtnetlink.h>, <linux/icmp.h>, <linux/icmpv6.h>
-pub(super) const RTN_LOCAL: u32 = 2;
-pub(super) const ICMP_PORT_UNREACH: u8 = 3;
-pub(super) const ICMPV6_PORT_UNREACH: u8 = 4;
 
 // enum nf_tables_msg_types
 pub(super) const NFT_MSG_NEWTABLE: u16 = 0;
@@ -135,9 +126,6 @@ pub(super) const NFTA_DEVICE_PREFIX: u16 = 2;
 // enum nft_flowtable_flags
 pub(super) const NFT_FLOWTABLE_COUNTER: u32 = 0x2;
 
-// enum nft_offload_attributes
-pub(super) const NFTA_FLOW_TABLE_NAME: u16 = 1;
-
 // enum nft_set_desc_attributes
 pub(super) const NFTA_SET_DESC_SIZE: u16 = 1;
 pub(super) const NFTA_SET_DESC_CONCAT: u16 = 2;
@@ -201,58 +189,6 @@ pub(super) const NFTA_EXPR_DATA: u16 = 2;
 pub(super) const NFTA_IMMEDIATE_DREG: u16 = 1;
 pub(super) const NFTA_IMMEDIATE_DATA: u16 = 2;
 
-// enum nft_bitwise_attributes
-pub(super) const NFTA_BITWISE_SREG: u16 = 1;
-pub(super) const NFTA_BITWISE_DREG: u16 = 2;
-pub(super) const NFTA_BITWISE_LEN: u16 = 3;
-pub(super) const NFTA_BITWISE_MASK: u16 = 4;
-pub(super) const NFTA_BITWISE_XOR: u16 = 5;
-pub(super) const NFTA_BITWISE_OP: u16 = 6;
-
-// enum nft_cmp_attributes
-pub(super) const NFTA_CMP_SREG: u16 = 1;
-pub(super) const NFTA_CMP_OP: u16 = 2;
-pub(super) const NFTA_CMP_DATA: u16 = 3;
-
-// enum nft_lookup_attributes
-pub(super) const NFTA_LOOKUP_SET: u16 = 1;
-pub(super) const NFTA_LOOKUP_SREG: u16 = 2;
-pub(super) const NFTA_LOOKUP_DREG: u16 = 3;
-pub(super) const NFTA_LOOKUP_FLAGS: u16 = 5;
-
-// enum nft_dynset_attributes
-pub(super) const NFTA_DYNSET_SET_NAME: u16 = 1;
-pub(super) const NFTA_DYNSET_OP: u16 = 3;
-pub(super) const NFTA_DYNSET_SREG_KEY: u16 = 4;
-pub(super) const NFTA_DYNSET_SREG_DATA: u16 = 5;
-pub(super) const NFTA_DYNSET_TIMEOUT: u16 = 6;
-pub(super) const NFTA_DYNSET_EXPR: u16 = 7;
-pub(super) const NFTA_DYNSET_FLAGS: u16 = 9;
-pub(super) const NFTA_DYNSET_EXPRESSIONS: u16 = 10;
-
-// enum nft_range_attributes
-pub(super) const NFTA_RANGE_SREG: u16 = 1;
-pub(super) const NFTA_RANGE_OP: u16 = 2;
-pub(super) const NFTA_RANGE_FROM_DATA: u16 = 3;
-pub(super) const NFTA_RANGE_TO_DATA: u16 = 4;
-
-// enum nft_byteorder_attributes
-pub(super) const NFTA_BYTEORDER_SREG: u16 = 1;
-pub(super) const NFTA_BYTEORDER_DREG: u16 = 2;
-pub(super) const NFTA_BYTEORDER_OP: u16 = 3;
-pub(super) const NFTA_BYTEORDER_LEN: u16 = 4;
-pub(super) const NFTA_BYTEORDER_SIZE: u16 = 5;
-
-// enum nft_redir_attributes
-pub(super) const NFTA_REDIR_REG_PROTO_MIN: u16 = 1;
-
-// enum nft_objref_attributes
-pub(super) const NFTA_OBJREF_IMM_TYPE: u16 = 1;
-pub(super) const NFTA_OBJREF_IMM_NAME: u16 = 2;
-
-// <linux/netfilter/nf_tables_compat.h>
-pub(super) const NFTA_MATCH_NAME: u16 = 1;
-
 // enum nft_trace_attributes
 pub(super) const NFTA_TRACE_TABLE: u16 = 1;
 pub(super) const NFTA_TRACE_CHAIN: u16 = 2;
@@ -266,60 +202,6 @@ pub(super) const NFTA_TRACE_POLICY: u16 = 16;
 pub(super) const NFT_TRACETYPE_POLICY: u32 = 1;
 pub(super) const NFT_TRACETYPE_RETURN: u32 = 2;
 pub(super) const NFT_TRACETYPE_RULE: u32 = 3;
-
-// enum nft_payload_attributes
-pub(super) const NFTA_PAYLOAD_DREG: u16 = 1;
-pub(super) const NFTA_PAYLOAD_BASE: u16 = 2;
-pub(super) const NFTA_PAYLOAD_OFFSET: u16 = 3;
-pub(super) const NFTA_PAYLOAD_LEN: u16 = 4;
-
-// enum nft_meta_attributes
-pub(super) const NFTA_META_DREG: u16 = 1;
-pub(super) const NFTA_META_KEY: u16 = 2;
-pub(super) const NFTA_META_SREG: u16 = 3;
-
-// enum nft_ct_attributes
-pub(super) const NFTA_CT_DREG: u16 = 1;
-pub(super) const NFTA_CT_KEY: u16 = 2;
-pub(super) const NFTA_CT_DIRECTION: u16 = 3;
-pub(super) const NFTA_CT_SREG: u16 = 4;
-
-// enum nft_reject_attributes
-pub(super) const NFTA_REJECT_TYPE: u16 = 1;
-pub(super) const NFTA_REJECT_ICMP_CODE: u16 = 2;
-
-// enum nft_nat_attributes
-pub(super) const NFTA_NAT_TYPE: u16 = 1;
-pub(super) const NFTA_NAT_FAMILY: u16 = 2;
-pub(super) const NFTA_NAT_REG_ADDR_MIN: u16 = 3;
-pub(super) const NFTA_NAT_REG_ADDR_MAX: u16 = 4;
-pub(super) const NFTA_NAT_REG_PROTO_MIN: u16 = 5;
-pub(super) const NFTA_NAT_REG_PROTO_MAX: u16 = 6;
-pub(super) const NFTA_NAT_FLAGS: u16 = 7;
-
-// enum nft_masq_attributes
-pub(super) const NFTA_MASQ_FLAGS: u16 = 1;
-pub(super) const NFTA_MASQ_REG_PROTO_MIN: u16 = 2;
-
-// enum nft_fib_attributes
-pub(super) const NFTA_FIB_DREG: u16 = 1;
-pub(super) const NFTA_FIB_RESULT: u16 = 2;
-pub(super) const NFTA_FIB_FLAGS: u16 = 3;
-
-// enum nft_ng_attributes
-pub(super) const NFTA_NG_DREG: u16 = 1;
-pub(super) const NFTA_NG_MODULUS: u16 = 2;
-pub(super) const NFTA_NG_TYPE: u16 = 3;
-pub(super) const NFTA_NG_OFFSET: u16 = 4;
-
-// enum nft_hash_attributes
-pub(super) const NFTA_HASH_SREG: u16 = 1;
-pub(super) const NFTA_HASH_DREG: u16 = 2;
-pub(super) const NFTA_HASH_LEN: u16 = 3;
-pub(super) const NFTA_HASH_MODULUS: u16 = 4;
-pub(super) const NFTA_HASH_SEED: u16 = 5;
-pub(super) const NFTA_HASH_OFFSET: u16 = 6;
-pub(super) const NFTA_HASH_TYPE: u16 = 7;
 
 // enum nft_object_attributes
 pub(super) const NFTA_OBJ_TABLE: u16 = 1;
@@ -358,6 +240,9 @@ pub(super) const NFT_CMP_GTE: u32 = 5;
 // enum nft_byteorder_ops
 pub(super) const NFT_BYTEORDER_HTON: u32 = 1;
 
+// enum nft_bitwise_ops
+pub(super) const NFT_BITWISE_MASK_XOR: u32 = 0;
+
 // enum nft_range_ops
 pub(super) const NFT_RANGE_NEQ: u32 = 1;
 
@@ -368,40 +253,15 @@ pub(super) const NFT_SET_ELEM_CATCHALL: u32 = 0x2;
 // enum nft_lookup_flags
 pub(super) const NFT_LOOKUP_F_INV: u32 = 1;
 
-// enum nft_dynset_ops
-pub(super) const NFT_DYNSET_OP_UPDATE: u32 = 1;
-pub(super) const NFT_DYNSET_OP_DELETE: u32 = 2;
-
-// enum nft_payload_bases
-pub(super) const NFT_PAYLOAD_NETWORK_HEADER: u32 = 1;
-pub(super) const NFT_PAYLOAD_TRANSPORT_HEADER: u32 = 2;
-
-// enum nft_meta_keys
-pub(super) const NFT_META_PRIORITY: u32 = 2;
-pub(super) const NFT_META_MARK: u32 = 3;
-pub(super) const NFT_META_IIF: u32 = 4;
-pub(super) const NFT_META_IIFNAME: u32 = 6;
-pub(super) const NFT_META_L4PROTO: u32 = 16;
-
-// enum nft_ct_keys
-pub(super) const NFT_CT_STATE: u32 = 0;
-pub(super) const NFT_CT_STATUS: u32 = 2;
-pub(super) const NFT_CT_PROTO_DST: u32 = 12;
-pub(super) const NFT_CT_PKTS: u32 = 14;
-pub(super) const NFT_CT_BYTES: u32 = 15;
-pub(super) const NFT_CT_DST_IP: u32 = 20;
-pub(super) const NFT_CT_DST_IP6: u32 = 22;
-
 // enum nft_reject_types
 pub(super) const NFT_REJECT_ICMP_UNREACH: u32 = 0;
+pub(super) const NFT_REJECT_TCP_RST: u32 = 1;
 
 // enum nft_nat_types
 pub(super) const NFT_NAT_DNAT: u32 = 1;
 
 // enum nft_fib_result, enum nft_fib_flags
 pub(super) const NFT_FIB_RESULT_ADDRTYPE: u32 = 3;
-pub(super) const NFTA_FIB_F_SADDR: u32 = 1;
-pub(super) const NFTA_FIB_F_DADDR: u32 = 2;
 
 // enum nft_ng_types
 pub(super) const NFT_NG_RANDOM: u32 = 1;

@@ -10,7 +10,6 @@ use thiserror::Error;
 
 use super::abi::*;
 use super::copy::RawMessage;
-use super::statement::LowerError;
 use super::{Element, Family, MessageKind, Name, Operation, Set, TableRef, Transaction};
 use crate::difference::Difference;
 use crate::kernel::Generation;
@@ -62,14 +61,6 @@ pub enum EncodeError {
     TooLong {
         /// Index into [`Transaction::operations`].
         operation: usize,
-    },
-    /// A statement of a rule cannot be sent.
-    #[error("operation {operation} has {error}")]
-    Statement {
-        /// Index into [`Transaction::operations`].
-        operation: usize,
-        /// The cause.
-        error: LowerError,
     },
     /// Key or data of an element do not match the set's types.
     #[error("element {element} of operation {operation} is not of the set's types")]
@@ -264,12 +255,7 @@ impl BatchWriter {
                 self.named(DelRule, table, (NFTA_RULE_CHAIN, name))
             }
             Operation::AddRule(table, rule) => {
-                let mut lowered = Ok(());
-                self.message(NewRule, table.family, |w| {
-                    lowered = rule.encode(&table.name, table.family, w);
-                })?;
-                let operation = self.operation;
-                lowered.map_err(|error| EncodeError::Statement { operation, error })
+                self.message(NewRule, table.family, |w| rule.encode(&table.name, w))
             }
             Operation::DeleteRule(table, chain, handle) => {
                 self.message(DelRule, table.family, |w| {
@@ -431,7 +417,8 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::{Operand, Rule, Selector, Statement, Type, Value, decode_elements};
+    use super::super::expression::{Immediate, Reg};
+    use super::super::{Rule, Type, Value, decode_elements};
     use super::*;
     use crate::netlink::message::Messages;
 
@@ -473,7 +460,7 @@ mod tests {
 
     #[test]
     fn objects_are_added_without_nlm_f_excl() {
-        let rule = Rule { chain: "c".into(), statements: vec![], comment: None };
+        let rule = Rule { chain: "c".into(), expressions: vec![], comment: None };
         let add = vec![
             Operation::AddSet(table(), addresses()),
             Operation::AddElements(table(), addresses(), vec![element(1)]),
@@ -533,21 +520,14 @@ mod tests {
 
     #[test]
     fn an_operation_that_cannot_be_encoded_is_an_error_with_its_index() {
-        let statement = Statement::Compare {
-            selector: Selector::Saddr,
-            negated: false,
-            value: Operand::Network("::/8".parse().unwrap()),
-        };
-        let rule = Rule { chain: "c".into(), statements: vec![statement], comment: None };
+        let value = Immediate::value(vec![0; 70_000], Reg::of_word(0));
+        let rule = Rule { chain: "c".into(), expressions: vec![value], comment: None };
         let first = Operation::FlushChain(table(), "c".into());
         let check = |bad: Operation, expected| {
             let transaction = Transaction { operations: vec![first.clone(), bad] };
             assert_eq!(transaction.encode(1, Acknowledge::BatchEnd), Err(expected));
         };
-        check(
-            Operation::AddRule(table(), rule),
-            EncodeError::Statement { operation: 1, error: LowerError::Family },
-        );
+        check(Operation::AddRule(table(), rule), EncodeError::TooLong { operation: 1 });
         let long = "x".repeat(70_000);
         check(Operation::DeleteChain(table(), long.into()), EncodeError::TooLong { operation: 1 });
         let short = Element::new(Value::new());

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::abi::*;
 use super::fields::{DecodeError, Fields};
-use super::{Family, LowerError, MessageKind, Name, Rule, TableFlags};
+use super::{MessageKind, Name, Rule, TableFlags};
 use crate::netlink::attr::{Attr, AttrWriter, Attrs, TooLong};
 
 /// An encoded message of a batch, without its headers.
@@ -237,12 +237,8 @@ impl CopyTarget {
     ///
     /// # Errors
     /// See [`CopyError`].
-    pub fn own_rule(&self, rule: &Rule, family: Family) -> Result<RawMessage, CopyError> {
-        let mut encoded = Ok(());
-        let message =
-            message(MessageKind::NewRule, |w| encoded = rule.encode(&self.table, family, w))?;
-        encoded?;
-        Ok(message)
+    pub fn own_rule(&self, rule: &Rule) -> Result<RawMessage, CopyError> {
+        Ok(message(MessageKind::NewRule, |w| rule.encode(&self.table, w))?)
     }
 
     /// The table is attribute 1 of every message.
@@ -273,9 +269,6 @@ pub enum CopyError {
     /// The copy is too long for a message.
     #[error(transparent)]
     TooLong(#[from] TooLong),
-    /// A rule of ours cannot be sent.
-    #[error("a rule has {0}")]
-    Rule(#[from] LowerError),
 }
 
 fn all(attributes: Attrs<'_>) -> Result<Vec<Attr<'_>>, DecodeError> {

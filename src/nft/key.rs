@@ -1,4 +1,4 @@
-//! Numbers of packet fields in rules, for interpreters of rules.
+//! Numbers in expressions, for programs that write or interpret rules.
 //!
 //! They are from `<linux/netfilter/nf_tables.h>` unless noted otherwise.
 #![expect(missing_docs, reason = "the kernel's names say it")]
@@ -24,9 +24,16 @@ pub const CT_STATE: u32 = 0;
 pub const CT_DIRECTION: u32 = 1;
 pub const CT_STATUS: u32 = 2;
 pub const CT_MARK: u32 = 3;
+pub const CT_PROTO_DST: u32 = 12;
+pub const CT_PACKETS: u32 = 14;
+pub const CT_BYTES: u32 = 15;
+pub const CT_DST_IP: u32 = 20;
+pub const CT_DST_IP6: u32 = 22;
 
 /// `NF_CT_STATE_INVALID_BIT` of `<linux/netfilter/nf_conntrack_common.h>`.
 pub const CT_STATE_INVALID: u32 = 0x1;
+/// Bit `1 << (IP_CT_ESTABLISHED + 1)`.
+pub const CT_STATE_ESTABLISHED: u32 = 0x2;
 /// Bit `1 << (IP_CT_NEW + 1)`.
 pub const CT_STATE_NEW: u32 = 0x8;
 /// `NF_CT_STATE_UNTRACKED_BIT`.
@@ -35,6 +42,37 @@ pub const CT_STATE_UNTRACKED: u32 = 0x40;
 pub const CT_STATUS_SNAT: u32 = 0x10;
 /// `IPS_DST_NAT`.
 pub const CT_STATUS_DNAT: u32 = 0x20;
+
+// enum nft_cmp_ops
+pub const CMP_EQUAL: u32 = 0;
+pub const CMP_NOT_EQUAL: u32 = 1;
+pub const CMP_LESS: u32 = 2;
+pub const CMP_LESS_OR_EQUAL: u32 = 3;
+pub const CMP_GREATER: u32 = 4;
+pub const CMP_GREATER_OR_EQUAL: u32 = 5;
+
+/// `NFT_RANGE_NEQ`.
+pub const RANGE_NOT_EQUAL: u32 = 1;
+/// `NFT_BITWISE_MASK_XOR`.
+pub const BITWISE_MASK_XOR: u32 = 0;
+/// `NFT_LOOKUP_F_INV`.
+pub const LOOKUP_INVERTED: u32 = 1;
+/// `NFT_HASH_JENKINS`.
+pub const HASH_JENKINS: u32 = 0;
+/// `NFT_NAT_SNAT`.
+pub const NAT_SOURCE: u32 = 0;
+/// `NF_NAT_RANGE_PROTO_RANDOM_FULLY` of `<linux/netfilter/nf_nat.h>`.
+pub const NAT_FULLY_RANDOM: u32 = 0x10;
+
+// enum nft_dynset_ops, enum nft_dynset_flags
+pub const DYNSET_ADD: u32 = 0;
+pub const DYNSET_UPDATE: u32 = 1;
+pub const DYNSET_DELETE: u32 = 2;
+pub const DYNSET_INVERTED: u32 = 1;
+
+// <linux/icmp.h>, <linux/icmpv6.h>
+pub const ICMP_PORT_UNREACHABLE: u8 = 3;
+pub const ICMPV6_PORT_UNREACHABLE: u8 = 4;
 
 // enum nft_fib_flags, enum nft_fib_result
 pub const FIB_SADDR: u32 = 1;

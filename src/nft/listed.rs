@@ -3,7 +3,7 @@
 use super::abi::*;
 use super::expression::{Bytes, Expression};
 use super::fields::{DecodeError, Fields};
-use super::userdata;
+use super::{Rule, userdata};
 use crate::netlink::attr::{AttrWriter, Attrs, TooLong};
 
 /// A rule of any table. Encoding gives the bytes that were decoded.
@@ -47,22 +47,36 @@ impl ListedRule {
         })
     }
 
+    /// Returns a rule as the kernel lists it once it is in a table, with a handle.
+    pub fn of(rule: &Rule, table: &str, handle: u64) -> Self {
+        let mut userdata = Vec::new();
+        rule.comment.iter().for_each(|text| userdata::write_comment(&mut userdata, text));
+        Self {
+            table: table.to_owned(),
+            chain: rule.chain.to_string(),
+            handle,
+            position: None,
+            expressions: rule.expressions.clone(),
+            userdata: rule.comment.is_some().then_some(Bytes(userdata)),
+        }
+    }
+
     /// Returns the attributes that the kernel lists.
     ///
     /// # Errors
     /// An attribute is too long for a message.
     pub fn encode(&self) -> Result<Vec<u8>, TooLong> {
         let mut bytes = Vec::new();
-        let mut w = AttrWriter::new(&mut bytes);
+        let mut w = AttrWriter::listed(&mut bytes);
         w.str(NFTA_RULE_TABLE, &self.table);
         w.str(NFTA_RULE_CHAIN, &self.chain);
         w.be64(NFTA_RULE_HANDLE, self.handle);
         if let Some(position) = self.position {
             w.be64(NFTA_RULE_POSITION, position);
         }
-        w.list(NFTA_RULE_EXPRESSIONS, |w| {
+        w.nest(NFTA_RULE_EXPRESSIONS, |w| {
             for expression in &self.expressions {
-                w.list(NFTA_LIST_ELEM, |w| expression.encode(w));
+                w.nest(NFTA_LIST_ELEM, |w| expression.encode(w));
             }
         });
         if let Some(Bytes(userdata)) = &self.userdata {

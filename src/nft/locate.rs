@@ -201,10 +201,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::{
-        Acknowledge, Batch, Element, Family, Operation, Rule, Selector, Set, Statement, TableRef,
-        Transaction, Type, Value,
+        Acknowledge, Batch, Element, Family, Operation, Rule, Set, TableRef, Transaction, Type,
+        Value,
     };
     use super::*;
+    use crate::expression::{Lookup, Payload, Reg};
 
     fn batch(operation: impl FnOnce(TableRef) -> Operation) -> Batch {
         let table = TableRef { family: Family::Ip, name: "t".into() };
@@ -240,9 +241,10 @@ mod tests {
 
     #[test]
     fn an_expression_is_named_by_its_place_in_the_rule() {
-        let key = vec![Selector::Daddr];
-        let lookup = Statement::InSet { key, set: "no-such-set".into(), negated: false };
-        let rule = Rule { chain: "c".into(), statements: vec![lookup], comment: Some("x".into()) };
+        let address = Reg::of_word(0);
+        let load = Payload::load(crate::key::PAYLOAD_NETWORK, 16, 4, address);
+        let expressions = vec![load, Lookup::in_set("no-such-set", address)];
+        let rule = Rule { chain: "c".into(), expressions, comment: Some("x".into()) };
         let places = all(&batch(|table| Operation::AddRule(table, rule)));
         assert_eq!(places[..3], ["table", "chain", "expressions"]);
         assert_eq!(places[3..6], ["expressions[0]", "expressions[0].name", "expressions[0].data"]);

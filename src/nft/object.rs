@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::net::IpAddr;
 
 use super::abi::*;
 use super::fields::{DecodeError, Fields};
@@ -13,17 +12,6 @@ use crate::netlink::attr::{AttrWriter, Attrs};
 
 /// Name of a table, chain or set.
 pub type Name = Cow<'static, str>;
-
-impl Family {
-    /// Returns the bytes of an address of this family; `None` for one of the other family.
-    pub(super) fn octets(self, address: IpAddr) -> Option<Vec<u8>> {
-        match (self, address) {
-            (Self::Ip, IpAddr::V4(address)) => Some(address.octets().to_vec()),
-            (Self::Ip6, IpAddr::V6(address)) => Some(address.octets().to_vec()),
-            (Self::Ip, IpAddr::V6(_)) | (Self::Ip6, IpAddr::V4(_)) => None,
-        }
-    }
-}
 
 impl fmt::Display for Family {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -7,13 +7,16 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::{
-    Acknowledge, Batch, Chain, ChainType, DecodedRule, DecodedSet, DynsetOperation, Element, Expr,
-    Family, Hook, HookPoint, Operand, Operation, Order, Register, Rule, Selector, Set, SetFlags,
-    Statement, Table, TableFlags, TableRef, Transaction, Type, Value, Verdict, decode_elements,
-    table_name, table_owner,
+use super::expression::{
+    Bitwise, Byteorder, Cmp, Ct, Dynset, Fib, FlowOffload, Hash, Immediate, Lookup, Masq, Meta,
+    Nat, Numgen, Payload, Reg, Reject,
 };
-use crate::netlink::attr::{AttrWriter, Attrs};
+use super::{
+    Acknowledge, Batch, Chain, ChainType, DecodedSet, Element, Expression, Family, Hook, HookPoint,
+    ListedRule, Operation, Rule, Set, SetFlags, Table, TableFlags, TableRef, Transaction, Type,
+    Value, Verdict, decode_elements, table_name, table_owner,
+};
+use crate::netlink::attr::AttrWriter;
 
 fn family() -> impl Strategy<Value = Family> {
     select(vec![Family::Ip, Family::Ip6])
@@ -123,61 +126,51 @@ fn element(set: &Set) -> impl Strategy<Value = Element> + use<> {
     })
 }
 
-fn register() -> impl Strategy<Value = Register> {
-    (0u8..16).prop_map(Register::Word)
+fn register() -> impl Strategy<Value = Reg> {
+    (0u8..16).prop_map(Reg::of_word)
 }
 
-fn expr() -> impl Strategy<Value = Expr> {
+/// Expressions that programs write, as kernels list them.
+fn expression() -> impl Strategy<Value = Expression> {
     let bytes = || vec(any::<u8>(), 1..=16);
     let number = any::<u32>;
     prop_oneof![
         (number(), number(), number(), register())
-            .prop_map(|(base, offset, length, to)| Expr::Payload { base, offset, length, to }),
-        (number(), register()).prop_map(|(key, to)| Expr::Meta { key, to }),
-        (number(), register()).prop_map(|(key, from)| Expr::MetaSet { key, from }),
-        (number(), register()).prop_map(|(key, to)| Expr::Ct { key, to }),
-        (number(), register()).prop_map(|(key, to)| Expr::CtOriginal { key, to }),
-        (register(), bytes()).prop_map(|(from, value)| Expr::Order {
-            from,
-            order: Order::Greater,
-            value
+            .prop_map(|(base, offset, length, to)| Payload::load(base, offset, length, to)),
+        (number(), register()).prop_map(|(key, to)| Meta::load(key, to)),
+        (number(), register()).prop_map(|(key, from)| Meta::set(key, from)),
+        (number(), register()).prop_map(|(key, to)| Ct::load(key, to)),
+        (number(), register()).prop_map(|(key, to)| Ct::load_original(key, to)),
+        (register(), number(), bytes())
+            .prop_map(|(from, operation, value)| Cmp::new(from, operation, value)),
+        (register(), number()).prop_map(|(at, length)| Byteorder::to_network(at, length)),
+        name().prop_map(FlowOffload::to),
+        (number(), register()).prop_map(|(flags, to)| Fib::address_type(flags, to)),
+        (number(), register()).prop_map(|(modulus, to)| Numgen::random(modulus, to)),
+        (register(), number(), number(), number())
+            .prop_map(|(at, length, modulus, seed)| { Hash::jenkins(at, length, modulus, seed) }),
+        (register(), bytes()).prop_map(|(at, mask)| {
+            let xor: Vec<u8> = mask.iter().map(|byte| !byte).collect();
+            Bitwise::mask_xor(at, mask, xor)
         }),
-        (register(), register(), number(), number())
-            .prop_map(|(from, to, length, size)| Expr::Byteorder { from, to, length, size }),
-        name().prop_map(|name| Expr::FlowOffload(name.into())),
-        (number(), register()).prop_map(|(flags, to)| Expr::FibType { flags, to }),
-        (number(), register()).prop_map(|(modulus, to)| Expr::Numgen { modulus, to }),
-        (register(), number(), number(), number(), register()).prop_map(
-            |(from, length, modulus, seed, to)| Expr::Jhash { from, length, modulus, seed, to }
-        ),
-        (register(), any::<bool>(), bytes()).prop_map(|(from, negated, value)| Expr::Cmp {
-            from,
-            negated,
-            value
-        }),
-        (register(), register(), bytes()).prop_map(|(from, to, mask)| {
-            let xor = mask.iter().map(|byte| !byte).collect();
-            Expr::Bitwise { from, to, mask, xor }
-        }),
-        (name(), register(), option::of(register()), any::<bool>()).prop_map(
-            |(set, from, to, negated)| Expr::Lookup { set: set.into(), from, to, negated }
-        ),
-        (bytes(), register()).prop_map(|(value, to)| Expr::Immediate { value, to }),
-        verdict().prop_map(Expr::Verdict),
-        (any::<u8>(), register(), option::of(register()))
-            .prop_map(|(family, address, port)| Expr::Dnat { family, address, port }),
-        number().prop_map(|flags| Expr::Masquerade { flags }),
-        (number(), any::<u8>()).prop_map(|(kind, code)| Expr::Reject { kind, code }),
+        (name(), register()).prop_map(|(set, from)| Lookup::in_set(set, from)),
+        (name(), register()).prop_map(|(set, from)| Lookup::not_in_set(set, from)),
+        (name(), register(), register()).prop_map(|(map, from, to)| Lookup::in_map(map, from, to)),
+        (bytes(), register()).prop_map(|(value, to)| Immediate::value(value, to)),
+        verdict().prop_map(Immediate::verdict),
+        (any::<u8>(), register(), register())
+            .prop_map(|(family, address, port)| Nat::destination(family, address, port)),
+        number().prop_map(Masq::with_flags),
+        any::<u8>().prop_map(Reject::unreachable),
         dynset(),
     ]
 }
 
-fn dynset() -> impl Strategy<Value = Expr> {
-    let operation = prop_oneof![Just(DynsetOperation::Update), Just(DynsetOperation::Delete)];
-    (operation, name(), register(), option::of(register()), option::of(1..u64::MAX)).prop_map(
-        |(operation, set, key, data, timeout)| {
-            let set = set.into();
-            Expr::Dynset { operation, set, key, data, timeout }
+fn dynset() -> impl Strategy<Value = Expression> {
+    let change = (any::<u32>(), name(), register());
+    (change, option::of(register()), option::of(any::<u64>())).prop_map(
+        |((operation, set, key), data, timeout)| {
+            Dynset { data, timeout, ..Dynset::new(operation, set, key) }.into()
         },
     )
 }
@@ -201,32 +194,23 @@ fn everything() -> Batch {
     };
     let hook = Hook { kind: ChainType::Nat, point: HookPoint::Output, priority: -100 };
     let chain = Chain { name: "c".into(), hook: Some(hook), comment: Some("d".into()) };
-    let key = vec![Selector::Daddr, Selector::Dport];
-    let compare = Statement::Compare {
-        selector: Selector::Saddr,
-        negated: true,
-        value: Operand::Network("10.0.0.0/9".parse().unwrap()),
-    };
-    let statements = vec![
-        compare,
-        Statement::CtStateNotNew,
-        Statement::TcpSyn,
-        Statement::SctpInit,
-        Statement::FibDaddrLocal,
-        Statement::MarkSet(1),
-        Statement::Element {
-            operation: DynsetOperation::Update,
-            set: "s".into(),
-            key: key.clone(),
-            data: None,
-            timeout: None,
-        },
-        Statement::DnatMap { key: [key, vec![Selector::Random(2)]].concat(), map: "s".into() },
-        Statement::Masquerade,
-        Statement::Reject,
-        Statement::Verdict(Verdict::Goto("d".into())),
+    let (first, second) = (Reg::of_word(0), Reg::of_word(1));
+    let expressions = vec![
+        Payload::load(1, 12, 4, first),
+        Bitwise::mask_xor(first, [255, 128, 0, 0], [0; 4]),
+        Cmp::not_equal(first, [10, 0, 0, 0]),
+        Ct::load(0, first),
+        Fib::address_type(1, first),
+        Meta::set(3, first),
+        Dynset { timeout: Some(1), data: Some(second), ..Dynset::new(1, "s", first) }.into(),
+        Numgen::random(2, second),
+        Lookup::in_map("s", first, first),
+        Nat::destination(2, first, second),
+        Masq::with_flags(16),
+        Reject::unreachable(3),
+        Immediate::verdict(Verdict::Goto("d".into())),
     ];
-    let rule = Rule { chain: "c".into(), statements, comment: Some("e".into()) };
+    let rule = Rule { chain: "c".into(), expressions, comment: Some("e".into()) };
     let set = Arc::new(Set {
         name: "s".into(),
         key: vec![Type::Ipv4Addr, Type::Integer],
@@ -251,7 +235,7 @@ fn everything() -> Batch {
 /// Decodes attributes as every object.
 fn decode_as_everything(bytes: &[u8]) {
     let _ = (Table::decode(Family::Ip, bytes), table_owner(bytes), table_name(bytes));
-    let _ = (Chain::decode(bytes), DecodedSet::decode(bytes), DecodedRule::decode(bytes));
+    let _ = (Chain::decode(bytes), DecodedSet::decode(bytes), ListedRule::decode(bytes));
     let mut elements = 0;
     let _ = decode_elements(bytes, |view| elements += usize::from(view.to_element().is_some()));
     assert!(elements <= bytes.len());
@@ -279,9 +263,17 @@ proptest! {
     }
 
     #[test]
-    fn an_expression_is_decoded_as_it_was_encoded(expr in expr()) {
-        let bytes = written(|w| expr.encode(w));
-        prop_assert_eq!(Expr::decode(Attrs::new(&bytes)), Ok(expr));
+    fn a_rule_is_decoded_as_it_was_encoded(
+        expressions in vec(expression(), 0..6),
+        comment in option::of(comment()),
+    ) {
+        let rule = Rule { chain: "c".into(), expressions, comment };
+        let bytes = written(|w| rule.encode("t", w));
+        let listed = ListedRule::decode(&bytes).unwrap();
+        prop_assert_eq!(&listed, &ListedRule::of(&rule, "t", 0));
+        prop_assert_eq!(&listed.expressions, &rule.expressions);
+        prop_assert_eq!(listed.comment(), rule.comment.as_deref());
+        prop_assert!(rule.is_listed_as(&listed));
     }
 
     #[test]

@@ -57,11 +57,6 @@ impl fmt::Display for Time {
 const UNITS: [(&str, u128); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// Returns a duration in milliseconds as in netlink; at most 584 million years.
-pub(super) fn milliseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
 /// Returns the items with a separator between them.
 pub(super) fn joined<I>(items: I, separator: &str) -> impl fmt::Display
 where

@@ -28,11 +28,6 @@ impl Verdict {
         w.nest(NFTA_DATA_VERDICT, |w| self.encode_nest(w));
     }
 
-    /// Appends the same attributes with the bytes that the kernel lists.
-    pub(super) fn encode_listed(&self, w: &mut AttrWriter<'_>) {
-        w.list(NFTA_DATA_VERDICT, |w| self.encode_nest(w));
-    }
-
     fn encode_nest(&self, w: &mut AttrWriter<'_>) {
         let (code, chain) = match self {
             Self::Accept => (NF_ACCEPT, None),

@@ -13,11 +13,13 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use engine::ruleset::field::Field;
+use engine::ruleset::phrase::{self, ElementChange, Phrases};
 use inspect::explain::{self, Comparison, Explanation, Question, Start, TableId};
 use nft::kernel::{Kernel, Nftables, Tracer};
 use nft::{
-    Chain, ChainType, DynsetOperation, Element, Family, Hook, HookPoint, Operation, Rule, Selector,
-    Set, SetFlags, Statement, Table, TableFlags, TableRef, TraceEvent, Transaction, Type, Value,
+    Chain, ChainType, Element, Expression, Family, Hook, HookPoint, Operation, Rule, Set, SetFlags,
+    Table, TableFlags, TableRef, TraceEvent, Transaction, Type, Value,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::{Value as Json, json};
@@ -110,8 +112,8 @@ fn setup(table: &TableRef, explanation: &Explanation) -> Transaction {
         hook: Some(Hook { kind: ChainType::Filter, point, priority: FIRST_PRIORITY }),
         comment: None,
     };
-    let rule =
-        Rule { chain: "trace".into(), statements: statements(packet.protocol), comment: None };
+    let expressions = expressions(table.family, packet.protocol);
+    let rule = Rule { chain: "trace".into(), expressions, comment: None };
     let made = Table {
         family: table.family,
         name: table.name.clone(),
@@ -130,25 +132,19 @@ fn setup(table: &TableRef, explanation: &Explanation) -> Transaction {
 }
 
 /// Returns a rule that traces one packet and forgets its key.
-fn statements(protocol: u8) -> Vec<Statement> {
-    let key = [Selector::Saddr, Selector::Daddr, Selector::L4Proto, Selector::Dport];
-    let mut statements = vec![Statement::in_set(&key, "packets")];
+fn expressions(family: Family, protocol: u8) -> Vec<Expression> {
+    const SET: &str = "packets";
+    let phrases = Phrases(family);
+    let key = [Field::Saddr, Field::Daddr, Field::L4Proto, Field::Dport];
     // The chain is before conntrack, so a connection that began before cannot be recognized
     // otherwise. UDP has no first packet by its bytes.
-    statements.extend(match protocol {
-        TCP => Some(Statement::TcpSyn),
-        SCTP => Some(Statement::SctpInit),
-        _ => None,
-    });
-    let forget = Statement::Element {
-        operation: DynsetOperation::Delete,
-        set: "packets".into(),
-        key: key.to_vec(),
-        data: None,
-        timeout: None,
+    let begins = match protocol {
+        TCP => phrase::begins_tcp(),
+        SCTP => phrase::begins_sctp(),
+        _ => Vec::new(),
     };
-    statements.extend([Statement::Trace, forget]);
-    statements
+    let forget = phrases.change_element(ElementChange::Delete, SET, &key, None);
+    [phrases.in_set(&key, SET), begins, phrase::trace(), forget].concat()
 }
 
 const TCP: u8 = 6;

@@ -9,7 +9,8 @@ use netlink_tests::scenario::{Manifests, Object, objects_for_every_chain};
 use netlink_tests::{Host, Net, eventually};
 use netlink_tests_interop::{TABLE, by_bindings, by_rustables, by_us};
 use nft::kernel::{ElementRead, Kernel, Nftables, Release};
-use nft::{Operand, Rule as OurRule, Selector, Statement, Value, Verdict};
+use nft::expression::{self, Reg};
+use nft::{Rule as OurRule, Value, Verdict, key};
 use rustables::error::QueryError;
 use rustables::expr::{
     Cmp, CmpOp, HighLevelPayload, IPv4HeaderField, Immediate, NetworkHeaderField, VerdictKind,
@@ -189,26 +190,23 @@ fn our_decoder_reads_what_it_writes() {
     assert_eq!(ours, net.node().run(|| by_bindings::read(Family::Ip, "interop")));
     ours.check(&net.node().run(|| by_rustables::read(Family::Ip, "interop")));
 
-    let family = nft::Family::Ip;
-    let rule = |chain: &'static str, statements: Vec<Statement>| {
-        let rule = OurRule { chain: chain.into(), statements, comment: None };
-        (chain.to_owned(), rule.lower(family).unwrap())
+    let rule = |chain: &'static str, expressions| OurRule {
+        chain: chain.into(),
+        expressions,
+        comment: None,
     };
-    let compare = Statement::Compare {
-        selector: Selector::Daddr,
-        negated: false,
-        value: Operand::Network("10.96.0.10/32".parse().unwrap()),
-    };
+    let address = Reg::of_word(0);
+    let load = expression::Payload::load(key::PAYLOAD_NETWORK, 16, 4, address);
+    let compare = expression::Cmp::equal(address, [10, 96, 0, 10]);
+    let verdict = expression::Immediate::verdict;
     let expected = [
-        rule("filter", vec![Statement::Verdict(Verdict::Jump("inner".into()))]),
-        rule("inner", vec![compare, Statement::Verdict(Verdict::Drop)]),
+        rule("filter", vec![verdict(Verdict::Jump("inner".into()))]),
+        rule("inner", vec![load, compare, verdict(Verdict::Drop)]),
     ];
     let (found, keys) = net.node().run(|| {
         let mut kernel = Nftables::open().unwrap();
         let reference = by_us::reference(Family::Ip, "interop");
         let contents = kernel.read_table(&reference).unwrap().unwrap();
-        let rules: Vec<_> =
-            contents.rules.iter().map(|it| (it.chain.clone(), it.exprs.clone())).collect();
         let mut keys = Vec::new();
         let mut keep = |read: ElementRead<'_>| {
             if let ElementRead::Element(element) = read {
@@ -216,9 +214,13 @@ fn our_decoder_reads_what_it_writes() {
             }
         };
         kernel.read_elements(&reference, "addresses", &mut keep).unwrap();
-        (rules, keys)
+        (contents.rules, keys)
     });
-    assert_eq!(found, expected);
+    assert_eq!(found.len(), expected.len());
+    for (found, expected) in found.iter().zip(&expected) {
+        assert_eq!(found.chain, expected.chain);
+        assert!(expected.is_listed_as(found), "{found:?}");
+    }
     let mut expected = members.map(|address| Value::from_bytes(&address.octets()).unwrap());
     let mut keys = keys;
     keys.sort_by_key(|key| key.as_bytes().to_vec());

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use engine::flowtable::Threshold;
+use engine::ruleset::field::{Field, SERVICE};
+use engine::ruleset::phrase::{self, ElementChange, Phrase, Phrases};
 use nft::{
-    Chain, ChainType, DynsetOperation, Element, Family, Hook, HookPoint, Operand, Operation, Rule,
-    Selector, Set, SetFlags, Statement, Table, TableFlags, TableRef, Transaction, Type, Value,
-    Verdict,
+    Chain, ChainType, Element, Family, Hook, HookPoint, Operation, Rule, Set, SetFlags, Table,
+    TableFlags, TableRef, Transaction, Type, Value, Verdict,
 };
 
 pub(crate) fn table(family: Family) -> TableRef {
@@ -213,92 +215,83 @@ pub(crate) fn chains() -> Vec<Chain> {
     ]
 }
 
-const FRONTEND: [Selector; 3] = [Selector::Daddr, Selector::L4Proto, Selector::Dport];
-
-fn compare(selector: Selector, negated: bool, value: Operand) -> Statement {
-    Statement::Compare { selector, negated, value }
-}
-
-fn in_set(key: &[Selector], set: &'static str, negated: bool) -> Statement {
-    Statement::InSet { key: key.to_vec(), set: set.into(), negated }
-}
-
-fn matches(family: Family) -> Vec<Statement> {
-    use Selector::{Daddr, Dport, Iif, Iifname, L4Proto, Priority, Random, Saddr};
+fn matches(family: Family) -> Vec<Phrase> {
+    use Field::{Daddr, Dport, L4Proto, Priority, Random, Saddr};
     let hairpin = [Saddr, Daddr, L4Proto, Dport];
     let source_range = [Daddr, L4Proto, Dport, Saddr];
-    let network = |length| Operand::Network(network_of(family, length));
+    let network = |length| network_of(family, length);
     let full = match family {
         Family::Ip => 32,
         Family::Ip6 => 128,
     };
+    let phrases = Phrases(family);
+    let update = |seconds: Option<u64>| ElementChange::Update(seconds.map(Duration::from_secs));
+    let delete = ElementChange::Delete;
+    let (session, place) = (session(), place());
     vec![
-        in_set(&[Daddr], "cluster-ips", false),
-        in_set(&[Daddr], "cluster-ips", true),
-        in_set(&FRONTEND, "service-ips", false),
-        in_set(&[L4Proto], "protocols", false),
-        in_set(&[Dport], "ports", false),
-        in_set(&[L4Proto, Dport], "nodeports", true),
-        in_set(&hairpin, "hairpin", false),
-        in_set(&source_range, "source-ranges", true),
-        compare(Saddr, true, network(8)),
-        compare(Saddr, false, network(16)),
-        compare(Daddr, false, network(21)),
-        compare(Daddr, true, network(full - 1)),
-        compare(Daddr, true, network(full)),
-        compare(Daddr, false, network(1)),
-        compare(Daddr, false, network(0)),
-        compare(Iif, false, Operand::InterfaceIndex(0)),
-        compare(Iifname, false, Operand::Interface("cni0".into())),
-        compare(Iifname, true, Operand::Interface("exactly-15-long".into())),
-        compare(Iifname, false, Operand::InterfacePrefix("cali".into())),
-        compare(Iifname, true, Operand::InterfacePrefix("exactly-14-bar".into())),
-        Statement::CtStateNotNew,
-        Statement::CtStatusDnat,
-        Statement::FibSaddrLocal,
-        Statement::FibDaddrLocal,
-        Statement::MarkTest(0x4000),
-        Statement::MarkSet(0x4000),
-        Statement::MarkClear(0x4000),
-        Statement::MarkSet(0x8000_0000),
-        element(DynsetOperation::Update, "clients", vec![Saddr], None, None),
-        element(DynsetOperation::Update, "clients", vec![Saddr], None, Some(90)),
-        element(DynsetOperation::Delete, "clients", vec![Saddr], None, None),
-        element(DynsetOperation::Update, "sessions", session(), Some(Priority), Some(10_800)),
-        element(DynsetOperation::Delete, "sessions", session(), Some(Priority), None),
-        element(DynsetOperation::Update, "places", place(), Some(Priority), Some(10_800)),
-        element(DynsetOperation::Delete, "places", place(), Some(Priority), None),
-        Statement::PriorityMap { key: place(), map: "places".into() },
-        Statement::PriorityClear,
-        compare(Priority, false, Operand::Class(0x0001_0009)),
-        compare(Priority, true, Operand::Class(0x0001_0000)),
-        Statement::PriorityMap { key: session(), map: "sessions".into() },
-        Statement::PriorityMap { key: vec![L4Proto, Priority, Random(7)], map: "picks".into() },
-        Statement::InSet { key: vec![L4Proto, Priority], set: "timed".into(), negated: false },
+        phrases.in_set(&[Daddr], "cluster-ips"),
+        phrases.not_in_set(&[Daddr], "cluster-ips"),
+        phrases.in_set(SERVICE, "service-ips"),
+        phrases.in_set(&[L4Proto], "protocols"),
+        phrases.in_set(&[Dport], "ports"),
+        phrases.not_in_set(&[L4Proto, Dport], "nodeports"),
+        phrases.in_set(&hairpin, "hairpin"),
+        phrases.not_in_set(&source_range, "source-ranges"),
+        phrase::source(network(8)).unequal(),
+        phrase::source(network(16)).equal(),
+        phrase::destination(network(21)).equal(),
+        phrase::destination(network(full - 1)).unequal(),
+        phrase::destination(network(full)).unequal(),
+        phrase::destination(network(1)).equal(),
+        phrase::destination(network(0)).equal(),
+        phrase::input_index(0).equal(),
+        phrase::input_name("cni0").equal(),
+        phrase::input_name("exactly-15-long").unequal(),
+        phrase::input_prefix("cali").equal(),
+        phrase::input_prefix("exactly-14-bar").unequal(),
+        phrase::ct_state_new().unequal(),
+        phrase::ct_state_established(),
+        phrase::ct_over(Threshold::Packets(20)),
+        phrase::ct_over(Threshold::Bytes(1 << 40)),
+        phrase::ct_status_dnat(),
+        phrase::source_is_local(),
+        phrase::destination_is_local(),
+        phrase::has_mark(0x4000),
+        phrase::set_mark(0x4000),
+        phrase::flip_mark(0x4000),
+        phrase::set_mark(0x8000_0000),
+        phrase::trace(),
+        phrase::begins_tcp(),
+        phrase::begins_sctp(),
+        phrases.change_element(update(None), "clients", &[Saddr], None),
+        phrases.change_element(update(Some(90)), "clients", &[Saddr], None),
+        phrases.change_element(delete, "clients", &[Saddr], None),
+        phrases.change_element(update(Some(10_800)), "sessions", &session, Some(Priority)),
+        phrases.change_element(delete, "sessions", &session, Some(Priority)),
+        phrases.change_element(update(Some(10_800)), "places", &place, Some(Priority)),
+        phrases.change_element(delete, "places", &place, Some(Priority)),
+        phrases.set_priority(&place, "places"),
+        phrase::clear_priority(),
+        phrase::priority(0x0001_0009).equal(),
+        phrase::priority(0x0001_0000).unequal(),
+        phrase::priority_bits(0x1f, 3).equal(),
+        phrase::priority_bits(0xe0, 0).unequal(),
+        phrases.set_priority(&session, "sessions"),
+        phrases.set_priority(&[L4Proto, Priority, Random(7)], "picks"),
+        phrases.in_set(&[L4Proto, Priority], "timed"),
     ]
 }
 
-fn session() -> Vec<Selector> {
-    vec![Selector::PriorityBits(0xffff_8000), Selector::Saddr]
+fn session() -> Vec<Field> {
+    vec![Field::PriorityBits(0xffff_8000), Field::Saddr]
 }
 
-fn place() -> Vec<Selector> {
-    let hash = Selector::SaddrHash { modulus: 1_000, seed: 0x1234_abcd };
-    vec![Selector::PriorityBits(0xffff_8000), hash]
+fn place() -> Vec<Field> {
+    let hash = Field::SaddrHash { modulus: 1_000, seed: 0x1234_abcd };
+    vec![Field::PriorityBits(0xffff_8000), hash]
 }
 
-fn element(
-    operation: DynsetOperation,
-    set: &'static str,
-    key: Vec<Selector>,
-    data: Option<Selector>,
-    seconds: Option<u64>,
-) -> Statement {
-    let timeout = seconds.map(Duration::from_secs);
-    Statement::Element { operation, set: set.into(), key, data, timeout }
-}
-
-fn verdicts() -> Vec<Statement> {
+fn verdicts() -> Vec<Phrase> {
     [
         Verdict::Accept,
         Verdict::Drop,
@@ -306,48 +299,43 @@ fn verdicts() -> Vec<Statement> {
         Verdict::Jump("target".into()),
         Verdict::Goto("target".into()),
     ]
-    .into_iter()
-    .map(Statement::Verdict)
-    .collect()
+    .map(phrase::verdict)
+    .into()
 }
 
 pub(crate) fn rules(family: Family) -> Vec<Rule> {
-    let rule = |chain: &'static str, statements: Vec<Statement>| Rule {
+    let rule = |chain: &'static str, phrases: &[Phrase]| Rule {
         chain: chain.into(),
-        statements,
+        expressions: phrases.concat(),
         comment: None,
     };
+    let phrases = Phrases(family);
     let mut rules: Vec<Rule> =
-        matches(family).into_iter().chain(verdicts()).map(|one| rule("rules", vec![one])).collect();
-    let to = |key: &[Selector], modulus, map: &'static str| Statement::DnatMap {
-        key: [key, &[Selector::Random(modulus)]].concat(),
-        map: map.into(),
+        matches(family).into_iter().chain(verdicts()).map(|one| rule("rules", &[one])).collect();
+    let to = |key: &[Field], modulus, map: &'static str| {
+        phrases.translate(&[key, &[Field::Random(modulus)]].concat(), map)
     };
     rules.extend([
-        rule("filter-forward", vec![Statement::Reject]),
-        rule("to-map", vec![to(&FRONTEND, 1, "endpoints")]),
-        rule("to-map", vec![to(&FRONTEND, 250, "endpoints")]),
-        rule("to-map", vec![to(&FRONTEND[1..], 2, "nodeport-endpoints")]),
-        rule("nat-prerouting", vec![Statement::Verdict(Verdict::Jump("to-map".into()))]),
-        rule("nat-postrouting", vec![Statement::Verdict(Verdict::Jump("source-nat".into()))]),
+        rule("filter-forward", &[phrases.reject()]),
+        rule("to-map", &[to(SERVICE, 1, "endpoints")]),
+        rule("to-map", &[to(SERVICE, 250, "endpoints")]),
+        rule("to-map", &[to(&SERVICE[1..], 2, "nodeport-endpoints")]),
+        rule("nat-prerouting", &[phrase::jump("to-map")]),
+        rule("nat-postrouting", &[phrase::jump("source-nat")]),
         Rule {
             comment: Some("traffic from outside".into()),
             ..rule(
                 "source-nat",
-                vec![
-                    Statement::MarkTest(0x4000),
-                    Statement::MarkClear(0x4000),
-                    Statement::Masquerade,
-                ],
+                &[phrase::has_mark(0x4000), phrase::flip_mark(0x4000), phrase::masquerade()],
             )
         },
         rule(
             "source-nat",
-            vec![
-                in_set(&FRONTEND, "service-ips", false),
-                compare(Selector::Saddr, true, Operand::Network(network_of(family, 16))),
-                Statement::MarkSet(0x4000),
-                Statement::Verdict(Verdict::Goto("target".into())),
+            &[
+                phrases.in_set(SERVICE, "service-ips"),
+                phrase::source(network_of(family, 16)).unequal(),
+                phrase::set_mark(0x4000),
+                phrase::goto("target"),
             ],
         ),
     ]);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use ahash::HashMap;
 use nft::kernel::Contents;
 use nft::{
-    DecodedFlowtable, DecodedRule, DecodedSet, Family, Flowtable, Hook, Name, Operation, Rule,
-    Table, TableFlags, TableRef,
+    DecodedFlowtable, DecodedSet, Flowtable, Hook, ListedRule, Name, Operation, Rule, Table,
+    TableFlags, TableRef,
 };
 
 use crate::ruleset::base::{Base, ChainSpec};
@@ -58,7 +58,7 @@ impl BaseState {
             return Self::Foreign;
         }
         // The kernel lists the rules chain by chain.
-        let mut rules = HashMap::<&str, Vec<&DecodedRule>>::default();
+        let mut rules = HashMap::<&str, Vec<&ListedRule>>::default();
         for listed in contents.rules.chunk_by(|a, b| a.chain == b.chain) {
             let Some(first) = listed.first() else { continue };
             rules.entry(&first.chain).or_default().extend(listed);
@@ -68,7 +68,7 @@ impl BaseState {
         let chains = contents.chains.iter().map(|chain| {
             let found = rules.remove(&*chain.name).unwrap_or_default();
             let same = specs.get(&chain.name);
-            let same = same.filter(|spec| are_same(sets.family, &spec.rules, &found));
+            let same = same.filter(|spec| are_same(&spec.rules, &found));
             let rules = same.map(|spec| Arc::clone(&spec.rules));
             (chain.name.clone(), InstalledChain { hook: chain.hook, rules })
         });
@@ -175,11 +175,9 @@ fn can_own(found: TableFlags, wanted: TableFlags) -> bool {
     wanted.owner && found.persist && !found.owner
 }
 
-fn are_same(family: Family, desired: &[Rule], found: &[&DecodedRule]) -> bool {
+fn are_same(desired: &[Rule], found: &[&ListedRule]) -> bool {
     desired.len() == found.len()
-        && desired.iter().zip(found).all(|(desired, found)| {
-            found.comment == desired.comment && desired.lowers_to(family, &found.exprs)
-        })
+        && desired.iter().zip(found).all(|(desired, found)| desired.is_listed_as(found))
 }
 
 /// Creates sets and chains before the rules that name them, and deletes them after those rules.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nft::Errno;
 use nft::kernel::{CommitError, Committed};
-use nft::{Family, Operation, Statement, TableFlags, Transaction};
+use nft::{Expression, Family, Operation, TableFlags, Transaction};
 
 use super::Engine;
 use super::blocked::Blocked;
@@ -244,7 +244,7 @@ impl Engine {
         let needs_flowtables = match refused {
             Some(Operation::AddFlowtable(..)) => true,
             Some(Operation::AddRule(_, rule)) => {
-                rule.statements.iter().any(|it| matches!(it, Statement::FlowAdd(_)))
+                rule.expressions.iter().any(|it| matches!(it, Expression::FlowOffload(_)))
             }
             _ => false,
         };

@@ -18,13 +18,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use nft::{DecodedRule, DynsetOperation, Expr, Name, Selector, Statement, Verdict};
+use nft::expression::{Cmp, Data, Immediate};
+use nft::{Expression, ListedRule, Name, Verdict};
 
-use super::base::{ChainSpec, compare, look_up};
+use super::base::{ChainSpec, compare};
 use super::draw::hash;
+use super::field::Field;
 use super::number::{
     ENDPOINT_BIT, SESSION_BITS, SIZE_BITS, SizeClass, TABLE_BITS, TIMEOUT_BITS, Timeout,
 };
+use super::phrase::{ElementChange, Phrase, Phrases, goto, jump, verdict};
 use super::sets::{PLACES, SetId};
 
 /// The chain for packets to frontends with session affinity.
@@ -36,39 +39,41 @@ const HASH: &str = "affinity-hash";
 /// Timeouts in seconds, by number.
 pub type Timeouts = BTreeMap<Timeout, u32>;
 
-const SESSION: Selector = Selector::PriorityBits(SESSION_BITS);
+const SESSION: Field = Field::PriorityBits(SESSION_BITS);
 
 /// The key of `affinity-clients`. The seed is fixed: with the kernel's default seed
 /// (`nft_jhash_init`), rules would disagree on the place of a client.
-const CLIENT: &[Selector] = &[SESSION, Selector::SaddrHash { modulus: PLACES, seed: 1 }];
+const CLIENT: &[Field] = &[SESSION, Field::SaddrHash { modulus: PLACES, seed: 1 }];
 
 /// Number of jumps to a chain of draws, which keeps the table short.
 const JUMPS: usize = 4;
 
 /// Returns the chains, each after those that it refers to.
-pub(super) fn chains(timeouts: &Timeouts, seed: u32) -> Vec<ChainSpec> {
+pub(super) fn chains(phrases: Phrases, timeouts: &Timeouts, seed: u32) -> Vec<ChainSpec> {
     let powers = || SizeClass::LARGEST_SESSION.powers();
-    let draws = powers().map(|size| draw_for(size, size.most()));
+    let draws = powers().map(|size| draw_for(phrases, size, size.most()));
     let again = jumps("affinity-draw-of-many");
-    let exact = SizeClass::exact().map(|size| draw_for(size, size.most()));
-    let half = powers().map(|size| draw_for(size, size.most() / 2));
-    let is_table = vec![compare(TABLE_BITS, TABLE_BITS), Statement::goto(HASH)];
-    let many = jumps("affinity-draw-4-times").chain(half).chain([vec![draw(1)]]);
+    let exact = SizeClass::exact().map(|size| draw_for(phrases, size, size.most()));
+    let half = powers().map(|size| draw_for(phrases, size, size.most() / 2));
+    let is_table = vec![compare(TABLE_BITS, TABLE_BITS), goto(HASH)];
+    let many = jumps("affinity-draw-4-times").chain(half).chain([vec![draw(phrases, 1)]]);
     let draw_any = exact.chain([is_table]).chain(many);
-    let table = |size| Some(vec![is_size(size), find(hash(size, seed)?), RETURN]);
-    let tables = SizeClass::tables().filter_map(table).chain([vec![draw(1)]]);
+    let table = |size| {
+        Some(vec![is_size(size), find(phrases, hash(size, seed)?), verdict(Verdict::Return)])
+    };
+    let tables = SizeClass::tables().filter_map(table).chain([vec![draw(phrases, 1)]]);
     let mut chains = vec![
         ChainSpec::new("affinity-draw-of-many", draws),
         ChainSpec::new("affinity-draw-4-times", again),
         ChainSpec::new(HASH, tables),
         ChainSpec::new("affinity-draw", draw_any)
             .with_comment("draws an endpoint: SSSS:TTFS becomes SSSS:EEEE, EEEE from 8001"),
-        ChainSpec::new("affinity-forget", forget())
+        ChainSpec::new("affinity-forget", forget(phrases))
             .with_comment("the endpoint is gone: back to SSSS:TTFS, to draw another"),
     ];
-    chains.extend(timeouts.values().flat_map(|seconds| timeout_chains(*seconds)));
+    chains.extend(timeouts.values().flat_map(|seconds| timeout_chains(phrases, *seconds)));
     let dispatch = timeouts.iter().map(|(timeout, seconds)| {
-        vec![compare(TIMEOUT_BITS, timeout.bits()), Statement::goto(chain_of(*seconds))]
+        vec![compare(TIMEOUT_BITS, timeout.bits()), goto(chain_of(*seconds))]
     });
     let chain = ChainSpec::new(AFFINITY, dispatch);
     chains.push(chain.with_comment("SSSS:TTFS is session SSSS with timeout TT"));
@@ -76,9 +81,13 @@ pub(super) fn chains(timeouts: &Timeouts, seed: u32) -> Vec<ChainSpec> {
 }
 
 /// Returns the timeouts with chains in a table, from the rules of the chain `affinity`.
-pub fn timeouts_of<'a>(rules: impl Iterator<Item = &'a DecodedRule>) -> Timeouts {
-    let timeout = |rule: &DecodedRule| match rule.exprs.as_slice() {
-        [.., Expr::Cmp { value, .. }, Expr::Verdict(Verdict::Goto(chain))] => {
+pub fn timeouts_of<'a>(rules: impl Iterator<Item = &'a ListedRule>) -> Timeouts {
+    let timeout = |rule: &ListedRule| match rule.expressions.as_slice() {
+        [
+            ..,
+            Expression::Cmp(Cmp { value: Data::Value(value), .. }),
+            Expression::Immediate(Immediate { data: Data::Verdict(Verdict::Goto(chain)), .. }),
+        ] => {
             let bits = u32::from_ne_bytes(value.as_slice().try_into().ok()?);
             Some((Timeout::from_bits(bits)?, seconds_of(chain)?))
         }
@@ -96,24 +105,22 @@ fn seconds_of(chain: &str) -> Option<u32> {
     (chain_of(seconds) == chain).then_some(seconds)
 }
 
-fn timeout_chains(seconds: u32) -> [ChainSpec; 3] {
+fn timeout_chains(phrases: Phrases, seconds: u32) -> [ChainSpec; 3] {
     let name = chain_of(seconds);
     let [known, new] = ["known", "new"].map(|part| Name::from(format!("{name}-{part}")));
     let timeout = Duration::from_secs(seconds.into());
-    let remember = || client(DynsetOperation::Update, Some(timeout));
-    let look_up = || look_up(CLIENT, SetId::AffinityClients);
-    let translate = || {
-        let key = vec![Selector::L4Proto, Selector::Priority];
-        Statement::DnatMap { key, map: SetId::AffinityEndpoints.name().into() }
-    };
-    let give_up = || vec![Statement::goto("affinity-forget")];
+    let remember = || client(phrases, ElementChange::Update(Some(timeout)));
+    let look_up = || phrases.look_up(CLIENT, SetId::AffinityClients);
+    let key = [Field::L4Proto, Field::Priority];
+    let translate = || phrases.translate(&key, SetId::AffinityEndpoints.name());
+    let give_up = || vec![goto("affinity-forget")];
     [
         ChainSpec::new(known.clone(), [vec![remember()], vec![translate()], give_up()]),
         // Another packet of the client may have drawn at the same time: the first element stays.
         ChainSpec::new(
             new.clone(),
             [
-                vec![Statement::jump("affinity-draw")],
+                vec![jump("affinity-draw")],
                 vec![remember()],
                 vec![look_up()],
                 vec![translate()],
@@ -122,49 +129,45 @@ fn timeout_chains(seconds: u32) -> [ChainSpec; 3] {
         ),
         ChainSpec::new(
             name,
-            [
-                vec![look_up(), Statement::jump(known)],
-                vec![Statement::jump(new.clone())],
-                vec![Statement::jump(new)],
-            ],
+            [vec![look_up(), jump(known)], vec![jump(new.clone())], vec![jump(new)]],
         ),
     ]
 }
 
-fn forget() -> [Vec<Statement>; 2] {
-    [vec![client(DynsetOperation::Delete, None)], vec![look_up(&[SESSION], SetId::AffinityLists)]]
+fn forget(phrases: Phrases) -> [Vec<Phrase>; 2] {
+    [
+        vec![client(phrases, ElementChange::Delete)],
+        vec![phrases.look_up(&[SESSION], SetId::AffinityLists)],
+    ]
 }
 
 /// Adds, renews or deletes a client with its endpoint.
-fn client(operation: DynsetOperation, timeout: Option<Duration>) -> Statement {
-    let set = SetId::AffinityClients.name().into();
-    let data = Some(Selector::Priority);
-    Statement::Element { operation, set, key: CLIENT.to_vec(), data, timeout }
+fn client(phrases: Phrases, change: ElementChange) -> Phrase {
+    let data = Some(Field::Priority);
+    phrases.change_element(change, SetId::AffinityClients.name(), CLIENT, data)
 }
 
 /// Draws again; returns from the chain once an endpoint is drawn.
-fn jumps(chain: &'static str) -> impl Iterator<Item = Vec<Statement>> {
-    let is_drawn = vec![compare(ENDPOINT_BIT, ENDPOINT_BIT), RETURN];
-    (0..JUMPS).flat_map(move |_| [vec![Statement::jump(chain)], is_drawn.clone()])
+fn jumps(chain: &'static str) -> impl Iterator<Item = Vec<Phrase>> {
+    let is_drawn = vec![compare(ENDPOINT_BIT, ENDPOINT_BIT), verdict(Verdict::Return)];
+    (0..JUMPS).flat_map(move |_| [vec![jump(chain)], is_drawn.clone()])
 }
 
-const RETURN: Statement = Statement::Verdict(Verdict::Return);
-
-fn is_size(size: SizeClass) -> Statement {
+fn is_size(size: SizeClass) -> Phrase {
     compare(ENDPOINT_BIT | SIZE_BITS, size.bits())
 }
 
-fn draw_for(size: SizeClass, modulus: u32) -> Vec<Statement> {
-    vec![is_size(size), draw(modulus), RETURN]
+fn draw_for(phrases: Phrases, size: SizeClass, modulus: u32) -> Vec<Phrase> {
+    vec![is_size(size), draw(phrases, modulus), verdict(Verdict::Return)]
 }
 
-fn draw(modulus: u32) -> Statement {
-    find(Selector::Random(modulus))
+fn draw(phrases: Phrases, modulus: u32) -> Phrase {
+    find(phrases, Field::Random(modulus))
 }
 
 /// Looks up the endpoint in a slot; the rule ends if there is none.
-fn find(slot: Selector) -> Statement {
-    look_up(&[SESSION, slot], SetId::AffinitySlots)
+fn find(phrases: Phrases, slot: Field) -> Phrase {
+    phrases.look_up(&[SESSION, slot], SetId::AffinitySlots)
 }
 
 #[cfg(test)]
@@ -177,13 +180,8 @@ mod tests {
     fn timeouts_are_read_from_the_rules_that_were_written() {
         let timeouts: Timeouts =
             [(1, 10_800), (7, 60)].map(|(n, secs)| (Timeout::new(n).unwrap(), secs)).into();
-        let decoded = |rule: &Rule| DecodedRule {
-            chain: rule.chain.to_string(),
-            handle: 0,
-            exprs: rule.lower(Family::Ip).unwrap(),
-            comment: None,
-        };
-        let chains = chains(&timeouts, 1);
+        let decoded = |rule: &Rule| ListedRule::of(rule, "t", 0);
+        let chains = chains(Phrases(Family::Ip), &timeouts, 1);
         let rules: Vec<_> = chains.iter().flat_map(|spec| &*spec.rules).map(decoded).collect();
         assert_eq!(timeouts_of(rules.iter()), timeouts);
     }

@@ -5,17 +5,19 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use nft::{
-    Chain, ChainType, DecodedRule, Expr, Family, Flowtable, Hook, HookPoint, Name, Operand, Rule,
-    Selector, Set, Statement, Verdict,
+    Chain, ChainType, Expression, Family, Flowtable, Hook, HookPoint, ListedRule, Name, Rule, Set,
+    Verdict,
 };
 
 use super::affinity::{self, Timeouts};
 use super::draw;
 use super::element::Unserved;
 use super::established;
+use super::field::{Field, NODE_PORT, SERVICE};
 use super::lookups::Lookups;
 use super::number::{AFFINITY, LOCAL, MASQUERADE};
-use super::sets::{NODE_PORT, SERVICE, SetId, TableSets};
+use super::phrase::{self, Comparison, Phrase, Phrases, goto, jump, priority_bits, verdict};
+use super::sets::{SetId, TableSets};
 use crate::flowtable::Threshold;
 
 /// The settings of the fixed rules of one table.
@@ -71,25 +73,21 @@ pub enum LocalDetector {
 
 impl LocalDetector {
     /// Returns a match for packets of pods.
-    fn local(&self) -> Statement {
-        let (selector, value) = self.operands();
-        is(selector, value)
+    fn local(&self) -> Phrase {
+        self.comparison().equal()
     }
 
     /// Returns a match for all other packets, including those of the node: without an input device
     /// the kernel compares with an empty name (`nft_meta_get_eval`).
-    fn not_local(&self) -> Statement {
-        let (selector, value) = self.operands();
-        is_not(selector, value)
+    fn not_local(&self) -> Phrase {
+        self.comparison().unequal()
     }
 
-    fn operands(&self) -> (Selector, Operand) {
+    fn comparison(&self) -> Comparison {
         match self {
-            Self::Range(range) => (Selector::Saddr, Operand::Network(*range)),
-            Self::Interface(name) => (Selector::Iifname, Operand::Interface(name.clone())),
-            Self::InterfacePrefix(prefix) => {
-                (Selector::Iifname, Operand::InterfacePrefix(prefix.clone()))
-            }
+            Self::Range(range) => phrase::source(*range),
+            Self::Interface(name) => phrase::input_name(name),
+            Self::InterfacePrefix(prefix) => phrase::input_prefix(prefix),
         }
     }
 }
@@ -128,19 +126,15 @@ pub struct ChainSpec {
 
 impl ChainSpec {
     /// Returns a chain without a hook.
-    pub(super) fn new(
-        name: impl Into<Name>,
-        rules: impl IntoIterator<Item = Vec<Statement>>,
-    ) -> Self {
+    pub(super) fn new(name: impl Into<Name>, rules: impl IntoIterator<Item = Vec<Phrase>>) -> Self {
         let name = name.into();
-        let rule = |statements| Rule { chain: name.clone(), statements, comment: None };
-        let rules = Arc::new(rules.into_iter().map(rule).collect());
+        let rules = Arc::new(rules.into_iter().map(|rule| rule_of(&name, &rule)).collect());
         Self { chain: Chain { name, hook: None, comment: None }, rules }
     }
 
     /// Inserts a rule before all others.
-    fn put_first(&mut self, statements: Vec<Statement>) {
-        let rule = Rule { chain: self.chain.name.clone(), statements, comment: None };
+    fn put_first(&mut self, phrases: &[Phrase]) {
+        let rule = rule_of(&self.chain.name, phrases);
         Arc::make_mut(&mut self.rules).insert(0, rule);
     }
 
@@ -151,12 +145,17 @@ impl ChainSpec {
     }
 }
 
+fn rule_of(chain: &Name, phrases: &[Phrase]) -> Rule {
+    Rule { chain: chain.clone(), expressions: phrases.concat(), comment: None }
+}
+
 fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
-    let mut chains = draw::chains(settings.hash_seed);
-    chains.extend(affinity::chains(&settings.timeouts, settings.hash_seed));
+    let phrases = Phrases(family);
+    let mut chains = draw::chains(phrases, settings.hash_seed);
+    chains.extend(affinity::chains(phrases, &settings.timeouts, settings.hash_seed));
     chains.extend([
         ChainSpec::new(CHOOSE, choose()),
-        ChainSpec::new("internal-traffic", internal_traffic(settings.lookups))
+        ChainSpec::new("internal-traffic", internal_traffic(phrases, settings.lookups))
             .with_comment("from pods and this node: the list of all endpoints"),
         ChainSpec::new("external-local", external_local(settings))
             .with_comment("external traffic policy Local is for sources outside the cluster"),
@@ -167,9 +166,9 @@ fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
         ),
     ]);
     chains.extend([
-        ChainSpec::new("refuse", refuse()),
+        ChainSpec::new("refuse", refuse(phrases)),
         ChainSpec::new("no-endpoint", no_endpoint()),
-        ChainSpec::new(CLUSTER_IPS_CHECK, cluster_ips_check(settings))
+        ChainSpec::new(CLUSTER_IPS_CHECK, cluster_ips_check(phrases, settings))
             .with_comment("cluster IPs here are for no port of a service"),
     ]);
     let node_ports =
@@ -181,9 +180,9 @@ fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
         }
     }
     if settings.optional_chains.source_ranges {
-        chains.push(ChainSpec::new("firewall-sources", firewall_sources()));
+        chains.push(ChainSpec::new("firewall-sources", firewall_sources(phrases)));
     }
-    chains.extend(settings.offload.map(|_| established::chain(settings)));
+    chains.extend(settings.offload.map(|_| established::chain(phrases, settings)));
     chains.extend(base_chains(family, settings));
     chains
 }
@@ -201,30 +200,31 @@ fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
 /// They contain the first comparison of every new connection themselves, because a jump would cost
 /// as much as the comparison.
 fn base_chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
-    let base = |name: &'static str, kind, point, priority, rules: Vec<Vec<Statement>>| {
+    let base = |name: &'static str, kind, point, priority, rules: Vec<Vec<Phrase>>| {
         let mut spec = ChainSpec::new(name, rules);
         spec.chain.hook = Some(Hook { kind, point, priority });
         spec
     };
     let filter = |name, point, priority, is_needed, rule| {
-        let established = vec![Statement::CtStateNotNew, Statement::Verdict(Verdict::Accept)];
+        let established = vec![phrase::ct_state_new().unequal(), verdict(Verdict::Accept)];
         let rules = if is_needed { vec![established, rule] } else { Vec::new() };
         base(name, ChainType::Filter, point, priority, rules)
     };
     let OptionalChains { source_ranges, cluster_ip_endpoints } = settings.optional_chains;
-    let pre_dnat = |name, point| filter(name, point, -110, source_ranges, firewall());
+    let phrases = Phrases(family);
+    let pre_dnat = |name, point| filter(name, point, -110, source_ranges, firewall(phrases));
     let after_dnat = |name, point| {
-        let check = vec![Statement::goto(CLUSTER_IPS_CHECK)];
+        let check = vec![goto(CLUSTER_IPS_CHECK)];
         filter(name, point, 0, cluster_ip_endpoints, check)
     };
     let nat = |name, point, priority, rules| base(name, ChainType::Nat, point, priority, rules);
     let mut prerouting = pre_dnat(PRE_DNAT, HookPoint::Prerouting);
     if settings.localhost {
-        prerouting.put_first(guard());
+        prerouting.put_first(&guard());
     }
     let mut forwarding = after_dnat("filter-forward", HookPoint::Forward);
     if let Some(offload) = settings.offload {
-        forwarding.put_first(established::established(offload));
+        forwarding.put_first(&established::established(offload));
     }
     let mut chains = vec![
         prerouting,
@@ -237,7 +237,7 @@ fn base_chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
     chains.extend([
         nat("nat-prerouting", HookPoint::Prerouting, -100, services.clone()),
         nat("nat-output", HookPoint::Output, -100, services),
-        nat("nat-postrouting", HookPoint::Postrouting, 100, masquerading(settings)),
+        nat("nat-postrouting", HookPoint::Postrouting, 100, masquerading(phrases, settings)),
     ]);
     chains
 }
@@ -251,25 +251,22 @@ const PRE_DNAT: &str = "filter-prerouting-pre-dnat";
 /// The rule stands before DNAT, so it covers packets to node ports. Answers to masqueraded packets
 /// pass: their destination is still another address of the node. It stands before the rule that
 /// accepts all packets but new ones, because those include untracked and invalid ones.
-fn guard() -> Vec<Statement> {
-    let not_by_loopback = is_not(Selector::Iifname, Operand::Interface("lo".into()));
-    let to_loopback = is(Selector::Daddr, Operand::Network(loopback(Family::Ip)));
-    vec![to_loopback, not_by_loopback, Statement::Verdict(Verdict::Drop)]
+fn guard() -> [Phrase; 3] {
+    let to_loopback = phrase::destination(loopback(Family::Ip)).equal();
+    [to_loopback, phrase::input_name("lo").unequal(), verdict(Verdict::Drop)]
 }
 
 /// Returns whether rules of the IPv4 table drop packets of other hosts to loopback addresses.
-pub fn has_guard(rules: &[DecodedRule]) -> bool {
-    let own = Rule { chain: PRE_DNAT.into(), statements: guard(), comment: None };
-    let own = own.lower(Family::Ip);
-    own.is_ok_and(|own| rules.iter().any(|rule| rule.chain == PRE_DNAT && rule.exprs == own))
+pub fn has_guard(rules: &[ListedRule]) -> bool {
+    let own = rule_of(&PRE_DNAT.into(), &guard());
+    rules.iter().any(|rule| rule.chain == PRE_DNAT && own.is_listed_as(rule))
 }
 
 /// Returns whether the rules of one of our tables serve NodePorts at every address of the node,
 /// instead of only those in `nodeport-ips`.
-pub fn serves_node_ports_everywhere(rules: &[DecodedRule]) -> bool {
-    let is_address_lookup =
-        |expr: &Expr| matches!(expr, Expr::Lookup { set, .. } if set == SetId::NodePortIps.name());
-    !rules.iter().any(|rule| rule.exprs.iter().any(is_address_lookup))
+pub fn serves_node_ports_everywhere(rules: &[ListedRule]) -> bool {
+    let is_address_lookup = |expression: &Expression| matches!(expression, Expression::Lookup(it) if it.set == SetId::NodePortIps.name());
+    !rules.iter().any(|rule| rule.expressions.iter().any(is_address_lookup))
 }
 
 /// Returns the rules that look up frontends, and refuse or drop packets that get no endpoint. A
@@ -277,51 +274,48 @@ pub fn serves_node_ports_everywhere(rules: &[DecodedRule]) -> bool {
 /// precede it there.
 ///
 /// A packet that found its element does not come to the repeated rules.
-fn services(family: Family, settings: &Settings) -> Vec<Vec<Statement>> {
-    let to_service = || Statement::jump("service-traffic");
-    let service = vec![look_up(SERVICE, SetId::Services), to_service()];
-    let node_port = look_up(NODE_PORT, SetId::NodePorts);
-    let no_endpoint = look_up(NODE_PORT, SetId::NoEndpointNodePorts);
+fn services(family: Family, settings: &Settings) -> Vec<Vec<Phrase>> {
+    let phrases = Phrases(family);
+    let to_service = || jump("service-traffic");
+    let service = vec![phrases.look_up(SERVICE, SetId::Services), to_service()];
+    let node_port = phrases.look_up(NODE_PORT, SetId::NodePorts);
+    let no_endpoint = phrases.look_up(NODE_PORT, SetId::NoEndpointNodePorts);
     let [node_port, no_endpoint] = if settings.node_ports_everywhere {
         let node_port = if settings.counts_connections {
             let address = is_not_closed_loopback(family, settings);
-            let local = [Statement::FibDaddrLocal, node_port, to_service()];
+            let local = [phrase::destination_is_local(), node_port, to_service()];
             address.into_iter().chain(local).collect()
         } else {
-            vec![node_port, Statement::jump("nodeport-traffic")]
+            vec![node_port, jump("nodeport-traffic")]
         };
-        [node_port, vec![no_endpoint, Statement::jump("no-endpoint-nodeport")]]
+        [node_port, vec![no_endpoint, jump("no-endpoint-nodeport")]]
     } else {
         [
-            vec![is_node_port_ip(), node_port, to_service()],
-            vec![is_node_port_ip(), no_endpoint, Statement::goto("no-endpoint")],
+            vec![is_node_port_ip(phrases), node_port, to_service()],
+            vec![is_node_port_ip(phrases), no_endpoint, goto("no-endpoint")],
         ]
     };
-    let lookups = [service, node_port, unserved_service(), no_endpoint];
+    let lookups = [service, node_port, unserved_service(phrases), no_endpoint];
     let mut rules = settings.lookups.repeat(lookups);
-    rules.push(vec![Statement::goto(CLUSTER_IPS_CHECK)]);
+    rules.push(vec![goto(CLUSTER_IPS_CHECK)]);
     rules
 }
 
 /// Checks that the address is local. The caller compares the port first: a route lookup (`fib`)
 /// costs more than a set lookup.
-fn local_node_ports(
-    family: Family,
-    settings: &Settings,
-    target: &'static str,
-) -> [Vec<Statement>; 2] {
-    let local = [Statement::FibDaddrLocal, Statement::goto(target)];
+fn local_node_ports(family: Family, settings: &Settings, target: &'static str) -> [Vec<Phrase>; 2] {
+    let local = [phrase::destination_is_local(), goto(target)];
     let address = is_not_closed_loopback(family, settings);
-    [address.into_iter().chain(local).collect(), vec![Statement::PriorityClear]]
+    [address.into_iter().chain(local).collect(), vec![phrase::clear_priority()]]
 }
 
-fn is_node_port_ip() -> Statement {
-    Statement::in_set(&[Selector::Daddr], SetId::NodePortIps.name())
+fn is_node_port_ip(phrases: Phrases) -> Phrase {
+    phrases.in_set(&[Field::Daddr], SetId::NodePortIps.name())
 }
 
 /// Excludes loopback addresses where they do not serve node ports.
-fn is_not_closed_loopback(family: Family, settings: &Settings) -> Option<Statement> {
-    let is_other = || is_not(Selector::Daddr, Operand::Network(loopback(family)));
+fn is_not_closed_loopback(family: Family, settings: &Settings) -> Option<Phrase> {
+    let is_other = || phrase::destination(loopback(family)).unequal();
     (!settings.localhost).then(is_other)
 }
 
@@ -332,40 +326,33 @@ fn loopback(family: Family) -> IpNet {
     }
 }
 
-/// Sets the priority to the value of the key in a map; the rule ends if there is none.
-pub(super) fn look_up(key: &[Selector], map: SetId) -> Statement {
-    Statement::PriorityMap { key: key.to_vec(), map: map.name().into() }
+impl Phrases {
+    /// Sets the priority to the value of the key in a map; the rule ends if there is none.
+    pub(super) fn look_up(self, key: &[Field], map: SetId) -> Phrase {
+        self.set_priority(key, map.name())
+    }
 }
 
 /// Matches packets whose priority has `value` in `bits`.
-pub(super) fn compare(bits: u32, value: u32) -> Statement {
-    is(Selector::PriorityBits(bits), Operand::Class(value))
-}
-
-fn is(selector: Selector, value: Operand) -> Statement {
-    Statement::Compare { selector, negated: false, value }
-}
-
-fn is_not(selector: Selector, value: Operand) -> Statement {
-    Statement::Compare { selector, negated: true, value }
+pub(super) fn compare(bits: u32, value: u32) -> Phrase {
+    priority_bits(bits, value).equal()
 }
 
 /// Branches to special cases first: most frontends are cluster IPs without affinity, which have no
 /// flag.
-fn service_traffic(settings: &Settings) -> Vec<Vec<Statement>> {
-    let flags = Selector::PriorityBits(MASQUERADE | LOCAL.get() | AFFINITY);
-    let has_flags = is_not(flags, Operand::Class(0));
-    let mut rules = vec![vec![has_flags, Statement::goto("special-traffic")]];
+fn service_traffic(settings: &Settings) -> Vec<Vec<Phrase>> {
+    let has_flags = priority_bits(MASQUERADE | LOCAL.get() | AFFINITY, 0).unequal();
+    let mut rules = vec![vec![has_flags, goto("special-traffic")]];
     rules.extend(mark_to_cluster_ip(settings));
-    rules.push(vec![Statement::goto(draw::PICK)]);
+    rules.push(vec![goto(draw::PICK)]);
     rules
 }
 
-fn special_traffic(settings: &Settings) -> Vec<Vec<Statement>> {
+fn special_traffic(settings: &Settings) -> Vec<Vec<Phrase>> {
     let has = |flag| compare(flag, flag);
     let mut rules = vec![
-        vec![has(LOCAL.get()), Statement::goto("external-local")],
-        vec![has(MASQUERADE), Statement::MarkSet(settings.masquerade_mark)],
+        vec![has(LOCAL.get()), goto("external-local")],
+        vec![has(MASQUERADE), phrase::set_mark(settings.masquerade_mark)],
     ];
     let to_cluster_ip = compare(MASQUERADE, 0);
     rules.extend(mark_to_cluster_ip(settings).map(|mark| [vec![to_cluster_ip], mark].concat()));
@@ -377,16 +364,13 @@ fn special_traffic(settings: &Settings) -> Vec<Vec<Statement>> {
 /// jump.
 const CHOOSE: &str = "choose";
 
-fn choose() -> [Vec<Statement>; 2] {
-    [
-        vec![compare(AFFINITY, AFFINITY), Statement::goto(affinity::AFFINITY)],
-        vec![Statement::goto(draw::PICK)],
-    ]
+fn choose() -> [Vec<Phrase>; 2] {
+    [vec![compare(AFFINITY, AFFINITY), goto(affinity::AFFINITY)], vec![goto(draw::PICK)]]
 }
 
 /// Marks packets to a ClusterIP that are to be masqueraded; `None` if there are none.
-fn mark_to_cluster_ip(settings: &Settings) -> Option<Vec<Statement>> {
-    let mark = Statement::MarkSet(settings.masquerade_mark);
+fn mark_to_cluster_ip(settings: &Settings) -> Option<Vec<Phrase>> {
+    let mark = phrase::set_mark(settings.masquerade_mark);
     match &settings.local_detector {
         _ if settings.masquerade_all => Some(vec![mark]),
         Some(detector) => Some(vec![detector.not_local(), mark]),
@@ -397,19 +381,19 @@ fn mark_to_cluster_ip(settings: &Settings) -> Option<Vec<Statement>> {
 /// Returns the rules for external traffic policy `Local`. It keeps the client's address and applies
 /// to external traffic; pods and the node itself reach all endpoints. The node did not send packets
 /// with an input interface, so these skip `fib`, which costs more than a set lookup.
-fn external_local(settings: &Settings) -> Vec<Vec<Statement>> {
-    let internal = || Statement::goto("internal-traffic");
+fn external_local(settings: &Settings) -> Vec<Vec<Phrase>> {
+    let internal = || goto("internal-traffic");
     let from_pod = settings.local_detector.as_ref().map(|it| vec![it.local(), internal()]);
-    let came_in_by_none = is(Selector::Iif, Operand::InterfaceIndex(0));
-    let mark = Statement::MarkSet(settings.masquerade_mark);
-    let from_node = vec![came_in_by_none, Statement::FibSaddrLocal, mark, internal()];
+    let came_in_by_none = phrase::input_index(0).equal();
+    let mark = phrase::set_mark(settings.masquerade_mark);
+    let from_node = vec![came_in_by_none, phrase::source_is_local(), mark, internal()];
     from_pod.into_iter().chain([from_node]).chain(choose()).collect()
 }
 
-fn internal_traffic(lookups: Lookups) -> Vec<Vec<Statement>> {
-    let chosen = || Statement::goto(CHOOSE);
-    let service = vec![look_up(SERVICE, SetId::InternalServices), chosen()];
-    let node_port = vec![look_up(NODE_PORT, SetId::InternalNodePorts)];
+fn internal_traffic(phrases: Phrases, lookups: Lookups) -> Vec<Vec<Phrase>> {
+    let chosen = || goto(CHOOSE);
+    let service = vec![phrases.look_up(SERVICE, SetId::InternalServices), chosen()];
+    let node_port = vec![phrases.look_up(NODE_PORT, SetId::InternalNodePorts)];
     let mut rules = match lookups {
         Lookups::Repeated => vec![service, node_port],
         Lookups::Once => lookups.repeat([service, [node_port, vec![chosen()]].concat()]),
@@ -419,45 +403,44 @@ fn internal_traffic(lookups: Lookups) -> Vec<Vec<Statement>> {
 }
 
 /// Runs before DNAT, while the destination is still the service's address.
-fn firewall() -> Vec<Statement> {
-    let has_source_ranges = Statement::in_set(SERVICE, SetId::FirewallIps.name());
-    vec![has_source_ranges, Statement::goto("firewall-sources")]
+fn firewall(phrases: Phrases) -> Vec<Phrase> {
+    let has_source_ranges = phrases.in_set(SERVICE, SetId::FirewallIps.name());
+    vec![has_source_ranges, goto("firewall-sources")]
 }
 
-fn firewall_sources() -> Vec<Vec<Statement>> {
-    let key = SERVICE.iter().copied().chain([Selector::Saddr]).collect();
-    let set = SetId::SourceRanges.name().into();
-    let elsewhere = Statement::InSet { key, set, negated: true };
-    vec![vec![elsewhere, Statement::Verdict(Verdict::Drop)]]
+fn firewall_sources(phrases: Phrases) -> Vec<Vec<Phrase>> {
+    let key = [SERVICE, &[Field::Saddr]].concat();
+    let elsewhere = phrases.not_in_set(&key, SetId::SourceRanges.name());
+    vec![vec![elsewhere, verdict(Verdict::Drop)]]
 }
 
-fn unserved_service() -> Vec<Statement> {
-    vec![look_up(SERVICE, SetId::NoEndpointServices), Statement::goto("no-endpoint")]
+fn unserved_service(phrases: Phrases) -> Vec<Phrase> {
+    vec![phrases.look_up(SERVICE, SetId::NoEndpointServices), goto("no-endpoint")]
 }
 
-fn no_endpoint() -> [Vec<Statement>; 2] {
-    let is_drop = is(Selector::Priority, Operand::Class(Unserved::Drop.priority()));
-    [vec![is_drop, Statement::Verdict(Verdict::Drop)], vec![Statement::goto("refuse")]]
+fn no_endpoint() -> [Vec<Phrase>; 2] {
+    let is_drop = phrase::priority(Unserved::Drop.priority()).equal();
+    [vec![is_drop, verdict(Verdict::Drop)], vec![goto("refuse")]]
 }
 
 /// Refuses a packet with an answer to its source. Before routing, the kernel has not yet dropped
 /// packets of other hosts with a source address of this node (`fib_validate_source`).
-fn refuse() -> [Vec<Statement>; 2] {
-    let came_in = is_not(Selector::Iif, Operand::InterfaceIndex(0));
-    let is_forged = vec![came_in, Statement::FibSaddrLocal, Statement::Verdict(Verdict::Drop)];
-    [is_forged, vec![Statement::Reject]]
+fn refuse(phrases: Phrases) -> [Vec<Phrase>; 2] {
+    let came_in = phrase::input_index(0).unequal();
+    let is_forged = vec![came_in, phrase::source_is_local(), verdict(Verdict::Drop)];
+    [is_forged, vec![phrases.reject()]]
 }
 
 /// The chain that refuses or drops packets to addresses of services that no service port has.
 pub const CLUSTER_IPS_CHECK: &str = "cluster-ips-check";
 
 /// Refuses or drops packets whose destination is still a cluster IP: no service port matched.
-fn cluster_ips_check(settings: &Settings) -> Vec<Vec<Statement>> {
-    let cluster_ip = Statement::in_set(&[Selector::Daddr], SetId::ClusterIps.name());
-    let mut rules = vec![vec![cluster_ip, Statement::goto("refuse")]];
+fn cluster_ips_check(phrases: Phrases, settings: &Settings) -> Vec<Vec<Phrase>> {
+    let cluster_ip = phrases.in_set(&[Field::Daddr], SetId::ClusterIps.name());
+    let mut rules = vec![vec![cluster_ip, goto("refuse")]];
     rules.extend(settings.service_cidrs.iter().map(|range| {
-        let is_in_range = is(Selector::Daddr, Operand::Network(*range));
-        vec![is_in_range, Statement::Verdict(Verdict::Drop)]
+        let is_in_range = phrase::destination(*range).equal();
+        vec![is_in_range, verdict(Verdict::Drop)]
     }));
     rules
 }
@@ -465,19 +448,19 @@ fn cluster_ips_check(settings: &Settings) -> Vec<Vec<Statement>> {
 /// Clears priority and mark before the packet leaves. The priority could reach a queueing
 /// discipline: only the forwarding of IPv4 sets it anew (`ip_forward`). The mark would survive
 /// encapsulation, and the packet would be masqueraded again.
-fn masquerading(settings: &Settings) -> Vec<Vec<Statement>> {
-    let hairpin = [Selector::Saddr, Selector::Daddr, Selector::L4Proto, Selector::Dport];
+fn masquerading(phrases: Phrases, settings: &Settings) -> Vec<Vec<Phrase>> {
+    let hairpin = [Field::Saddr, Field::Daddr, Field::L4Proto, Field::Dport];
     vec![
-        vec![Statement::CtStatusDnat, Statement::PriorityClear],
+        vec![phrase::ct_status_dnat(), phrase::clear_priority()],
         vec![
-            Statement::MarkTest(settings.masquerade_mark),
-            Statement::MarkClear(settings.masquerade_mark),
-            Statement::Masquerade,
+            phrase::has_mark(settings.masquerade_mark),
+            phrase::flip_mark(settings.masquerade_mark),
+            phrase::masquerade(),
         ],
         vec![
-            Statement::CtStatusDnat,
-            Statement::in_set(&hairpin, SetId::HairpinConnections.name()),
-            Statement::Masquerade,
+            phrase::ct_status_dnat(),
+            phrases.in_set(&hairpin, SetId::HairpinConnections.name()),
+            phrase::masquerade(),
         ],
     ]
 }

@@ -15,10 +15,12 @@
 //! back to slot 0, which exists as long as the list has any endpoint. Every class ends with that
 //! lookup, so no slot is looked up only once.
 
-use nft::{Name, Selector, Statement};
+use nft::Name;
 
 use super::base::{ChainSpec, compare};
+use super::field::Field;
 use super::number::{LIST_BITS, SIZE_BITS, SizeClass, TABLE_BITS};
+use super::phrase::{self, Phrase, Phrases, goto, jump};
 use super::sets::SetId;
 use crate::model::HashedSource;
 
@@ -35,29 +37,29 @@ const JUMPS: usize = 4;
 const HASH: &str = "hash";
 
 /// Returns the chains, each after those that it refers to.
-pub(super) fn chains(seed: u32) -> Vec<ChainSpec> {
+pub(super) fn chains(phrases: Phrases, seed: u32) -> Vec<ChainSpec> {
     let powers = || SizeClass::LARGEST.powers();
-    let half = powers().map(|size| for_class(size, size.most() / 2));
-    let again = jumps("draw-4-times").chain(half).chain(no_draw_hit());
+    let half = powers().map(|size| for_class(phrases, size, size.most() / 2));
+    let again = jumps("draw-4-times").chain(half).chain(no_draw_hit(phrases));
     let mut chains = vec![
-        ChainSpec::new("draw-of-many", powers().map(|size| for_class(size, size.most()))),
+        ChainSpec::new("draw-of-many", powers().map(|size| for_class(phrases, size, size.most()))),
         ChainSpec::new("draw-4-times", jumps("draw-of-many")),
         ChainSpec::new("pick-again", again),
     ];
     chains.extend(powers().map(|size| {
-        let draws = std::iter::repeat_n(vec![draw(size.most())], DIRECT);
-        ChainSpec::new(pick_chain(size), draws.chain([vec![Statement::goto("pick-again")]]))
+        let draws = std::iter::repeat_n(vec![draw(phrases, size.most())], DIRECT);
+        ChainSpec::new(pick_chain(size), draws.chain([vec![goto("pick-again")]]))
     }));
-    let table = |size| Some(vec![is_class(size), translate(hash(size, seed)?)]);
+    let table = |size| Some(vec![is_class(size), translate(phrases, hash(size, seed)?)]);
     let tables = SizeClass::tables().filter_map(table);
-    chains.push(ChainSpec::new(HASH, tables.chain(no_draw_hit())).with_comment(
+    chains.push(ChainSpec::new(HASH, tables.chain(no_draw_hit(phrases))).with_comment(
         "the table's slot that a hash of the source names: as 0:1f, 18 for 251 slots by address \
         and port, 1c by address, ...",
     ));
-    let exact = SizeClass::exact().map(|size| for_class(size, size.most()));
-    let is_table = vec![compare(TABLE_BITS, TABLE_BITS), Statement::goto(HASH)];
-    let large = powers().map(|size| vec![is_class(size), Statement::goto(pick_chain(size))]);
-    let all = exact.chain(large).chain([is_table]).chain(no_draw_hit());
+    let exact = SizeClass::exact().map(|size| for_class(phrases, size, size.most()));
+    let is_table = vec![compare(TABLE_BITS, TABLE_BITS), goto(HASH)];
+    let large = powers().map(|size| vec![is_class(size), goto(pick_chain(size))]);
+    let all = exact.chain(large).chain([is_table]).chain(no_draw_hit(phrases));
     let pick = ChainSpec::new(PICK, all);
     chains.push(pick.with_comment(
         "endpoint list NNNN:NN00 and size class, the last two digits \
@@ -70,95 +72,106 @@ fn pick_chain(size: SizeClass) -> Name {
     format!("pick-{}", size.most()).into()
 }
 
-fn jumps(chain: &'static str) -> impl Iterator<Item = Vec<Statement>> {
-    std::iter::repeat_n(vec![Statement::jump(chain)], JUMPS)
+fn jumps(chain: &'static str) -> impl Iterator<Item = Vec<Phrase>> {
+    std::iter::repeat_n(vec![jump(chain)], JUMPS)
 }
 
-fn is_class(size: SizeClass) -> Statement {
+fn is_class(size: SizeClass) -> Phrase {
     compare(SIZE_BITS, size.bits())
 }
 
-fn for_class(size: SizeClass, modulus: u32) -> Vec<Statement> {
-    vec![is_class(size), draw(modulus)]
+fn for_class(phrases: Phrases, size: SizeClass, modulus: u32) -> Vec<Phrase> {
+    vec![is_class(size), draw(phrases, modulus)]
 }
 
 /// Returns the hash that names a slot of a table of this class; `None` if slots are drawn.
-pub(super) fn hash(size: SizeClass, seed: u32) -> Option<Selector> {
+pub(super) fn hash(size: SizeClass, seed: u32) -> Option<Field> {
     let modulus = size.most();
     Some(match size.table()?.0 {
-        HashedSource::Address => Selector::SaddrHash { modulus, seed },
-        HashedSource::AddressAndPort => Selector::SourceHash { modulus, seed },
+        HashedSource::Address => Field::SaddrHash { modulus, seed },
+        HashedSource::AddressAndPort => Field::SourceHash { modulus, seed },
     })
 }
 
-fn draw(modulus: u32) -> Statement {
-    translate(Selector::Random(modulus))
+fn draw(phrases: Phrases, modulus: u32) -> Phrase {
+    translate(phrases, Field::Random(modulus))
 }
 
 /// Translates to the endpoint in a slot; the rule ends if there is none.
-fn translate(slot: Selector) -> Statement {
-    let key = vec![Selector::PriorityBits(LIST_BITS), Selector::L4Proto, slot];
-    Statement::DnatMap { key, map: SetId::Endpoints.name().into() }
+fn translate(phrases: Phrases, slot: Field) -> Phrase {
+    let key = [Field::PriorityBits(LIST_BITS), Field::L4Proto, slot];
+    phrases.translate(&key, SetId::Endpoints.name())
 }
 
 /// Tries slot 0; without it the packet continues as a packet to no service.
-fn no_draw_hit() -> [Vec<Statement>; 2] {
-    [vec![draw(1)], vec![Statement::PriorityClear]]
+fn no_draw_hit(phrases: Phrases) -> [Vec<Phrase>; 2] {
+    [vec![draw(phrases, 1)], vec![phrase::clear_priority()]]
 }
 
 #[cfg(test)]
 mod tests {
-    use nft::{Operand, Verdict};
+    use nft::expression::{Bitwise, Cmp, Data, Immediate};
+    use nft::{Expression, Family, Verdict};
 
     use super::*;
 
     const TRIES: usize = DIRECT + JUMPS * JUMPS;
 
     /// Returns the moduli of a packet's draws, as long as no slot is hit.
-    #[allow(clippy::wildcard_enum_match_arm)]
     fn draws(chains: &[ChainSpec], chain: &str, size: SizeClass) -> Vec<u32> {
         let spec = chains.iter().find(|spec| spec.chain.name == chain).unwrap();
         let mut draws = Vec::new();
         for rule in &*spec.rules {
-            let (condition, action) = match rule.statements.as_slice() {
+            let action = match rule.expressions.as_slice() {
                 [
-                    Statement::Compare {
-                        selector: Selector::PriorityBits(bits),
-                        value: Operand::Class(class),
-                        ..
-                    },
-                    action,
-                ] => (*class == size.bits() & bits, action),
-                [action] => (true, action),
-                other => panic!("unexpected rule {other:?}"),
-            };
-            match action {
-                _ if !condition => {}
-                Statement::DnatMap { key, .. } => match key.last() {
-                    Some(
-                        Selector::Random(modulus)
-                        | Selector::SaddrHash { modulus, .. }
-                        | Selector::SourceHash { modulus, .. },
-                    ) => draws.push(*modulus),
-                    other => panic!("no draw: {other:?}"),
-                },
-                Statement::Verdict(Verdict::Jump(target)) => {
-                    draws.extend(self::draws(chains, target, size));
+                    Expression::Meta(_),
+                    Expression::Bitwise(Bitwise { mask: Some(Data::Value(bits)), .. }),
+                    Expression::Cmp(Cmp { value: Data::Value(class), .. }),
+                    action @ ..,
+                ] => {
+                    let [bits, class] = [bits, class]
+                        .map(|value| u32::from_ne_bytes(value.as_slice().try_into().unwrap()));
+                    if class != size.bits() & bits {
+                        continue;
+                    }
+                    action
                 }
-                Statement::Verdict(Verdict::Goto(target)) => {
-                    draws.extend(self::draws(chains, target, size));
+                action => action,
+            };
+            if let Some(target) = target(action) {
+                draws.extend(self::draws(chains, target, size));
+                if action == goto(target.to_owned()) {
                     return draws;
                 }
-                Statement::PriorityClear => {}
-                other => panic!("unexpected statement {other:?}"),
+                continue;
+            }
+            let modulus = |expression: &Expression| match expression {
+                Expression::Numgen(numgen) => Some(numgen.modulus),
+                Expression::Hash(hash) => Some(hash.modulus),
+                _ => None,
+            };
+            match action.iter().find_map(modulus) {
+                Some(modulus) => draws.push(modulus),
+                None => assert_eq!(action, phrase::clear_priority()),
             }
         }
         draws
     }
 
+    /// Returns the chain that a rule jumps or goes to.
+    fn target(expressions: &[Expression]) -> Option<&str> {
+        match expressions.last() {
+            Some(Expression::Immediate(Immediate {
+                data: Data::Verdict(Verdict::Goto(target) | Verdict::Jump(target)),
+                ..
+            })) => Some(target),
+            _ => None,
+        }
+    }
+
     #[test]
     fn every_size_is_drawn_below_itself_or_the_next_power_of_two_and_slot_0_comes_last() {
-        let chains = chains(1);
+        let chains = chains(Phrases(Family::Ip), 1);
         for count in (1..70).chain([100, 128, 129, 5_000, 65_535, 65_536, 100_000]) {
             let size = SizeClass::of(count);
             let drawn = draws(&chains, PICK, size);
@@ -180,20 +193,17 @@ mod tests {
     #[test]
     fn a_table_is_looked_up_once_in_all_of_its_slots_and_then_in_slot_0() {
         for size in SizeClass::tables() {
-            assert_eq!(draws(&chains(1), PICK, size), [size.most(), 1]);
+            assert_eq!(draws(&chains(Phrases(Family::Ip), 1), PICK, size), [size.most(), 1]);
         }
     }
 
     #[test]
     fn chains_refer_only_to_chains_before_them() {
-        let chains = chains(1);
+        let chains = chains(Phrases(Family::Ip), 1);
         for (i, spec) in chains.iter().enumerate() {
-            for statement in spec.rules.iter().flat_map(|rule| &rule.statements) {
-                if let Statement::Verdict(Verdict::Goto(target) | Verdict::Jump(target)) = statement
-                {
-                    let mut before = chains[..i].iter();
-                    assert!(before.any(|spec| spec.chain.name == *target), "{target}");
-                }
+            for target in spec.rules.iter().filter_map(|rule| target(&rule.expressions)) {
+                let mut before = chains[..i].iter();
+                assert!(before.any(|spec| spec.chain.name == target), "{target}");
             }
         }
     }

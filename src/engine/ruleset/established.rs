@@ -3,21 +3,22 @@
 //! A connection is added once it has packets in both directions and exceeds the threshold. Later
 //! packets skip the rules of all programs, from the ingress of their device on.
 
-use nft::{ConnectionSize, Flowtable, Selector, Statement};
+use nft::Flowtable;
 
-use super::base::{ChainSpec, Settings, look_up};
+use super::base::{ChainSpec, Settings};
+use super::field::Field;
+use super::phrase::{self, Phrase, Phrases};
 use super::sets::SetId;
 use crate::flowtable::Threshold;
 
 /// The name of the flowtable, and of the chain with its rules.
 const ESTABLISHED: &str = "established";
 
-/// The fields of [`super::sets::SERVICE`] of the packet that began the connection.
-const FIRST_SERVICE: &[Selector] =
-    &[Selector::OriginalDaddr, Selector::L4Proto, Selector::OriginalDport];
+/// The fields of [`super::field::SERVICE`] of the packet that began the connection.
+const FIRST_SERVICE: &[Field] = &[Field::OriginalDaddr, Field::L4Proto, Field::OriginalDport];
 
-/// Likewise those of [`super::sets::NODE_PORT`].
-const FIRST_NODE_PORT: &[Selector] = &[Selector::L4Proto, Selector::OriginalDport];
+/// Likewise those of [`super::field::NODE_PORT`].
+const FIRST_NODE_PORT: &[Field] = &[Field::L4Proto, Field::OriginalDport];
 
 /// Returns the flowtable of a table.
 pub fn flowtable() -> Flowtable {
@@ -25,16 +26,12 @@ pub fn flowtable() -> Flowtable {
 }
 
 /// Returns the rule of the forward chain for packets of established connections.
-pub(super) fn established(after: Threshold) -> Vec<Statement> {
-    let size = match after {
-        Threshold::Packets(number) => ConnectionSize::Packets(number),
-        Threshold::Bytes(number) => ConnectionSize::Bytes(number),
-    };
-    vec![
-        Statement::CtStatusDnat,
-        Statement::CtStateEstablished,
-        Statement::CtOver(size),
-        Statement::jump(ESTABLISHED),
+pub(super) fn established(after: Threshold) -> [Phrase; 4] {
+    [
+        phrase::ct_status_dnat(),
+        phrase::ct_state_established(),
+        phrase::ct_over(after),
+        phrase::jump(ESTABLISHED),
     ]
 }
 
@@ -45,15 +42,15 @@ pub(super) fn established(after: Threshold) -> Vec<Statement> {
 ///
 /// With counters, a lookup of `services` or `nodeports` would count the packet as a connection.
 /// Then only connections to ClusterIPs are added.
-pub(super) fn chain(settings: &Settings) -> ChainSpec {
-    let add = || Statement::FlowAdd(ESTABLISHED.into());
+pub(super) fn chain(phrases: Phrases, settings: &Settings) -> ChainSpec {
+    let add = || phrase::add_to_flowtable(ESTABLISHED);
     if settings.counts_connections {
-        let to_cluster_ip = Statement::in_set(&[Selector::OriginalDaddr], SetId::ClusterIps.name());
+        let to_cluster_ip = phrases.in_set(&[Field::OriginalDaddr], SetId::ClusterIps.name());
         return ChainSpec::new(ESTABLISHED, [vec![to_cluster_ip, add()]])
             .with_comment("connections to ClusterIPs skip later rules");
     }
-    let of_map = |key, map| vec![look_up(key, map), Statement::PriorityClear, add()];
-    let node_port_ip = Statement::in_set(&[Selector::OriginalDaddr], SetId::NodePortIps.name());
+    let of_map = |key, map| vec![phrases.look_up(key, map), phrase::clear_priority(), add()];
+    let node_port_ip = phrases.in_set(&[Field::OriginalDaddr], SetId::NodePortIps.name());
     let mut node_port = of_map(FIRST_NODE_PORT, SetId::NodePorts);
     if !settings.node_ports_everywhere {
         node_port.insert(0, node_port_ip);

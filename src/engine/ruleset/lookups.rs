@@ -1,7 +1,8 @@
 //! Lookups during commits.
 
-use nft::Statement;
 use nft::kernel::Release;
+
+use super::phrase::Phrase;
 
 /// How the kernel looks up elements while it commits a transaction.
 ///
@@ -26,7 +27,7 @@ impl Lookups {
     }
 
     /// Returns rules that look elements up, repeated if a lookup may miss one.
-    pub(super) fn repeat<const N: usize>(self, rules: [Vec<Statement>; N]) -> Vec<Vec<Statement>> {
+    pub(super) fn repeat<const N: usize>(self, rules: [Vec<Phrase>; N]) -> Vec<Vec<Phrase>> {
         let times = match self {
             Self::Repeated => 1,
             Self::Once => 2,

@@ -22,9 +22,11 @@ pub mod base;
 mod draw;
 mod element;
 mod established;
+pub mod field;
 mod layout;
 mod lookups;
 pub mod number;
+pub mod phrase;
 mod sets;
 mod slots;
 

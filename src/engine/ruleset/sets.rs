@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nft::{DecodedSet, Family, Selector, Set, SetFlags, Type};
+use nft::{DecodedSet, Family, Set, SetFlags, Type};
 
 use crate::counters::Counters;
 
@@ -58,12 +58,6 @@ pub struct TableSets {
 /// The sets and maps of both tables.
 #[derive(Debug)]
 pub struct Layouts([TableSets; 2]);
-
-/// The fields of a packet for a service address.
-pub(super) const SERVICE: &[Selector] = &[Selector::Daddr, Selector::L4Proto, Selector::Dport];
-
-/// The fields of a packet for a node port.
-pub(super) const NODE_PORT: &[Selector] = &[Selector::L4Proto, Selector::Dport];
 
 /// Maximum number of recorded clients in a table, for all services together: the places of 32
 /// lists. Clients of further places are served without a record.

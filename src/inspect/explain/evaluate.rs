@@ -1,9 +1,10 @@
-//! Evaluates one rule for one packet, instruction by instruction.
+//! Evaluates one rule for one packet, expression by expression.
 
+use nft::expression::{Bitwise, Byteorder, Ct, Data, Fib, Hash, Objref, Range, Reg};
 use nft::kernel::{Route, Way};
-use nft::{AnyRule, Expr, Family, Instruction, Register, Verdict, key};
+use nft::{Expression, Family, ListedRule, RuleContext, Verdict, key};
 
-use super::field::{compare, equal, masked, number, swapped};
+use super::field::{compare, holds, masked, number, swapped};
 use super::jhash::{jhash, scale};
 use super::packet::{CtValue, Tracking, known, unknown};
 use super::registers::{Draw, Registers};
@@ -44,9 +45,9 @@ pub(super) struct Within {
     pub(super) registers: Registers,
 }
 
-/// Effect of an instruction on a packet.
+/// Effect of an expression on a packet.
 pub(super) enum Next {
-    /// Evaluation continues with the next instruction.
+    /// Evaluation continues with the next expression.
     On(Within),
     /// The rule ends.
     End(State, End),
@@ -57,16 +58,16 @@ pub(super) const MOST_DRAWN: u32 = 65_536;
 
 impl<F: Facts> Run<'_, F> {
     /// Returns all possible results of a rule.
-    pub(super) fn rule(&mut self, rule: &AnyRule, state: State) -> Vec<Branch> {
+    pub(super) fn rule(&mut self, rule: &ListedRule, state: State) -> Vec<Branch> {
         let was_certain = state.key.is_certain;
         let mut ends = Vec::new();
         let mut left = vec![(Within { state, registers: Registers::new() }, 0)];
         while let Some((within, place)) = left.pop() {
-            let Some(instruction) = rule.instructions.get(place) else {
+            let Some(expression) = rule.expressions.get(place) else {
                 ends.push((within.state, End::Next));
                 continue;
             };
-            for next in self.instruction(instruction, within) {
+            for next in self.expression(expression, within) {
                 match next {
                     Next::On(within) => left.push((within, place + 1)),
                     Next::End(state, end) => ends.push((state, end)),
@@ -76,115 +77,212 @@ impl<F: Facts> Run<'_, F> {
         settled(ends, was_certain)
     }
 
-    fn instruction(&mut self, instruction: &Instruction, mut within: Within) -> Vec<Next> {
-        match instruction {
-            Instruction::Expr(expr) => return self.expression(expr, within),
-            Instruction::Range { from, negated, first, last } => {
+    fn expression(&mut self, expression: &Expression, within: Within) -> Vec<Next> {
+        match expression {
+            Expression::Cmp(_) | Expression::Range(_) | Expression::Lookup(_) => {
+                self.matches(expression, within)
+            }
+            Expression::Payload(_)
+            | Expression::Meta(_)
+            | Expression::Ct(_)
+            | Expression::Byteorder(_)
+            | Expression::Bitwise(_)
+            | Expression::Fib(_)
+            | Expression::Numgen(_)
+            | Expression::Hash(_)
+            | Expression::Exthdr(_)
+            | Expression::Socket(_)
+            | Expression::Rt(_)
+            | Expression::Osf(_)
+            | Expression::Xfrm(_)
+            | Expression::Inner(_)
+            | Expression::Tunnel(_) => self.loads(expression, within),
+            Expression::Immediate(_)
+            | Expression::CounterExpression(_)
+            | Expression::Limit(_)
+            | Expression::Quota(_)
+            | Expression::Log(_)
+            | Expression::Reject(_)
+            | Expression::Nat(_)
+            | Expression::Masq(_)
+            | Expression::Redir(_)
+            | Expression::Dynset(_)
+            | Expression::Queue(_)
+            | Expression::Dup(_)
+            | Expression::Fwd(_)
+            | Expression::Tproxy(_)
+            | Expression::Synproxy(_)
+            | Expression::Objref(_)
+            | Expression::Connlimit(_)
+            | Expression::Last(_)
+            | Expression::FlowOffload(_)
+            | Expression::Match(_)
+            | Expression::Target(_)
+            | Expression::Notrack
+            | Expression::Unknown(_) => self.act(expression, within),
+        }
+    }
+
+    fn matches(&mut self, expression: &Expression, within: Within) -> Vec<Next> {
+        match expression {
+            Expression::Cmp(cmp) => {
+                let Data::Value(value) = &cmp.value else {
+                    return self.unknown_expression("cmp", within);
+                };
+                let is_equality = matches!(cmp.operation, key::CMP_EQUAL | key::CMP_NOT_EQUAL);
+                let draw = within.registers.drawn(cmp.from, value.len());
+                if let Some(draw) = draw.filter(|_| is_equality) {
+                    return self.each_drawn(within, draw, expression);
+                }
+                let is_true =
+                    holds(cmp.operation, &within.registers.read(cmp.from, value.len()), value);
+                self.test(within, is_true)
+            }
+            Expression::Range(Range {
+                from,
+                operation,
+                first: Data::Value(first),
+                last: Data::Value(last),
+            }) => {
                 let field = within.registers.read(*from, first.len());
                 let in_range = match (compare(&field, first), compare(&field, last)) {
                     (Some(low), Some(high)) => Some(low.is_ge() && high.is_le()),
                     (_, _) => None,
                 };
-                return self.test(within, in_range.map(|it| it != *negated));
+                let is_negated = *operation == key::RANGE_NOT_EQUAL;
+                self.test(within, in_range.map(|it| it != is_negated))
             }
-            Instruction::Draw { modulus, offset, to, .. } => {
-                within.registers.draw(*to, *modulus, *offset);
-            }
-            Instruction::Translate { source, address, port, is_range } => {
-                return self.translate(within, *source, (*address, *port), *is_range);
-            }
-            Instruction::Redirect { port } => return self.redirect(within, *port),
-            Instruction::CtSet { key: key::CT_MARK, from } => {
-                match number(&within.registers.read(*from, 4)) {
-                    Some(mark) => within.state.packet_mut().ct_mark = mark,
-                    None => self.unknown("ct mark gets a value that is not known"),
-                }
-            }
-            Instruction::CtSet { .. } | Instruction::Neutral(_) => {}
-            Instruction::Notrack => within.state.packet_mut().tracking = Tracking::Untracked,
-            Instruction::Fib { to, .. } => {
-                self.unknown("a route that a rule looks up is not looked up here");
-                within.registers.write(*to, &unknown(16));
-            }
-            Instruction::Limited(what) => {
-                self.unknown(&format!("{what}: a rate or count decides"));
-                return goes_on(within, None);
-            }
-            Instruction::Unknown(name) => return self.unknown_expression(name, within),
+            Expression::Lookup(lookup) => self.look_up(lookup, within),
+            other => self.unknown_expression(other.name(), within),
         }
-        vec![Next::On(within)]
     }
 
-    fn expression(&mut self, expr: &Expr, mut within: Within) -> Vec<Next> {
-        match expr {
-            Expr::Payload { base, offset, length, to } => {
-                let field = within.state.packet().payload(*base, *offset, *length);
-                within.registers.write(*to, &field);
-            }
-            Expr::Meta { key, to } => {
-                let field = within.state.packet().meta(*key);
-                within.registers.write(*to, &field.unwrap_or_else(|| unknown(16)));
-            }
-            Expr::MetaSet { key, from } => self.set_meta(*key, *from, &mut within),
-            Expr::Ct { key, to } => match within.state.packet().ct(*key) {
-                Some(CtValue::Value(field)) => within.registers.write(*to, &field),
-                Some(CtValue::Missing) => return vec![Next::End(within.state, End::NoMatch)],
-                None => within.registers.write(*to, &unknown(16)),
-            },
-            Expr::CtOriginal { to, .. } => within.registers.write(*to, &unknown(16)),
-            Expr::FibType { flags, to } => {
-                let kind = self.address_type(*flags, &within.state);
-                let field = kind.map_or_else(|| unknown(4), |kind| known(&kind.to_ne_bytes()));
-                within.registers.write(*to, &field);
-            }
-            Expr::Numgen { modulus, to } => within.registers.draw(*to, *modulus, 0),
-            Expr::Jhash { from, length, modulus, seed, to } => {
-                hash(&mut within.registers, (*from, *to), *length, (*modulus, *seed));
-            }
-            Expr::Cmp { from, negated, value } => {
-                if let Some(draw) = within.registers.drawn(*from, value.len()) {
-                    return self.each_drawn(within, draw, expr);
+    fn loads(&mut self, expression: &Expression, mut within: Within) -> Vec<Next> {
+        match expression {
+            Expression::Payload(it) => match it.to {
+                Some(to) => {
+                    let field = within.state.packet().payload(it.base, it.offset, it.length);
+                    within.registers.write(to, &field);
                 }
-                let is_equal = equal(&within.registers.read(*from, value.len()), value);
-                return self.test(within, is_equal.map(|it| it != *negated));
-            }
-            Expr::Order { from, order, value } => {
-                let is_true = compare(&within.registers.read(*from, value.len()), value)
-                    .map(|it| order.holds(it));
-                return self.test(within, is_true);
-            }
-            Expr::Byteorder { from, to, length, size } => {
+                None => return self.unknown_expression("payload", within),
+            },
+            Expression::Meta(meta) => match (meta.to, meta.from) {
+                (Some(to), _) => {
+                    let field = within.state.packet().meta(meta.key);
+                    within.registers.write(to, &field.unwrap_or_else(|| unknown(16)));
+                }
+                (None, Some(from)) => self.set_meta(meta.key, from, &mut within),
+                (None, None) => return self.unknown_expression("meta", within),
+            },
+            Expression::Ct(ct) => return self.ct(ct, within),
+            Expression::Byteorder(Byteorder { from, to, length, size, .. }) => {
                 let field = within.registers.read(*from, place(*length));
                 within.registers.write(*to, &swapped(&field, place(*size)));
             }
-            Expr::Bitwise { from, to, mask, xor } => {
+            Expression::Bitwise(Bitwise {
+                from,
+                to,
+                mask: Some(Data::Value(mask)),
+                xor: Some(Data::Value(xor)),
+                ..
+            }) => {
                 if let Some(draw) = within.registers.drawn(*from, mask.len()) {
-                    return self.each_drawn(within, draw, expr);
+                    return self.each_drawn(within, draw, expression);
                 }
                 let field = within.registers.read(*from, mask.len());
                 within.registers.write(*to, &masked(&field, mask, xor));
             }
-            Expr::Lookup { set, from, to, negated } => {
-                return self.look_up(set, *from, (*to, *negated), within);
-            }
-            Expr::Immediate { value, to } => within.registers.write(*to, &known(value)),
-            Expr::Verdict(verdict) => return self.verdict(within.state, verdict.clone()),
-            Expr::Dnat { address, port, .. } => {
-                return self.translate(within, false, (Some(*address), *port), false);
-            }
-            Expr::Masquerade { .. } => return self.translate(within, true, (None, None), false),
-            Expr::Reject { .. } => {
+            Expression::Fib(fib) => self.fib(fib, &mut within),
+            Expression::Numgen(it) => within.registers.draw(it.to, it.modulus, it.offset),
+            Expression::Hash(it) => hash(&mut within.registers, it),
+            other => return self.unknown_expression(other.name(), within),
+        }
+        vec![Next::On(within)]
+    }
+
+    fn act(&mut self, expression: &Expression, mut within: Within) -> Vec<Next> {
+        match expression {
+            Expression::Immediate(immediate) => match &immediate.data {
+                Data::Value(value) => within.registers.write(immediate.to, &known(value)),
+                Data::Verdict(verdict) => return self.verdict(within.state, verdict.clone()),
+                Data::Code(_) => return self.unknown_expression("immediate", within),
+            },
+            Expression::Nat(nat) => return self.nat(nat, within),
+            Expression::Masq(_) => return self.translate_source(within),
+            Expression::Redir(redir) => return self.redirect(within, redir.port),
+            Expression::Reject(_) => {
                 self.step.note(Event::Reject);
                 return vec![Next::End(within.state, End::Reject)];
             }
-            Expr::Dynset { operation, set, key, data, .. } => {
-                self.write_element((*operation, set), *key, *data, &mut within);
-            }
+            Expression::Dynset(dynset) => return self.dynset(dynset, within),
             // The first packet of a connection is never added to a flowtable.
-            Expr::FlowOffload(_) => return vec![Next::End(within.state, End::NoMatch)],
-            Expr::Other(name) => return self.unknown_expression(name, within),
+            Expression::FlowOffload(_) => return vec![Next::End(within.state, End::NoMatch)],
+            Expression::Notrack => within.state.packet_mut().tracking = Tracking::Untracked,
+            Expression::CounterExpression(_)
+            | Expression::Log(_)
+            | Expression::Last(_)
+            | Expression::Dup(_) => {}
+            Expression::Limit(_) | Expression::Quota(_) | Expression::Connlimit(_) => {
+                return self.limited(expression.name(), within);
+            }
+            Expression::Objref(Objref { kind: Some(kind), .. }) => match *kind {
+                COUNTER | CT_HELPER | CT_TIMEOUT | SECMARK => {}
+                QUOTA | LIMIT | CONNLIMIT => {
+                    let context =
+                        RuleContext { family: self.id.family, sets: &[], interfaces: &|_| None };
+                    let text = context.text(std::slice::from_ref(expression));
+                    return self.limited(&text, within);
+                }
+                _ => return self.unknown_expression("objref", within),
+            },
+            Expression::Match(it) if it.match_name == "comment" => {}
+            Expression::Match(it) => {
+                return self.unknown_expression(&format!("xt match \"{}\"", it.match_name), within);
+            }
+            Expression::Target(it) if matches!(&*it.target_name, "LOG" | "NFLOG" | "TRACE") => {}
+            Expression::Target(it) => {
+                let name = format!("xt target \"{}\"", it.target_name);
+                return self.unknown_expression(&name, within);
+            }
+            other => return self.unknown_expression(other.name(), within),
         }
         vec![Next::On(within)]
+    }
+
+    fn ct(&mut self, ct: &Ct, mut within: Within) -> Vec<Next> {
+        let Some(to) = ct.to else {
+            if let (key::CT_MARK, Some(from)) = (ct.key, ct.from) {
+                match number(&within.registers.read(from, 4)) {
+                    Some(mark) => within.state.packet_mut().ct_mark = mark,
+                    None => self.unknown("ct mark gets a value that is not known"),
+                }
+            }
+            return vec![Next::On(within)];
+        };
+        let value = if ct.direction.is_none() { within.state.packet().ct(ct.key) } else { None };
+        match value {
+            Some(CtValue::Value(field)) => within.registers.write(to, &field),
+            Some(CtValue::Missing) => return vec![Next::End(within.state, End::NoMatch)],
+            None => within.registers.write(to, &unknown(16)),
+        }
+        vec![Next::On(within)]
+    }
+
+    fn fib(&mut self, fib: &Fib, within: &mut Within) {
+        if fib.result != key::FIB_RESULT_TYPE {
+            self.unknown("a route that a rule looks up is not looked up here");
+            within.registers.write(fib.to, &unknown(16));
+            return;
+        }
+        let kind = self.address_type(fib.flags, &within.state);
+        let field = kind.map_or_else(|| unknown(4), |kind| known(&kind.to_ne_bytes()));
+        within.registers.write(fib.to, &field);
+    }
+
+    /// Both matches and does not match: a rate or a count decides.
+    pub(super) fn limited(&mut self, what: &str, within: Within) -> Vec<Next> {
+        self.unknown(&format!("{what}: a rate or count decides"));
+        goes_on(within, None)
     }
 
     pub(super) fn unknown(&mut self, what: &str) {
@@ -221,7 +319,7 @@ impl<F: Facts> Run<'_, F> {
         vec![Next::End(state, End::Verdict(verdict))]
     }
 
-    fn set_meta(&mut self, number_of: u32, from: Register, within: &mut Within) {
+    fn set_meta(&mut self, number_of: u32, from: Reg, within: &mut Within) {
         let value = number(&within.registers.read(from, 4));
         let packet = within.state.packet_mut();
         match (number_of, value) {
@@ -260,7 +358,7 @@ impl<F: Facts> Run<'_, F> {
     }
 
     /// Runs an expression for each possible random number.
-    fn each_drawn(&mut self, within: Within, draw: Draw, expr: &Expr) -> Vec<Next> {
+    fn each_drawn(&mut self, within: Within, draw: Draw, expression: &Expression) -> Vec<Next> {
         if !(1..=MOST_DRAWN).contains(&draw.modulus) {
             self.unknown("a number is drawn below so many that the outcomes are not followed");
             return goes_on(within, None);
@@ -270,7 +368,7 @@ impl<F: Facts> Run<'_, F> {
         for number in 0..draw.modulus {
             let state = within.state.part(share);
             let registers = within.registers.with(draw, number);
-            nexts.extend(self.expression(expr, Within { state, registers }));
+            nexts.extend(self.expression(expression, Within { state, registers }));
         }
         nexts
     }
@@ -315,22 +413,32 @@ pub(super) fn goes_on(mut within: Within, matches: Option<bool>) -> Vec<Next> {
     }
 }
 
-/// Writes the hash of a register; an unknown register has any hash.
-fn hash(
-    registers: &mut Registers,
-    (from, to): (Register, Register),
-    length: u32,
-    (modulus, seed): (u32, u32),
-) {
-    let key: Option<Vec<u8>> = registers.read(from, place(length)).into_iter().collect();
-    match key {
-        Some(key) => {
-            let hash = scale(jhash(&key, seed), modulus);
-            registers.write(to, &known(&hash.to_ne_bytes()));
+/// Writes a hash: that of `jhash` with a known seed and input, or else any.
+fn hash(registers: &mut Registers, hash: &Hash) {
+    let offset = hash.offset.unwrap_or_default();
+    let input = hash.from.filter(|_| hash.kind == key::HASH_JENKINS && offset == 0);
+    let input = input.zip(hash.length).zip(hash.seed);
+    let known_input = input.and_then(|((from, length), seed)| {
+        let bytes: Option<Vec<u8>> = registers.read(from, place(length)).into_iter().collect();
+        bytes.map(|bytes| (bytes, seed))
+    });
+    match known_input {
+        Some((bytes, seed)) => {
+            let result = scale(jhash(&bytes, seed), hash.modulus);
+            registers.write(hash.to, &known(&result.to_ne_bytes()));
         }
-        None => registers.draw(to, modulus, 0),
+        None => registers.draw(hash.to, hash.modulus, offset),
     }
 }
+
+/// `NFT_OBJECT_*` of `<linux/netfilter/nf_tables.h>`.
+const COUNTER: u32 = 1;
+const QUOTA: u32 = 2;
+const CT_HELPER: u32 = 3;
+const LIMIT: u32 = 4;
+const CONNLIMIT: u32 = 5;
+const CT_TIMEOUT: u32 = 7;
+const SECMARK: u32 = 8;
 
 fn place(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)

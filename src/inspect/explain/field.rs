@@ -3,17 +3,30 @@
 use std::cmp::Ordering;
 use std::net::IpAddr;
 
-use nft::Family;
+use nft::{Family, key};
 
 use super::packet::Field;
 
 /// Compares bytes; `None` if an unknown byte decides.
-pub(super) fn equal(field: &Field, value: &[u8]) -> Option<bool> {
+fn equal(field: &Field, value: &[u8]) -> Option<bool> {
     let pairs = || field.iter().zip(value);
     if pairs().any(|(byte, value)| byte.is_some_and(|byte| byte != *value)) {
         return Some(false);
     }
     pairs().all(|(byte, _)| byte.is_some()).then_some(true)
+}
+
+/// Returns whether a comparison, `NFT_CMP_*`, is true; `None` if an unknown byte decides.
+pub(super) fn holds(operation: u32, field: &Field, value: &[u8]) -> Option<bool> {
+    Some(match operation {
+        key::CMP_EQUAL => equal(field, value)?,
+        key::CMP_NOT_EQUAL => !equal(field, value)?,
+        key::CMP_LESS => compare(field, value)?.is_lt(),
+        key::CMP_LESS_OR_EQUAL => compare(field, value)?.is_le(),
+        key::CMP_GREATER => compare(field, value)?.is_gt(),
+        key::CMP_GREATER_OR_EQUAL => compare(field, value)?.is_ge(),
+        _ => return None,
+    })
 }
 
 pub(super) fn compare(field: &Field, value: &[u8]) -> Option<Ordering> {

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use nft::{AnyElement, DynsetOperation, ElementData, Register};
+use nft::expression::{Dynset, Lookup, Reg};
+use nft::{AnyElement, ElementData, key};
 
 use super::evaluate::{End, MOST_DRAWN, Next, Run, Within, goes_on};
 use super::packet::{known, unknown};
@@ -12,13 +13,9 @@ use super::state::State;
 use super::step::Event;
 
 impl<F: Facts> Run<'_, F> {
-    pub(super) fn look_up(
-        &mut self,
-        set: &str,
-        from: Register,
-        (to, negated): (Option<Register>, bool),
-        within: Within,
-    ) -> Vec<Next> {
+    pub(super) fn look_up(&mut self, lookup: &Lookup, within: Within) -> Vec<Next> {
+        let Lookup { set, from, to, flags } = lookup;
+        let (from, to, negated) = (*from, *to, flags & key::LOOKUP_INVERTED != 0);
         let Some(length) = self.table.sets.get(set).map(|set| set.key_length) else {
             return self.unknown_expression(&format!("lookup in @{set}"), within);
         };
@@ -37,12 +34,11 @@ impl<F: Facts> Run<'_, F> {
                 if let Some(to) = to {
                     within.registers.write(to, &unknown(16));
                 }
-                match to {
-                    Some(Register::Verdict) => {
-                        let state = within.state.perhaps();
-                        vec![Next::End(state.clone(), End::NoMatch), Next::End(state, End::Unknown)]
-                    }
-                    Some(Register::Word(_)) | None => goes_on(within, None),
+                if to == Some(Reg::VERDICT) {
+                    let state = within.state.perhaps();
+                    vec![Next::End(state.clone(), End::NoMatch), Next::End(state, End::Unknown)]
+                } else {
+                    goes_on(within, None)
                 }
             }
             LookupResult::Missing => {
@@ -72,22 +68,17 @@ impl<F: Facts> Run<'_, F> {
     }
 
     /// Loads the data of a map, or follows its verdict.
-    fn load_data(
-        &mut self,
-        to: Option<Register>,
-        element: AnyElement,
-        mut within: Within,
-    ) -> Vec<Next> {
+    fn load_data(&mut self, to: Option<Reg>, element: AnyElement, mut within: Within) -> Vec<Next> {
         match (to, element.data) {
-            (Some(Register::Verdict), Some(ElementData::Verdict(verdict))) => {
+            (Some(Reg::VERDICT), Some(ElementData::Verdict(verdict))) => {
                 self.verdict(within.state, verdict)
             }
-            (Some(Register::Verdict), _) => self.unknown_expression("verdict", within),
+            (Some(Reg::VERDICT), _) => self.unknown_expression("verdict", within),
             (Some(to), Some(ElementData::Value(value))) => {
                 within.registers.write(to, &known(&value));
                 vec![Next::On(within)]
             }
-            (Some(Register::Word(_)), _) => self.unknown_expression("data of a map", within),
+            (Some(_), _) => self.unknown_expression("data of a map", within),
             (None, _) => vec![Next::On(within)],
         }
     }
@@ -96,8 +87,8 @@ impl<F: Facts> Run<'_, F> {
     fn look_up_drawn(
         &mut self,
         set: &str,
-        from: Register,
-        to: Option<Register>,
+        from: Reg,
+        to: Option<Reg>,
         (within, draw): (Within, Draw),
     ) -> Vec<Next> {
         if !(1..=MOST_DRAWN).contains(&draw.modulus) {
@@ -160,37 +151,44 @@ impl<F: Facts> Run<'_, F> {
         }
     }
 
+    /// Evaluates a change of an element. With conditions, whether the rule goes on is not known.
+    pub(super) fn dynset(&mut self, dynset: &Dynset, mut within: Within) -> Vec<Next> {
+        if dynset.expression.is_some() || dynset.expressions.is_some() {
+            return self.limited(&format!("update @{}", dynset.set), within);
+        }
+        if dynset.flags & key::DYNSET_INVERTED != 0 || dynset.operation > key::DYNSET_DELETE {
+            return self.unknown_expression(&format!("dynset @{}", dynset.set), within);
+        }
+        self.write_element(dynset, &mut within);
+        vec![Next::On(within)]
+    }
+
     /// Records an element that a rule writes, for later rules. An existing element keeps its data.
-    pub(super) fn write_element(
-        &mut self,
-        (operation, set): (DynsetOperation, &str),
-        key: Register,
-        data: Option<Register>,
-        within: &mut Within,
-    ) {
+    fn write_element(&mut self, dynset: &Dynset, within: &mut Within) {
+        let set = &*dynset.set;
         let lengths = self.table.sets.get(set).map(|set| (set.key_length, set.data_length));
         let Some((key_length, data_length)) = lengths else { return };
         let bytes = |register, length| -> Option<Vec<u8>> {
             within.registers.read(register, length).into_iter().collect()
         };
-        let Some(key) = bytes(key, key_length) else {
+        let Some(key) = bytes(dynset.key, key_length) else {
             return self.unknown(&format!("@{set} gets an element whose key is not known"));
         };
-        let data = match data {
+        let data = match dynset.data {
             Some(data) => bytes(data, data_length),
             None => Some(Vec::new()),
         };
         let is_there = matches!(self.find(set, &key, &within.state), LookupResult::Element(_));
         let written = (self.id.name.clone(), set.to_owned(), key);
-        match (operation, data) {
-            (DynsetOperation::Delete, _) => {
+        match (dynset.operation, data) {
+            (key::DYNSET_DELETE, _) => {
                 within.state.key.written.insert(written, None);
             }
-            (DynsetOperation::Update, Some(data)) if !is_there => {
+            (_, Some(data)) if !is_there => {
                 within.state.key.written.insert(written, Some(data));
             }
-            (DynsetOperation::Update, Some(_)) => {}
-            (DynsetOperation::Update, None) => {
+            (_, Some(_)) => {}
+            (_, None) => {
                 self.unknown(&format!("@{set} gets an element whose data is not known"));
             }
         }

@@ -109,7 +109,7 @@ impl Kernel {
     }
 
     fn fill(&mut self, id: &TableId, table: &mut Table) -> Result<(), ReadError> {
-        for rule in self.nftables.any_rules(id.family, &id.name)? {
+        for rule in self.nftables.listed_rules(id.family, &id.name)? {
             table.chains.entry(rule.chain.clone()).or_default().push(rule);
         }
         for set in self.nftables.any_sets(id.family, &id.name)? {

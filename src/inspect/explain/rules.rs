@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use nft::kernel::{NoRoute, Route, Way};
-use nft::{AnyElement, AnyRule, AnySet, BaseChain, Family, key};
+use nft::{AnyElement, AnySet, BaseChain, Family, ListedRule, key};
 
 /// Key of a table: its family, `NFPROTO_*`, and its name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -28,7 +28,7 @@ pub struct Table {
     /// Base chains, in the kernel's order.
     pub base_chains: Vec<(String, BaseChain)>,
     /// Rules of each chain.
-    pub chains: HashMap<String, Vec<AnyRule>>,
+    pub chains: HashMap<String, Vec<ListedRule>>,
     /// Sets and maps by name.
     pub sets: HashMap<String, AnySet>,
 }
@@ -82,7 +82,7 @@ impl std::fmt::Display for TableId {
 
 impl Table {
     /// Returns the rules of a chain; none if the chain does not exist.
-    pub fn rules(&self, chain: &str) -> &[AnyRule] {
+    pub fn rules(&self, chain: &str) -> &[ListedRule] {
         self.chains.get(chain).map_or(&[], Vec::as_slice)
     }
 }

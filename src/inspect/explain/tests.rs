@@ -10,10 +10,11 @@ use engine::model::{Protocol, Target};
 use engine::ruleset::base::{Base, LocalDetector, OptionalChains, Settings};
 use engine::ruleset::number::{Flags, ListId, Route as Number, SizeClass, Timeout};
 use engine::ruleset::{Frontend, Lookups, Member, TableElement, TableSets, Unserved};
+use nft::expression::{Cmp, CounterExpression, Immediate, Limit, Numgen, Payload, Reg, Synproxy};
 use nft::kernel::{NoRoute, Route};
 use nft::{
-    AnyElement, AnyRule, AnySet, BaseChain, ElementData, Expr, Instruction, Register, Rule, Set,
-    TraceEvent, TraceKind, Value, Verdict, rule_text,
+    AnyElement, AnySet, BaseChain, ElementData, Expression, ListedRule, Rule, Set, TraceEvent,
+    TraceKind, Value, Verdict,
 };
 
 use super::trace::{Difference, compare};
@@ -46,10 +47,6 @@ fn settings() -> Settings {
     }
 }
 
-fn instructions(rule: &Rule, family: Family) -> Vec<Instruction> {
-    rule.lower(family).unwrap().into_iter().map(Instruction::Expr).collect()
-}
-
 fn any_set(set: &Set) -> AnySet {
     let length = |types: &[nft::Type]| -> u32 {
         types.iter().map(|kind| kind.length().next_multiple_of(4)).sum()
@@ -72,13 +69,8 @@ impl Node {
         let base = Base::new(&TableSets::new(Family::Ip, Counters::Off), &settings());
         let mut table = Table::default();
         for (handle, rule) in (1..).zip(base.chains.iter().flat_map(|spec| &*spec.rules)) {
-            let any = AnyRule {
-                chain: rule.chain.to_string(),
-                handle,
-                instructions: instructions(rule, Family::Ip),
-                comment: None,
-            };
-            table.chains.entry(any.chain.clone()).or_default().push(any);
+            let listed = ListedRule::of(rule, TABLE, handle);
+            table.chains.entry(listed.chain.clone()).or_default().push(listed);
         }
         for spec in &base.chains {
             let Some(hook) = spec.chain.hook else { continue };
@@ -94,12 +86,10 @@ impl Node {
     }
 
     /// Adds a table of another program with one chain at prerouting.
-    fn with_others(mut self, rules: Vec<Vec<Instruction>>, drops: bool) -> Self {
-        let rule = |(handle, instructions)| AnyRule {
-            chain: "bar".to_owned(),
-            handle,
-            instructions,
-            comment: None,
+    fn with_others(mut self, rules: Vec<Vec<Expression>>, drops: bool) -> Self {
+        let rule = |(handle, expressions)| {
+            let rule = Rule { chain: "bar".into(), expressions, comment: None };
+            ListedRule::of(&rule, "foo", handle)
         };
         let chains = [("bar".to_owned(), (100..).zip(rules).map(rule).collect())].into();
         let kind = "filter".to_owned();
@@ -199,48 +189,6 @@ fn service(to: &str, count: u32, flags: Flags) -> Vec<TableElement<'static>> {
 }
 
 #[test]
-fn our_rules_have_the_text_of_a_listing() {
-    let detectors = [
-        None,
-        Some(LocalDetector::Interface("cni0".into())),
-        Some(LocalDetector::InterfacePrefix("cali".into())),
-    ];
-    for family in Family::ALL {
-        let ways = [(true, true), (true, false), (false, false)];
-        let cases = detectors.iter().flat_map(|it| ways.map(|way| (it, way)));
-        for (detector, (everywhere, counts_connections)) in cases {
-            let settings = Settings {
-                lookups: if everywhere { Lookups::Once } else { Lookups::Repeated },
-                local_detector: detector.clone(),
-                node_ports_everywhere: everywhere,
-                masquerade_all: everywhere,
-                counts_connections,
-                service_cidrs: match family {
-                    Family::Ip => vec!["10.96.0.0/12".parse().unwrap()],
-                    Family::Ip6 => vec!["fd00:10:96::/108".parse().unwrap()],
-                },
-                ..settings()
-            };
-            let base = Base::new(&TableSets::new(family, Counters::Off), &settings);
-            for rule in base.chains.iter().flat_map(|spec| &*spec.rules) {
-                let text = rule_text(family.number(), &instructions(rule, family));
-                assert_eq!(text, rule.text(family).to_string());
-            }
-        }
-    }
-    let range = LocalDetector::Range("10.244.0.0/16".parse().unwrap());
-    let settings = Settings { local_detector: Some(range), ..settings() };
-    for rule in Base::new(&TableSets::new(Family::Ip, Counters::Off), &settings)
-        .chains
-        .iter()
-        .flat_map(|it| &*it.rules)
-    {
-        let text = rule_text(Family::Ip.number(), &instructions(rule, Family::Ip));
-        assert_eq!(text, rule.text(Family::Ip).to_string());
-    }
-}
-
-#[test]
 fn each_endpoint_has_the_same_share_and_pods_keep_their_source() {
     let mut node = Node::new(&service("10.96.0.10:80", 3, Flags::default()));
     let third = |last: u32, rest: &str| format!("0.3333 10.244.2.{last}:8080{rest}");
@@ -333,13 +281,16 @@ fn a_client_that_is_remembered_has_one_endpoint_and_a_new_one_any() {
     assert!(outcomes.contains(&"1.0000 10.244.2.1:8080".to_owned()), "{outcomes:?}");
 }
 
-fn unknown() -> Instruction {
-    Instruction::Unknown("synproxy".to_owned())
+fn unknown() -> Expression {
+    Synproxy { mss: 1460, window_scale: 7, flags: 0 }.into()
 }
 
-fn drop_it() -> Instruction {
-    Instruction::Expr(Expr::Verdict(Verdict::Drop))
+fn drop_it() -> Expression {
+    Immediate::verdict(Verdict::Drop)
 }
+
+/// First register.
+const FIRST: Reg = Reg::of_word(0);
 
 #[test]
 fn an_unknown_expression_is_named_and_makes_outcomes_uncertain() {
@@ -366,11 +317,11 @@ fn an_unknown_expression_is_named_and_makes_outcomes_uncertain() {
 #[test]
 fn what_is_not_known_does_not_matter_where_all_ways_end_alike() {
     let elements = service("10.96.0.10:80", 1, Flags::default());
-    let limit = || Instruction::Limited("limit".to_owned());
-    let counter = Instruction::Neutral("counter".to_owned());
+    let limit = || Limit { rate: 1, unit: 1, burst: 5, kind: 0, flags: 0 }.into();
+    let counter = CounterExpression { bytes: 0, packets: 0 }.into();
     let mut node = Node::new(&elements).with_others(vec![vec![limit(), counter]], false);
     assert_eq!(node.outcomes(POD, "10.96.0.10:80"), ["1.0000 10.244.2.1:8080"]);
-    let accept = Instruction::Expr(Expr::Verdict(Verdict::Accept));
+    let accept = Immediate::verdict(Verdict::Accept);
     let mut node = Node::new(&elements).with_others(vec![vec![limit(), accept]], false);
     assert_eq!(node.outcomes(POD, "10.96.0.10:80"), ["1.0000 10.244.2.1:8080"]);
     let mut node = Node::new(&elements).with_others(vec![vec![limit(), drop_it()]], false);
@@ -382,11 +333,8 @@ fn what_is_not_known_does_not_matter_where_all_ways_end_alike() {
 
 #[test]
 fn a_number_that_is_compared_gives_each_way_its_share() {
-    let word = Register::Word(0);
-    let draw = Instruction::Expr(Expr::Numgen { modulus: 4, to: word });
-    let value = 1u32.to_ne_bytes().to_vec();
-    let is_one = Instruction::Expr(Expr::Cmp { from: word, negated: false, value });
-    let rule = vec![draw, is_one, drop_it()];
+    let is_one = Cmp::equal(FIRST, 1u32.to_ne_bytes());
+    let rule = vec![Numgen::random(4, FIRST), is_one, drop_it()];
     let mut node = Node::new(&[]).with_others(vec![rule], false);
     let expected = ["0.2500 dropped in bar", "0.7500 192.0.2.1:80"];
     assert_eq!(node.outcomes(POD, "192.0.2.1:80"), expected);
@@ -394,14 +342,9 @@ fn a_number_that_is_compared_gives_each_way_its_share() {
 
 #[test]
 fn a_policy_drops_what_no_rule_accepts() {
-    let load = Expr::Payload { base: 2, offset: 2, length: 2, to: Register::Word(0) };
-    let below = Instruction::Expr(Expr::Order {
-        from: Register::Word(0),
-        order: nft::Order::Less,
-        value: 100u16.to_be_bytes().to_vec(),
-    });
-    let accept = Instruction::Expr(Expr::Verdict(Verdict::Accept));
-    let rule = vec![Instruction::Expr(load), below, accept];
+    let below = Cmp::new(FIRST, key::CMP_LESS, 100u16.to_be_bytes());
+    let accept = Immediate::verdict(Verdict::Accept);
+    let rule = vec![Payload::load(2, 2, 2, FIRST), below, accept];
     let mut node = Node::new(&[]).with_others(vec![rule], true);
     assert_eq!(node.outcomes(POD, "192.0.2.1:80"), ["1.0000 192.0.2.1:80"]);
     assert_eq!(node.outcomes(POD, "192.0.2.1:8080"), ["1.0000 dropped in bar"]);
@@ -409,10 +352,8 @@ fn a_policy_drops_what_no_rule_accepts() {
 
 #[test]
 fn a_source_port_that_is_not_given_is_not_guessed() {
-    let load = Expr::Payload { base: 2, offset: 0, length: 2, to: Register::Word(0) };
-    let value = 68u16.to_be_bytes().to_vec();
-    let is_port = Expr::Cmp { from: Register::Word(0), negated: false, value };
-    let rule = vec![Instruction::Expr(load), Instruction::Expr(is_port), drop_it()];
+    let is_port = Cmp::equal(FIRST, 68u16.to_be_bytes());
+    let rule = vec![Payload::load(2, 0, 2, FIRST), is_port, drop_it()];
     let mut node = Node::new(&[]).with_others(vec![rule], false);
     let expected = ["perhaps 1.0000 192.0.2.1:80", "perhaps 1.0000 dropped in bar"];
     assert_eq!(node.outcomes(POD, "192.0.2.1:80"), expected);

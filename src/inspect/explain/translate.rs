@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use nft::{Family, Register, Verdict};
+use nft::expression::{Nat, Reg};
+use nft::{Family, Verdict, key};
 
 use super::evaluate::{End, Next, Run, Within};
 use super::field::{ip, port_of};
@@ -12,30 +13,30 @@ use super::state::State;
 use super::step::Event;
 
 impl<F: Facts> Run<'_, F> {
+    /// Translates the source of a packet; this ends the base chain for it.
+    pub(super) fn translate_source(&mut self, mut within: Within) -> Vec<Next> {
+        self.step.note(Event::Source);
+        let packet = within.state.packet_mut();
+        (packet.is_snat, packet.source_done, packet.source_port) = (true, true, None);
+        self.accept(within.state)
+    }
+
     /// Translates a packet; this ends the base chain for it.
-    pub(super) fn translate(
-        &mut self,
-        mut within: Within,
-        source: bool,
-        (address, port): (Option<Register>, Option<Register>),
-        is_range: bool,
-    ) -> Vec<Next> {
-        if is_range && !source {
+    pub(super) fn nat(&mut self, nat: &Nat, within: Within) -> Vec<Next> {
+        if nat.kind == key::NAT_SOURCE {
+            return self.translate_source(within);
+        }
+        let differs = |last: Option<Reg>, first| last.is_some() && last != first;
+        if differs(nat.last_address, nat.address) || differs(nat.last_port, nat.port) {
             self.unknown("the kernel chooses of a range; its first address and port are shown");
         }
         let family = within.state.packet().family();
-        if source {
-            self.step.note(Event::Source);
-            let packet = within.state.packet_mut();
-            (packet.is_snat, packet.source_done, packet.source_port) = (true, true, None);
-            return self.accept(within.state);
-        }
         let length = octets(within.state.packet().destination).len();
-        let to = match address {
+        let to = match nat.address {
             Some(address) => ip(family, &within.registers.read(address, length)),
             None => Some(within.state.packet().destination),
         };
-        let port = match port {
+        let port = match nat.port {
             Some(port) => port_of(&within.registers.read(port, 2)),
             None => Some(within.state.packet().port),
         };
@@ -55,7 +56,7 @@ impl<F: Facts> Run<'_, F> {
 
     /// Translates to the node itself: packets of the node to the loopback address, others to the
     /// address of the input interface, which is not read.
-    pub(super) fn redirect(&mut self, within: Within, port: Option<Register>) -> Vec<Next> {
+    pub(super) fn redirect(&mut self, within: Within, port: Option<Reg>) -> Vec<Next> {
         let packet = within.state.packet();
         let loopback = match packet.family() {
             Family::Ip => IpAddr::from([127, 0, 0, 1]),

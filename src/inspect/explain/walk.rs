@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use nft::kernel::{NoRoute, Route, Way};
-use nft::{BaseChain, Family, HookPoint, Verdict, key, rule_text};
+use nft::{BaseChain, Family, HookPoint, RuleContext, Verdict, key};
 
 use super::evaluate::{Branch, End, Run};
 use super::packet::{Interface, Packet, Tracking};
@@ -287,6 +287,7 @@ impl<F: Facts> Walk<'_, F> {
             states.iter().for_each(|it| self.end(it, Fate::Unknown(place.clone())));
             return through;
         }
+        let context = RuleContext { family: place.table.family, sets: &[], interfaces: &|_| None };
         for rule in table.rules(&place.chain) {
             if states.is_empty() {
                 break;
@@ -294,7 +295,7 @@ impl<F: Facts> Walk<'_, F> {
             let mut step = RuleStep {
                 place: place.clone(),
                 handle: rule.handle,
-                text: rule_text(place.table.family, &rule.instructions),
+                text: context.text(&rule.expressions),
                 reached: total(&states),
                 matched: 0.0,
                 is_certain: true,

@@ -104,13 +104,13 @@ fn anonymous<'a>(sets: &Sets<'a>, rule: &ListedRule) -> Vec<&'a SetContents> {
 /// of anonymous sets instead of their names, and user data.
 fn contents(sets: &Sets<'_>, rule: &ListedRule) -> Result<Vec<u8>, TooLong> {
     let mut bytes = Vec::new();
-    let mut w = AttrWriter::new(&mut bytes);
+    let mut w = AttrWriter::listed(&mut bytes);
     let sets = anonymous(sets, rule);
     for mut expression in without_state(&rule.expressions) {
         if set(&expression).is_some_and(|name| sets.iter().any(|it| it.set.name == name)) {
             rename_set(&mut expression, String::new());
         }
-        w.list(NFTA_LIST_ELEM, |w| expression.encode(w));
+        w.nest(NFTA_LIST_ELEM, |w| expression.encode(w));
     }
     for contents in sets {
         let set = crate::AnySet { name: String::new(), ..contents.set.clone() };

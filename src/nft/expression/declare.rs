@@ -30,6 +30,10 @@ macro_rules! expressions {
                 fn encode(&self, _w: &mut AttrWriter<'_>) {
                     $( Slot::write(&self.$field, $number, _w); )*
                 }
+
+                fn for_each_register(&mut self, _change: &mut dyn FnMut(&mut Reg)) {
+                    $( Slot::for_each_register(&mut self.$field, _change); )*
+                }
             }
 
             impl From<$name> for Expression {
@@ -70,9 +74,17 @@ macro_rules! expressions {
                 }
             }
 
+            /// Calls `change` for each register that the expression names itself.
+            pub(super) fn for_each_register(&mut self, change: &mut dyn FnMut(&mut Reg)) {
+                match self {
+                    $( Self::$name(known) => known.for_each_register(change), )*
+                    Self::Notrack | Self::Unknown(_) => {}
+                }
+            }
+
             pub(super) fn encode_data(&self, w: &mut AttrWriter<'_>) {
                 match self {
-                    $( Self::$name(known) => w.list(NFTA_EXPR_DATA, |w| known.encode(w)), )*
+                    $( Self::$name(known) => w.nest(NFTA_EXPR_DATA, |w| known.encode(w)), )*
                     Self::Notrack => {}
                     Self::Unknown(unknown) => {
                         if let Some(data) = &unknown.data {

@@ -9,6 +9,8 @@ use crate::{Expression, Verdict};
 pub(super) trait Field: Sized {
     fn read(attr: &Attr<'_>) -> Result<Self, DecodeError>;
     fn write(&self, kind: u16, w: &mut AttrWriter<'_>);
+    /// Calls `change` if this is a register.
+    fn for_each_register(&mut self, _change: &mut dyn FnMut(&mut Reg)) {}
 }
 
 /// A field of an expression: required, optional, or a flag.
@@ -16,6 +18,7 @@ pub(super) trait Slot: Sized {
     /// Reads the attribute, `None` if it is absent.
     fn read(attr: Option<&Attr<'_>>, kind: u16) -> Result<Self, DecodeError>;
     fn write(&self, kind: u16, w: &mut AttrWriter<'_>);
+    fn for_each_register(&mut self, change: &mut dyn FnMut(&mut Reg));
 }
 
 impl<T: Field> Slot for T {
@@ -25,6 +28,10 @@ impl<T: Field> Slot for T {
 
     fn write(&self, kind: u16, w: &mut AttrWriter<'_>) {
         Field::write(self, kind, w);
+    }
+
+    fn for_each_register(&mut self, change: &mut dyn FnMut(&mut Reg)) {
+        Field::for_each_register(self, change);
     }
 }
 
@@ -36,6 +43,12 @@ impl<T: Field> Slot for Option<T> {
     fn write(&self, kind: u16, w: &mut AttrWriter<'_>) {
         if let Some(field) = self {
             field.write(kind, w);
+        }
+    }
+
+    fn for_each_register(&mut self, change: &mut dyn FnMut(&mut Reg)) {
+        if let Some(field) = self {
+            field.for_each_register(change);
         }
     }
 }
@@ -86,6 +99,24 @@ impl Field for u64 {
 pub struct Reg(pub u32);
 
 impl Reg {
+    /// The verdict.
+    pub const VERDICT: Self = Self(NFT_REG_VERDICT);
+
+    /// Returns the register that begins at a four-byte word, 0 to 15, with the number that the
+    /// kernel lists (`nft_dump_register`).
+    pub const fn of_word(word: u8) -> Self {
+        let word = word as u32;
+        Self(if word.is_multiple_of(4) { NFT_REG_1 + word / 4 } else { NFT_REG32_00 + word })
+    }
+
+    /// Returns the same register with the number that the kernel lists.
+    pub(super) fn canonical(self) -> Self {
+        match self.word().map(u8::try_from) {
+            Some(Ok(word)) => Self::of_word(word),
+            Some(Err(_)) | None => self,
+        }
+    }
+
     /// Returns the first four-byte word, 0 to 15; `None` for the verdict and unknown numbers.
     pub fn word(self) -> Option<usize> {
         let word = match self.0 {
@@ -104,6 +135,10 @@ impl Field for Reg {
 
     fn write(&self, kind: u16, w: &mut AttrWriter<'_>) {
         w.be32(kind, self.0);
+    }
+
+    fn for_each_register(&mut self, change: &mut dyn FnMut(&mut Reg)) {
+        change(self);
     }
 }
 
@@ -159,10 +194,10 @@ impl Field for Data {
     }
 
     fn write(&self, kind: u16, w: &mut AttrWriter<'_>) {
-        w.list(kind, |w| match self {
+        w.nest(kind, |w| match self {
             Self::Value(value) => w.bytes(NFTA_DATA_VALUE, value),
-            Self::Verdict(verdict) => verdict.encode_listed(w),
-            Self::Code(code) => w.list(NFTA_DATA_VERDICT, |w| w.be32(NFTA_VERDICT_CODE, *code)),
+            Self::Verdict(verdict) => verdict.encode(w),
+            Self::Code(code) => w.nest(NFTA_DATA_VERDICT, |w| w.be32(NFTA_VERDICT_CODE, *code)),
         });
     }
 }
@@ -174,9 +209,9 @@ impl Field for Vec<Expression> {
     }
 
     fn write(&self, kind: u16, w: &mut AttrWriter<'_>) {
-        w.list(kind, |w| {
+        w.nest(kind, |w| {
             for expression in self {
-                w.list(NFTA_LIST_ELEM, |w| expression.encode(w));
+                w.nest(NFTA_LIST_ELEM, |w| expression.encode(w));
             }
         });
     }
@@ -189,6 +224,6 @@ impl Field for Box<Expression> {
     }
 
     fn write(&self, kind: u16, w: &mut AttrWriter<'_>) {
-        w.list(kind, |w| self.encode(w));
+        w.nest(kind, |w| self.encode(w));
     }
 }

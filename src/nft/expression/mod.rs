@@ -5,12 +5,15 @@
 //! for byte as [`Unknown`]. Numbers named key, base, flags or operation are the kernel's
 //! (`<linux/netfilter/nf_tables.h>`).
 
+mod build;
 mod declare;
 mod declared;
 mod field;
+mod normal;
 
 pub use declared::*;
 pub use field::{Bytes, Data, Reg};
+pub(crate) use normal::are_same;
 
 use crate::abi::*;
 use crate::fields::{DecodeError, Fields};
@@ -52,19 +55,19 @@ impl Expression {
         }
     }
 
-    /// Appends `NFTA_EXPR_NAME` and `NFTA_EXPR_DATA`, with the bytes that the kernel lists.
+    /// Appends `NFTA_EXPR_NAME` and `NFTA_EXPR_DATA`.
     pub fn encode(&self, w: &mut AttrWriter<'_>) {
         w.str(NFTA_EXPR_NAME, self.name());
         self.encode_data(w);
     }
 
-    /// Returns what [`Expression::encode`] appends.
+    /// Returns what [`Expression::encode`] appends, with the bytes that the kernel lists.
     ///
     /// # Errors
     /// An attribute is too long for a message.
     pub fn to_bytes(&self) -> Result<Vec<u8>, crate::netlink::attr::TooLong> {
         let mut bytes = Vec::new();
-        let mut w = AttrWriter::new(&mut bytes);
+        let mut w = AttrWriter::listed(&mut bytes);
         self.encode(&mut w);
         w.finish()?;
         Ok(bytes)
@@ -218,9 +221,9 @@ mod tests {
     #[test]
     fn an_unknown_attribute_keeps_the_expression_as_bytes() {
         let mut bytes = Vec::new();
-        let mut w = AttrWriter::new(&mut bytes);
+        let mut w = AttrWriter::listed(&mut bytes);
         w.str(NFTA_EXPR_NAME, "counter");
-        w.list(NFTA_EXPR_DATA, |w| {
+        w.nest(NFTA_EXPR_DATA, |w| {
             w.be64(1, 5);
             w.be64(2, 7);
             w.be32(99, 1);

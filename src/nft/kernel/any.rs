@@ -5,8 +5,8 @@ use super::read::Read;
 use super::{Generation, ReadError};
 use crate::request::{AnyRequest, Request};
 use crate::{
-    AnyChain, AnyElement, AnyRule, AnySet, DecodeError, ListedRule, SetContents,
-    decode_any_elements, table_name,
+    AnyChain, AnyElement, AnySet, DecodeError, ListedRule, SetContents, decode_any_elements,
+    table_name,
 };
 
 impl Nftables {
@@ -24,14 +24,6 @@ impl Nftables {
     /// See [`ReadError`].
     pub fn any_chains(&mut self, family: u8) -> Result<Vec<AnyChain>, ReadError> {
         self.any(family, AnyRequest::Chains, AnyChain::decode)
-    }
-
-    /// Returns the rules of a table, those of one chain in their order.
-    ///
-    /// # Errors
-    /// See [`ReadError`].
-    pub fn any_rules(&mut self, family: u8, table: &str) -> Result<Vec<AnyRule>, ReadError> {
-        self.any(family, AnyRequest::Rules(table), AnyRule::decode)
     }
 
     /// Returns the rules of a table with all that the kernel lists, those of one chain in their

@@ -228,7 +228,7 @@ impl Nftables {
         let is_complete = source.completes && sent.has_elements(source.elements);
         if is_complete {
             for rule in source.first_rules {
-                piece.extend([target.own_rule(rule, family)?]);
+                piece.extend([target.own_rule(rule)?]);
             }
             piece.extend(definition.rules(target, true)?);
         }

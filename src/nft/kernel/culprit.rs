@@ -88,9 +88,7 @@ impl CommitError {
     /// Returns the error for a transaction that cannot be encoded, in the form of a kernel refusal.
     pub fn unencodable(transaction: &Transaction, error: &EncodeError) -> Self {
         let culprit = match error {
-            EncodeError::TooLong { operation } | EncodeError::Statement { operation, .. } => {
-                (*operation, None)
-            }
+            EncodeError::TooLong { operation } => (*operation, None),
             EncodeError::Element { operation, element } => (*operation, Some(*element)),
         };
         let mut refused = Self::refused(transaction, Some(culprit), Errno::EINVAL);

@@ -40,7 +40,7 @@ pub use tracer::Tracer;
 pub use whole::UpdateError;
 
 use crate::{
-    Chain, DecodedFlowtable, DecodedRule, DecodedSet, ElementView, MessageKind, Table, TableRef,
+    Chain, DecodedFlowtable, DecodedSet, ElementView, ListedRule, MessageKind, Table, TableRef,
     Transaction, Value,
 };
 
@@ -237,7 +237,7 @@ pub struct Contents {
     /// Chains, in the kernel's order.
     pub chains: Vec<Chain>,
     /// Rules, those of one chain in their order. Copies share them.
-    pub rules: Arc<[DecodedRule]>,
+    pub rules: Arc<[ListedRule]>,
     /// Sets and maps, in the kernel's order.
     pub sets: Vec<DecodedSet>,
     /// Flowtables, in the kernel's order.

@@ -16,7 +16,7 @@ use crate::netlink::message::{Acknowledgement, Meaning, Message, Messages};
 use crate::netlink::socket::{ReceiveError, Socket, Wait};
 use crate::request::{self, Request};
 use crate::{
-    AnyElement, Chain, DecodeError, DecodedFlowtable, DecodedRule, DecodedSet, ElementView, Table,
+    AnyElement, Chain, DecodeError, DecodedFlowtable, DecodedSet, ElementView, ListedRule, Table,
     TableFlags, TableRef,
 };
 
@@ -158,7 +158,7 @@ impl Nftables {
             Ok(())
         })?;
         self.ask(Request::Rules(table), &mut |attributes| {
-            rules.push(ours(DecodedRule::decode(attributes))?);
+            rules.push(ours(ListedRule::decode(attributes))?);
             Ok(())
         })?;
         self.ask(Request::Sets(table), &mut |attributes| {

@@ -16,12 +16,20 @@ use thiserror::Error;
 pub struct AttrWriter<'a> {
     buffer: &'a mut Vec<u8>,
     overflow: bool,
+    /// The flags of nested attributes.
+    nested: u16,
 }
 
 impl<'a> AttrWriter<'a> {
     /// Returns a writer that appends to `buffer`, whose length must be a multiple of four.
     pub fn new(buffer: &'a mut Vec<u8>) -> Self {
-        Self { buffer, overflow: false }
+        Self { buffer, overflow: false, nested: NLA_F_NESTED }
+    }
+
+    /// Returns a writer like [`AttrWriter::new`] that leaves out the flag of nested attributes:
+    /// nf_tables lists its objects without it and accepts both.
+    pub fn listed(buffer: &'a mut Vec<u8>) -> Self {
+        Self { nested: 0, ..Self::new(buffer) }
     }
 
     /// Appends a payload without change.
@@ -62,13 +70,7 @@ impl<'a> AttrWriter<'a> {
 
     /// Appends an attribute whose payload is the attributes that `fill` writes.
     pub fn nest(&mut self, kind: u16, fill: impl FnOnce(&mut AttrWriter<'_>)) {
-        self.attribute(kind | NLA_F_NESTED, fill);
-    }
-
-    /// Appends an attribute like [`AttrWriter::nest`], without the flag of nested attributes:
-    /// nf_tables lists its objects without it and accepts both.
-    pub fn list(&mut self, kind: u16, fill: impl FnOnce(&mut AttrWriter<'_>)) {
-        self.attribute(kind, fill);
+        self.attribute(kind | self.nested, fill);
     }
 
     /// Appends attributes that are encoded already.

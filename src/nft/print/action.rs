@@ -151,8 +151,7 @@ impl Printer<'_, '_> {
 
     fn dynset(&mut self, dynset: &Dynset) -> String {
         let set = self.context.set(&dynset.set);
-        let length = set.map_or(0, |contents| contents.set.key_length);
-        let key = match self.read(dynset.key, length) {
+        let key = match self.read_key(dynset.key, &dynset.set, dynset.data) {
             Some(load) => joined(&self.sides(&load)),
             None => "[register]".to_owned(),
         };
@@ -237,9 +236,8 @@ impl Printer<'_, '_> {
             return "[objref]".to_owned();
         };
         let contents = self.context.set(map);
-        let length = contents.map_or(0, |contents| contents.set.key_length);
         let kind = contents.map_or(0, |contents| contents.set.object_type);
-        let Some(load) = self.read(key, length) else { return "[objref]".to_owned() };
+        let Some(load) = self.read_key(key, map, None) else { return "[objref]".to_owned() };
         let sides = self.sides(&load);
         let set = self.set_text(map, &sides);
         format!("{} {} map {set}", words(kind), joined(&sides))

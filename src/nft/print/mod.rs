@@ -65,6 +65,8 @@ struct Printer<'a, 'c> {
     interfaces: Interfaces<'c>,
     /// What begins at each register.
     registers: [Option<Load>; WORDS],
+    /// Registers whose contents a statement has read.
+    are_read: [bool; WORDS],
     protocols: Protocols,
     /// The statements; `None` for one that a later one made redundant.
     statements: Vec<Option<String>>,
@@ -79,6 +81,7 @@ impl<'a, 'c> Printer<'a, 'c> {
             context,
             interfaces: context.interfaces,
             registers: Default::default(),
+            are_read: Default::default(),
             protocols: Protocols::new(context.family),
             statements: Vec::new(),
             half: None,
@@ -105,8 +108,10 @@ impl<'a, 'c> Printer<'a, 'c> {
         };
         let covered = self.registers.iter_mut().skip(first).take(load.length.div_ceil(4).max(1));
         covered.for_each(|register| *register = None);
-        if let Some(register) = self.registers.get_mut(first) {
-            *register = Some(load);
+        if let (Some(register), Some(is_read)) =
+            (self.registers.get_mut(first), self.are_read.get_mut(first))
+        {
+            (*register, *is_read) = (Some(load), false);
         }
     }
 
@@ -133,6 +138,38 @@ impl<'a, 'c> Printer<'a, 'c> {
             parts.push(part);
         }
         Some(Load { term: Term::Concatenation(parts), host: false, length })
+    }
+
+    /// Returns the key of a set from a register on. If the set is not known, the key is all that
+    /// was loaded in a row before `end` and not read since.
+    fn read_key(&mut self, from: Reg, set: &str, end: Option<Reg>) -> Option<Load> {
+        let length = match self.context.set(set) {
+            Some(contents) => contents.set.key_length,
+            None => self.length_of_unread(from, end),
+        };
+        let key = self.read(from, length);
+        self.note_read(from, length);
+        key
+    }
+
+    fn length_of_unread(&self, from: Reg, end: Option<Reg>) -> usize {
+        let (Some(first), end) = (from.word(), end.and_then(Reg::word).unwrap_or(WORDS)) else {
+            return 0;
+        };
+        let mut word = first;
+        while let Some(Some(part)) = self.registers.get(word)
+            && word < end
+            && (word == first || self.are_read.get(word) == Some(&false))
+        {
+            word += part.length.div_ceil(4).max(1);
+        }
+        word.min(WORDS).saturating_sub(first) * 4
+    }
+
+    fn note_read(&mut self, from: Reg, length: usize) {
+        let Some(first) = from.word() else { return };
+        let read = self.are_read.iter_mut().skip(first).take(length.div_ceil(4));
+        read.for_each(|is_read| *is_read = true);
     }
 
     fn add(&mut self, expression: &Expression) {
@@ -301,8 +338,9 @@ impl<'a, 'c> Printer<'a, 'c> {
     }
 
     fn hash(&mut self, hash: &Hash) {
-        let of =
-            hash.from.and_then(|from| self.read(from, hash.length.unwrap_or_default() as usize));
+        let length = hash.length.unwrap_or_default() as usize;
+        let of = hash.from.and_then(|from| self.read(from, length));
+        hash.from.into_iter().for_each(|from| self.note_read(from, length));
         let of = of.map(|of| side::joined(&self.sides(&of))).unwrap_or_default();
         self.write(hash.to, load::hash(hash, &of));
     }

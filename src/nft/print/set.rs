@@ -97,8 +97,7 @@ fn numbers(mut concatenation: u32) -> Vec<u32> {
 impl Printer<'_, '_> {
     pub(super) fn look_up(&mut self, lookup: &Lookup) {
         let contents = self.context.set(&lookup.set);
-        let length = contents.map_or(0, |contents| contents.set.key_length);
-        let Some(load) = self.read(lookup.from, length) else {
+        let Some(load) = self.read_key(lookup.from, &lookup.set, None) else {
             return self.say(format!("[lookup] @{}", lookup.set));
         };
         let sides = self.sides(&load);
@@ -115,7 +114,8 @@ impl Printer<'_, '_> {
             Some(to) => {
                 let (kinds, length) = match contents {
                     Some(contents) => (contents.kinds_of_data(), contents.set.data_length),
-                    None => (Vec::new(), 4),
+                    // Whatever else is in registers is no part of the unknown data.
+                    None => (Vec::new(), super::WORDS * 4),
                 };
                 let text = format!("{left} map {set}");
                 let host = kinds.first().is_some_and(|(_, host)| *host);

@@ -1,0 +1,191 @@
+//! Fields of the packet, loaded into registers as keys of sets and maps.
+
+use nft::expression::{Bitwise, Ct, Hash, Meta, Numgen, Payload, Reg};
+use nft::{Expression, Family, key};
+
+/// A field of the packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Field {
+    /// Source address: `ip saddr`.
+    Saddr,
+    /// Destination address: `ip daddr`.
+    Daddr,
+    /// Transport protocol: `meta l4proto`.
+    L4Proto,
+    /// Destination port: `th dport`.
+    Dport,
+    /// Destination address of the packet that began the connection: `ct original ip daddr`.
+    OriginalDaddr,
+    /// Destination port of the packet that began the connection: `ct original proto-dst`.
+    OriginalDport,
+    /// Queueing priority, until routing sets it: `meta priority`.
+    Priority,
+    /// Some bits of the priority: `meta priority & ffff:8000`. nft(8) loads it as the first field
+    /// only.
+    PriorityBits(u32),
+    /// A random number below this one, which is never 0: `numgen random mod 2`.
+    Random(u32),
+    /// A hash of the source address, from 0 to `modulus` minus 1:
+    /// `jhash ip saddr mod 32768 seed 0x1`.
+    SaddrHash {
+        /// One more than the highest hash.
+        modulus: u32,
+        /// Seed of the hash.
+        seed: u32,
+    },
+    /// A hash of the source address and the source port: `jhash ip saddr . th sport mod 251 seed
+    /// 0x1`.
+    SourceHash {
+        /// One more than the highest hash.
+        modulus: u32,
+        /// Seed of the hash.
+        seed: u32,
+    },
+}
+
+/// The fields of a packet for a service address.
+pub const SERVICE: &[Field] = &[Field::Daddr, Field::L4Proto, Field::Dport];
+
+/// The fields of a packet for a node port.
+pub const NODE_PORT: &[Field] = &[Field::L4Proto, Field::Dport];
+
+/// Offset of the ports in bytes of the transport header.
+const SPORT: u32 = 0;
+const DPORT: u32 = 2;
+
+impl Field {
+    /// Returns the number of four-byte registers that the field fills.
+    pub(super) const fn words(self, family: Family) -> u8 {
+        match (self, family) {
+            (Self::Saddr | Self::Daddr | Self::OriginalDaddr, Family::Ip6) => 4,
+            (Self::Saddr | Self::Daddr | Self::OriginalDaddr, Family::Ip)
+            | (Self::L4Proto | Self::Dport | Self::OriginalDport, _)
+            | (Self::Priority | Self::PriorityBits(_) | Self::Random(_), _)
+            | (Self::SaddrHash { .. } | Self::SourceHash { .. }, _) => 1,
+        }
+    }
+
+    /// Returns the expressions that load the field into the registers from `word` on. A hash also
+    /// writes registers after its own, before the hash is computed.
+    pub(super) fn load(self, family: Family, word: u8) -> Vec<Expression> {
+        let to = Reg::of_word(word);
+        let port = |offset, to| Payload::load(key::PAYLOAD_TRANSPORT, offset, 2, to);
+        let whole = address_length(family);
+        match self {
+            Self::Saddr => vec![Address::Source.load(family, whole, to)],
+            Self::Daddr => vec![Address::Destination.load(family, whole, to)],
+            Self::Dport => vec![port(DPORT, to)],
+            Self::OriginalDaddr => {
+                let key = match family {
+                    Family::Ip => key::CT_DST_IP,
+                    Family::Ip6 => key::CT_DST_IP6,
+                };
+                vec![Ct::load_original(key, to)]
+            }
+            Self::OriginalDport => vec![Ct::load_original(key::CT_PROTO_DST, to)],
+            Self::L4Proto => vec![Meta::load(key::META_L4PROTO, to)],
+            Self::Priority => vec![Meta::load(key::META_PRIORITY, to)],
+            Self::PriorityBits(bits) => vec![
+                Meta::load(key::META_PRIORITY, to),
+                Bitwise::mask_xor(to, bits.to_ne_bytes(), [0; 4]),
+            ],
+            Self::Random(modulus) => vec![Numgen::random(modulus, to)],
+            Self::SaddrHash { modulus, seed } => vec![
+                Address::Source.load(family, whole, to),
+                Hash::jenkins(to, whole, modulus, seed),
+            ],
+            Self::SourceHash { modulus, seed } => vec![
+                Address::Source.load(family, whole, to),
+                port(SPORT, Reg::of_word(word + Self::Saddr.words(family))),
+                // The kernel zeroes the remainder of the port's register (`nft_payload_eval`).
+                Hash::jenkins(to, whole + 4, modulus, seed),
+            ],
+        }
+    }
+}
+
+/// Length of an address in bytes.
+pub(super) const fn address_length(family: Family) -> u32 {
+    match family {
+        Family::Ip => 4,
+        Family::Ip6 => 16,
+    }
+}
+
+/// An address of the packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Address {
+    Source,
+    Destination,
+}
+
+impl Address {
+    /// Returns a load of the first bytes of the address.
+    pub(super) fn load(self, family: Family, length: u32, to: Reg) -> Expression {
+        Payload::load(key::PAYLOAD_NETWORK, self.offset(family), length, to)
+    }
+
+    /// Returns the offset in `struct iphdr` or `struct ipv6hdr`.
+    const fn offset(self, family: Family) -> u32 {
+        match (self, family) {
+            (Self::Source, Family::Ip) => 12,
+            (Self::Destination, Family::Ip) => 16,
+            (Self::Source, Family::Ip6) => 8,
+            (Self::Destination, Family::Ip6) => 24,
+        }
+    }
+}
+
+/// Returns the expressions that load the fields one after the other from `word` on, and the word
+/// after the last.
+pub(super) fn load_key(key: &[Field], family: Family, mut word: u8) -> (Vec<Expression>, u8) {
+    let mut expressions = Vec::new();
+    for field in key {
+        expressions.extend(field.load(family, word));
+        word += field.words(family);
+    }
+    (expressions, word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST: Reg = Reg::of_word(0);
+
+    #[test]
+    fn a_key_of_ip6_is_loaded_without_a_gap() {
+        let (loads, end) = load_key(SERVICE, Family::Ip6, 0);
+        let expected = [
+            Payload::load(key::PAYLOAD_NETWORK, 24, 16, FIRST),
+            Meta::load(key::META_L4PROTO, Reg::of_word(4)),
+            Payload::load(key::PAYLOAD_TRANSPORT, 2, 2, Reg::of_word(5)),
+        ];
+        assert_eq!((&loads[..], end), (&expected[..], 6));
+    }
+
+    #[test]
+    fn a_hashed_address_and_port_fill_one_word() {
+        let hash = Field::SourceHash { modulus: 8, seed: 1 };
+        let (loads, end) = load_key(&[Field::Priority, hash], Family::Ip6, 0);
+        assert_eq!(end, 2);
+        let (at, port) = (Reg::of_word(1), Reg::of_word(5));
+        let expected = [
+            Payload::load(key::PAYLOAD_NETWORK, 8, 16, at),
+            Payload::load(key::PAYLOAD_TRANSPORT, 0, 2, port),
+            Hash::jenkins(at, 20, 8, 1),
+        ];
+        assert_eq!(loads[1..], expected);
+    }
+
+    #[test]
+    fn a_hashed_address_fills_one_word() {
+        let hash = Field::SaddrHash { modulus: 8, seed: 1 };
+        let (loads, end) = load_key(&[Field::Priority, hash], Family::Ip6, 0);
+        assert_eq!(end, 2);
+        let at = Reg::of_word(1);
+        let expected =
+            [Payload::load(key::PAYLOAD_NETWORK, 8, 16, at), Hash::jenkins(at, 16, 8, 1)];
+        assert_eq!(loads[1..], expected);
+    }
+}
