@@ -4,7 +4,6 @@ use std::borrow::Cow;
 
 use ahash::HashMap;
 
-use super::references::without_state;
 use super::{Replaced, Steps};
 use crate::abi::*;
 use crate::batch::LIST_LIMIT;
@@ -20,7 +19,7 @@ impl AnySet {
     fn comparable(&self) -> Cow<'_, Self> {
         let mut set = self.clone();
         set.name.clear();
-        set.expressions = without_state(&set.expressions);
+        set.expressions = crate::expression::normal_form(&set.expressions);
         if set.data_type == Self::VERDICT {
             set.data_length = 0;
         }
@@ -53,7 +52,8 @@ impl<'a> Unit<'a> {
             && a.userdata == b.userdata
             && a.other == b.other
             && (a.expressions == b.expressions
-                || without_state(&a.expressions) == without_state(&b.expressions))
+                || crate::expression::normal_form(&a.expressions)
+                    == crate::expression::normal_form(&b.expressions))
     }
 
     fn elements(self) -> impl Iterator<Item = &'a AnyElement> {

@@ -1,4 +1,4 @@
-//! What expressions and elements refer to, and the state in them.
+//! What expressions and elements refer to.
 
 use crate::expression::{Data, Expression};
 use crate::{AnyElement, ElementData, Verdict};
@@ -58,28 +58,6 @@ pub(super) fn rename_set(expression: &mut Expression, name: String) {
 fn target(verdict: &Verdict) -> Option<&str> {
     let (Verdict::Jump(chain) | Verdict::Goto(chain)) = verdict else { return None };
     Some(chain)
-}
-
-/// Returns expressions without what packets change in them.
-pub(super) fn without_state(expressions: &[Expression]) -> Vec<Expression> {
-    let mut expressions = expressions.to_vec();
-    expressions.iter_mut().for_each(forget_state);
-    expressions
-}
-
-fn forget_state(expression: &mut Expression) {
-    if let Expression::CounterExpression(counter) = expression {
-        (counter.packets, counter.bytes) = (0, 0);
-    } else if let Expression::Quota(quota) = expression {
-        quota.consumed = 0;
-    } else if let Expression::Last(last) = expression {
-        (last.is_set, last.milliseconds) = (0, 0);
-    } else if let Expression::Dynset(dynset) = expression {
-        if let Some(inner) = &mut dynset.expression {
-            forget_state(inner);
-        }
-        dynset.expressions.iter_mut().flatten().for_each(forget_state);
-    }
 }
 
 impl Replaced<'_> {

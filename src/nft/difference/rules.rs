@@ -4,7 +4,7 @@ use ahash::HashMap;
 
 use super::edits::{Kept, kept};
 use super::elements::Elements;
-use super::references::{rename_set, set, without_state};
+use super::references::{rename_set, set};
 use super::{Replaced, Sets, Steps};
 use crate::abi::*;
 use crate::expression::{Bytes, Expression};
@@ -100,13 +100,13 @@ fn anonymous<'a>(sets: &Sets<'a>, rule: &ListedRule) -> Vec<&'a SetContents> {
     sets.filter(|contents| contents.set.is_anonymous()).collect()
 }
 
-/// Returns bytes that are equal for rules that are equal: expressions without state, the contents
+/// Returns bytes that are equal for rules that are equal: expressions in normal form, the contents
 /// of anonymous sets instead of their names, and user data.
 fn contents(sets: &Sets<'_>, rule: &ListedRule) -> Result<Vec<u8>, TooLong> {
     let mut bytes = Vec::new();
     let mut w = AttrWriter::listed(&mut bytes);
     let sets = anonymous(sets, rule);
-    for mut expression in without_state(&rule.expressions) {
+    for mut expression in crate::expression::normal_form(&rule.expressions) {
         if set(&expression).is_some_and(|name| sets.iter().any(|it| it.set.name == name)) {
             rename_set(&mut expression, String::new());
         }

@@ -280,7 +280,7 @@ fn has_same_frame(a: &AnyChain, b: &AnyChain) -> bool {
 /// Returns whether two objects differ in their counts at most.
 fn is_like(a: &AnyObject, b: &AnyObject) -> bool {
     let state =
-        |object: &AnyObject| super::references::without_state(std::slice::from_ref(&object.state));
+        |object: &AnyObject| crate::expression::normal_form(std::slice::from_ref(&object.state));
     state(a) == state(b) && a.userdata == b.userdata && a.other == b.other
 }
 

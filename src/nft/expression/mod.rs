@@ -13,7 +13,7 @@ mod normal;
 
 pub use declared::*;
 pub use field::{Bytes, Data, Reg};
-pub(crate) use normal::are_same;
+pub(crate) use normal::{are_same, normal_form};
 
 use crate::abi::*;
 use crate::fields::{DecodeError, Fields};

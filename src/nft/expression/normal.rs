@@ -8,10 +8,12 @@ use super::*;
 
 /// Returns whether two lists of expressions do the same.
 pub(crate) fn are_same(left: &[Expression], right: &[Expression]) -> bool {
-    let normal = |list: &[Expression]| -> Vec<Expression> {
-        list.iter().filter(|it| !has_no_effect(it)).map(|it| it.clone().normal()).collect()
-    };
-    left == right || normal(left) == normal(right)
+    left == right || normal_form(left) == normal_form(right)
+}
+
+/// Returns the normal form of expressions.
+pub(crate) fn normal_form(list: &[Expression]) -> Vec<Expression> {
+    list.iter().filter(|it| !has_no_effect(it)).map(|it| it.clone().normal()).collect()
 }
 
 /// Before a lookup in an interval set, nft(8) converts the byte order of fields in host order. It
