@@ -206,7 +206,7 @@ proptest! {
     ) {
         let mut node = Node::with(budget, &wishes);
         let sums = node.engine.slots_in_use();
-        prop_assert!(sums.given <= sums.budget.min(sums.asked), "{sums:?}");
+        prop_assert!(sums.given <= sums.budget.min(sums.requested), "{sums:?}");
         let endpoints: usize = wishes.iter().map(Wish::endpoints).sum();
         prop_assert!(node.slots() as u64 <= endpoints as u64 + sums.given, "{} of {sums:?}", node.slots());
 
@@ -238,9 +238,9 @@ proptest! {
     ) {
         const GREEDY: u8 = 9;
         let alone = Node::with(u32::MAX, &wishes);
-        let asked = u32::try_from(alone.engine.slots_in_use().asked).unwrap();
+        let requested = u32::try_from(alone.engine.slots_in_use().requested).unwrap();
         // Five namespaces, each of which may have what all others ask for together.
-        let budget = asked * 5;
+        let budget = requested * 5;
         let mut alone = Node::with(budget, &wishes);
         let greed: Vec<_> =
             (0..).zip(greed).map(|(number, it)| Wish { namespace: GREEDY, number, ..it }).collect();
@@ -285,14 +285,13 @@ fn a_reduced_service_is_reported_with_figures_and_gets_all_once_the_others_are_g
     assert_eq!(
         *about(&weighted),
         "Service ns-1/web-1: metadata.annotations[deltaproxy.io/scheduler]: port 80: its 3 \
-         endpoints ask for 4997 slots beyond one each and get 1792: the share of one differs from \
+         endpoints request 4997 slots beyond one each and get 1792: the share of one differs from \
          its weight by 0.05 percentage points; services of this namespace ask for more than its \
          part of the node's slots (deltaproxy.slotBudget)"
     );
-    let of_table =
-        "of its 40 endpoints asks for 4093 slots and gets 1021: the share of one differs";
+    let of_table = "of its 40 endpoints needs 4093 slots and gets 1021: the share of one differs";
     assert!(about(&table).contains(of_table));
-    assert!(about(&large).contains("of its 200 endpoints asks for 65521 slots and gets 1021"));
+    assert!(about(&large).contains("of its 200 endpoints needs 65521 slots and gets 1021"));
     assert_eq!(node.engine.slots_in_use().reduced, 3);
     node.apply(vec![Event::Service(Change::Gone(large.name()))]);
     node.apply(vec![Event::Service(Change::Gone(table.name()))]);
@@ -305,7 +304,7 @@ fn a_service_without_slots_for_a_table_draws_and_is_reported() {
     let mut node = Node::new(250);
     let problems = node.apply(Wish::table(1, 1, 5).events());
     let text = problems.first().map(ToString::to_string).unwrap_or_default();
-    assert!(text.contains("asks for 251 slots and gets none: connections go to any"), "{text}");
+    assert!(text.contains("needs 251 slots and gets none: connections go to any"), "{text}");
     assert_eq!((problems.len(), node.slots()), (1, 5));
 }
 
@@ -345,6 +344,6 @@ fn forty_services_with_huge_weights_have_no_more_slots_than_their_part() {
     };
     assert_eq!(services(&[16_000; 4]).slots(), 160);
     let node = services(&[16_000, 16_000, 16_000, 15_999]);
-    assert_eq!(node.engine.slots_in_use().asked, 40 * 63_995);
+    assert_eq!(node.engine.slots_in_use().requested, 40 * 63_995);
     assert!((18_000..=160 + 20_000).contains(&node.slots()), "{}", node.slots());
 }

@@ -51,7 +51,7 @@ const STILL: [(&str, &str); 23] = [
     ("kubeproxy_network_programming_duration_seconds", "moves in both families at once"),
     ("deltaproxy_affinity_clients_max", "the size of a set does not change"),
     ("deltaproxy_slots_budget", "the setting does not change"),
-    ("deltaproxy_slots_asked", "one endpoint; `slot_budget` has many"),
+    ("deltaproxy_slots_requested", "one endpoint; `slot_budget` has many"),
     ("deltaproxy_slots_given", "one endpoint; `slot_budget` has many"),
     ("deltaproxy_services_reduced", "one endpoint; `slot_budget` has many"),
     ("deltaproxy_log_lines_dropped_total", "the log is read; `daemon` has one that is not"),

@@ -30,7 +30,7 @@ Rows:
   all objects parsed   the lists, from bytes to API objects
   empty table          from API objects in memory until the kernel has everything
   memory               resident after that, and at most until then
-  start again          a new process finds the tables as they should be: from bytes until ready;
+  start again          a new process finds complete tables: from bytes until ready;
                        its transactions make it their owner
   endpoint change      one of a service's endpoints comes, goes or is replaced, on one thread:
     parsed             from the bytes of a watch's line to an API object
@@ -38,19 +38,19 @@ Rows:
     diffed             from the model to a transaction
     encoded            from the transaction to netlink messages
     committed          the system call in which the kernel does its work
-    noted              the acknowledgement, and the update of the installed state
+    noted              the acknowledgement, and the update of the installed elements
     all stages         the sum
     CPU in user space  processor time of all stages but committed
     end to end         the same through the daemon's loop: its queues and waking its threads too
-  one of 5000          an endpoint of a service that has so many
+  one of 5000          an endpoint of a service with 5,000 endpoints
   slices at once       a burst through the loop, from the first byte to the last commit
   zone change          the node moves to another zone, which touches every service; and how long
                        changes of one endpoint take that come meanwhile
-  UDP                  packets on the loopback device, their whole way: the first ones of flows,
-                       and further ones of established flows; with --baseline the same flows, in
-                       turns, through the other table too, which is in a namespace of its own so
-                       that no packet meets both; flows in a second are those of the median turn
-                       of 64
+  UDP                  packets on the loopback device, their whole path: the first ones of flows,
+                       and further ones of established flows; with --baseline the same flows,
+                       alternately, through the other table too, which is in a namespace of its
+                       own so that no packet passes both; flows in a second are those of the
+                       median turn of 64
   by nft               the time of the whole program for the same change
 Times with three numbers are the median, 99 of 100, and the longest.";
 
@@ -71,9 +71,9 @@ pub struct BenchFlags {
     #[command(flatten)]
     #[allow(missing_docs, reason = "documentation here would become that of the command")]
     pub settings: Settings,
-    /// Do the same with another program in a namespace of its own, in turn with ours: nft runs that
-    /// program on the layout of kube-proxy 1.36, a chain and an anonymous map for each service. It
-    /// makes about 100 of the changes of one endpoint, and all others, for a minute at most
+    /// Also measure another program, alternately with deltaproxy, in a namespace of its own: the program
+    /// nft with the layout of kube-proxy 1.36, a chain and an anonymous map for each service. It makes
+    /// about 100 of the changes of one endpoint, and all others, for a minute at most
     #[arg(long, value_name = "PROGRAM")]
     pub baseline: Option<Baseline>,
     /// Work in the present network namespace, if it has no tables of a kube-proxy
@@ -217,7 +217,7 @@ fn run_all(settings: Settings, end: &End) -> Result<(Report, Option<Failure>), F
             }
             Err(why) => return Ok((report, Some(Failure(vec![why])))),
         }
-        if end.is_asked_for() {
+        if end.is_requested() {
             report.interrupted = true;
             break;
         }
@@ -237,7 +237,7 @@ fn run_one(settings: &Settings, services: u32, end: &End) -> io::Result<Answer> 
     if !output.stdout.is_empty() {
         return Ok(serde_json::from_slice(&output.stdout)?);
     }
-    let why = if end.is_asked_for() {
+    let why = if end.is_requested() {
         "it was ended before anything was measured".to_owned()
     } else {
         format!("the process for one size failed ({}); was the memory too small?", output.status)
@@ -249,7 +249,7 @@ fn run_one(settings: &Settings, services: u32, end: &End) -> io::Result<Answer> 
 /// process.
 #[derive(Clone, Debug, Default)]
 struct End {
-    asked: Arc<AtomicBool>,
+    is_set: Arc<AtomicBool>,
     /// Process that is signalled too; 0 if none.
     child: Arc<AtomicU32>,
 }
@@ -269,20 +269,20 @@ impl End {
         drop(context);
         let listen = move || {
             runtime.block_on(stop);
-            listener.asked.store(true, Ordering::Relaxed);
-            listener.tell_child();
+            listener.is_set.store(true, Ordering::Relaxed);
+            listener.signal_child();
         };
         Ok((end, listen))
     }
 
-    fn is_asked_for(&self) -> bool {
-        self.asked.load(Ordering::Relaxed)
+    fn is_requested(&self) -> bool {
+        self.is_set.load(Ordering::Relaxed)
     }
 
     fn pass_on_to(&self, child: &Child) {
         self.child.store(child.id(), Ordering::Relaxed);
-        if self.is_asked_for() {
-            self.tell_child();
+        if self.is_requested() {
+            self.signal_child();
         }
     }
 
@@ -290,7 +290,7 @@ impl End {
         self.child.store(0, Ordering::Relaxed);
     }
 
-    fn tell_child(&self) {
+    fn signal_child(&self) {
         if let Ok(pid) = i32::try_from(self.child.load(Ordering::Relaxed))
             && pid > 0
         {
@@ -317,7 +317,7 @@ fn measure(settings: &Settings, services: u32) -> Result<SizeReport, Failure> {
         bench::enter_own().map_err(BenchError::from).map_err(Failure::new)?;
     }
     thread::spawn(listen);
-    let progress = Progress::new(end.asked);
+    let progress = Progress::new(end.is_set);
     let report = bench::measure(settings, services, &progress).map_err(Failure::new);
     if settings.in_place {
         remove(&mut Nftables::open().map_err(Failure::new)?, false)?;

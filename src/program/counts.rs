@@ -20,7 +20,7 @@ use tokio::task::spawn_blocking;
 const SHORTEST: Duration = Duration::from_secs(2);
 
 /// Pause after a read, in multiples of its duration.
-const REST: u32 = 10;
+const PAUSE: u32 = 10;
 
 /// Returns a function that reads the counters of the tables in the network namespace of this
 /// process.
@@ -58,7 +58,7 @@ struct Looks {
 }
 
 fn look(mut looks: OwnedMutexGuard<Looks>, observe: &Observe) {
-    let is_fresh = |(at, took): (Instant, Duration)| at.elapsed() < SHORTEST.max(took * REST);
+    let is_fresh = |(at, took): (Instant, Duration)| at.elapsed() < SHORTEST.max(took * PAUSE);
     if looks.last.is_some_and(is_fresh) {
         return;
     }

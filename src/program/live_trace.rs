@@ -28,7 +28,7 @@ use socket2::{Domain, Protocol, Socket, Type as SocketType};
 use super::Failure;
 
 /// Longest gap between two steps; the steps follow each other at once.
-const REST: Duration = Duration::from_millis(300);
+const STEP_GAP: Duration = Duration::from_millis(300);
 
 /// Traces a packet of the question and compares it with the prediction.
 ///
@@ -168,7 +168,8 @@ fn trace(
     };
     let mut events: Vec<TraceEvent> = Vec::new();
     loop {
-        let left = if events.is_empty() { deadline.saturating_duration_since(now()) } else { REST };
+        let left =
+            if events.is_empty() { deadline.saturating_duration_since(now()) } else { STEP_GAP };
         let is_over = left.is_zero() || !wait(tracer, left)?;
         if is_over {
             drop(sent);

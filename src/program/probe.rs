@@ -35,7 +35,8 @@ the request is sent:
   after our watch                     the same from the event of our watch on: the proxy alone
 Times are in microseconds.
 
-Objects are in a namespace of their own, which is deleted at the end, at Ctrl-C and at errors.
+The command creates a namespace in the cluster for its objects, and deletes it at the end, at
+Ctrl-C and at errors.
 
 Exit codes:
   0  every change was measured

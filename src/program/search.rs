@@ -23,7 +23,7 @@ const MOST: usize = 100;
 const SHORTEST: Duration = Duration::from_secs(2);
 
 /// Pause after a read, in multiples of its duration.
-const REST: u32 = 10;
+const PAUSE: u32 = 10;
 
 /// Time without a search after which the memory is freed.
 const KEPT: Duration = Duration::from_secs(30);
@@ -146,7 +146,7 @@ impl LastRead {
 }
 
 fn is_fresh((at, took): (Instant, Duration)) -> bool {
-    at.elapsed() < SHORTEST.max(took * REST)
+    at.elapsed() < SHORTEST.max(took * PAUSE)
 }
 
 fn now() -> Instant {

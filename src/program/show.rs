@@ -22,8 +22,8 @@ Columns:
   POLICY     internal traffic policy of a cluster IP, external one of other addresses; - where the
              tables are the same with both
   SCHEDULER  random, wrr (random with weights), lc (weights follow connections), mh or mh-port (a
-             hash of the source), or affinity with the seconds that clients are remembered; refuse
-             or drop if there is no endpoint for connections from outside. rr is random: even over
+             hash of the source), or affinity with its timeout in seconds; refuse (packets are
+             rejected) or drop if there is no endpoint for connections from outside. rr is random: even over
              time, not in turn
   ENDPOINTS  those that get new connections; LOCAL are on this node
   DRAINING   former endpoints with live connections
@@ -31,7 +31,8 @@ Columns:
   NEW        connections without an answer yet
   ENDED      closed connections that conntrack still keeps
   BEGAN      connections since the last reading (--watch, --sample)
-  CLIENTS    places of clients that session affinity remembers
+  CLIENTS    clients with a stored endpoint of session affinity; those with the same hash count
+             once
   COUNTED    connections that the kernel has counted (option counters) since the element was added;
              BYTES are those of their first packets; of an endpoint, through all addresses of the
              port that lead to it
@@ -120,46 +121,46 @@ fn interval(text: &str) -> Result<Duration, String> {
 /// # Errors
 /// Missing permission, missing tables, unknown service, or a failed read.
 pub fn show(flags: &ShowFlags) -> Result<Shown, Failure> {
-    let mut look = Look::open(flags)?;
+    let mut reading = Reading::open(flags)?;
     if !flags.watch {
         if let Some(time) = flags.sample {
-            look.read()?;
+            reading.read()?;
             std::thread::sleep(time);
         }
-        look.read()?;
-        look.notes().iter().for_each(|note| warn(note));
+        reading.read()?;
+        reading.notes().iter().for_each(|note| warn(note));
         let stdout = io::stdout().lock();
         let mut out = BufWriter::with_capacity(BUFFER, stdout);
-        let written = look.write(&mut out).and_then(|()| out.flush());
+        let written = reading.write(&mut out).and_then(|()| out.flush());
         // Dropping the writer would write its buffer again, although the reader may be gone.
         let _ = out.into_parts();
-        return ended(written).map(|_| look.end());
+        return ended(written).map(|_| reading.end());
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(Failure::new)?.block_on(watch(&mut look))
+    runtime.map_err(Failure::new)?.block_on(watch(&mut reading))
 }
 
 /// Size of the output buffer in bytes.
 const BUFFER: usize = 64 << 10;
 
 /// Repeats until Ctrl-C, until the reader of the output is gone, or until nothing is draining.
-async fn watch(look: &mut Look<'_>) -> Result<Shown, Failure> {
+async fn watch(reading: &mut Reading<'_>) -> Result<Shown, Failure> {
     let mut stop = Box::pin(stop_signal()?);
     let mut notes = Vec::new();
     loop {
-        look.read()?;
-        let more = look.notes();
+        reading.read()?;
+        let more = reading.notes();
         more.iter().filter(|note| !notes.contains(*note)).for_each(|note| warn(note));
         notes = more;
-        if ended(look.repaint())? == Reader::Gone {
-            return Ok(look.end());
+        if ended(reading.repaint())? == Reader::Gone {
+            return Ok(reading.end());
         }
-        if look.flags.draining && look.end() == Shown::Done {
+        if reading.flags.draining && reading.end() == Shown::Done {
             return Ok(Shown::Done);
         }
         tokio::select! {
-            () = &mut stop => return Ok(look.end()),
-            () = tokio::time::sleep(look.flags.interval) => {}
+            () = &mut stop => return Ok(reading.end()),
+            () = tokio::time::sleep(reading.flags.interval) => {}
         }
     }
 }
@@ -184,8 +185,8 @@ fn warn(note: &str) {
     let _ = writeln!(io::stderr(), "{}", Printable(note));
 }
 
-/// Parameters and results of reads.
-struct Look<'a> {
+/// The flags, and the result of the last read.
+struct Reading<'a> {
     flags: &'a ShowFlags,
     selector: Selector,
     reader: TableReader,
@@ -201,7 +202,7 @@ struct Look<'a> {
     is_first: bool,
 }
 
-impl<'a> Look<'a> {
+impl<'a> Reading<'a> {
     fn open(flags: &'a ShowFlags) -> Result<Self, Failure> {
         Ok(Self {
             flags,

@@ -98,7 +98,7 @@ const SHORTEST: Duration = Duration::from_millis(100);
 
 /// Pause after a read, in multiples of its duration: conntrack may be large, and tables are read
 /// again after each commit.
-const REST: u32 = 3;
+const PAUSE: u32 = 3;
 
 /// Most queued events of the terminal.
 const EVENTS: usize = 16;
@@ -210,7 +210,7 @@ fn sample(
                 Err(RecvTimeoutError::Timeout) => {
                     let start = now();
                     let view = sampler.look(order);
-                    next = now() + interval.max(start.elapsed() * REST);
+                    next = now() + interval.max(start.elapsed() * PAUSE);
                     view
                 }
                 Err(RecvTimeoutError::Disconnected) => return,

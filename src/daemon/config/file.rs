@@ -103,7 +103,8 @@ impl<'a> Reader<'a> {
             let Some(value) = self.value(&path).filter(|_| section.has(setting, &path)) else {
                 continue;
             };
-            // Means the default; an empty flag turns a server off.
+            // An empty text means the default, but as the flag of a server's address it turns that
+            // server off.
             let is_unset = value == "" && setting.kind != Kind::Any;
             let is_flag = !matches!(self.origin, Origin::File(_));
             if is_unset && !(is_flag && path.ends_with("BindAddress")) {
@@ -311,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn the_example_says_what_it_means() {
+    fn the_example_file_sets_the_fields_that_it_shows() {
         let text = include_str!("../../../examples/kube-proxy-config.yaml");
         let file = Values::parse(Path::new("example"), text).unwrap();
         assert_eq!(
@@ -350,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_are_told_by_what_the_mode_says_and_settings_of_other_modes_have_no_effect() {
+    fn the_mode_selects_how_pods_are_detected_and_settings_of_other_modes_have_no_effect() {
         let all = "clusterCIDR: 10.0.0.0/8\ndetectLocal:\n  bridgeInterface: br0\n  \
                    interfaceNamePrefix: cali\ndetectLocalMode: ";
         let cluster_cidr = LocalDetection::ClusterCidr("10.0.0.0/8".parse().unwrap());
@@ -371,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_about_the_log_go_before_the_file() {
+    fn flags_of_the_log_have_precedence_over_the_file() {
         let text = "logging: {format: json, verbosity: 4, flushFrequency: 5s, vmodule: []}\n";
         let settings = |log: LogFlags| {
             read(text).into_config(Some("n"), Source::InCluster, log).unwrap().config.log

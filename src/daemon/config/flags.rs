@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_are_told_by_what_the_mode_says() {
+    fn the_mode_selects_how_pods_are_detected() {
         let others = "--hostname-override n --cluster-cidr ::/0 --pod-bridge-interface 99 \
                       --pod-interface-name-prefix drop";
         for (mode, expected) in [

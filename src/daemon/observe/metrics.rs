@@ -59,21 +59,21 @@ pub(super) struct Own {
     affinity_clients_max: Gauge,
     services: Family<Label<&'static str>, Gauge>,
     slots_budget: Gauge,
-    slots_asked: Gauge,
+    slots_requested: Gauge,
     slots_given: Gauge,
     services_reduced: Gauge,
 }
 
-/// Slots of weights and tables, and the services that get fewer than they ask for.
+/// Slots of weights and hash tables, and the services that get fewer than they request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlotCounts {
     /// Slots that services may use beyond one for each endpoint.
     pub budget: u64,
-    /// Slots that they ask for.
-    pub asked: u64,
+    /// Slots that they request.
+    pub requested: u64,
     /// Slots that they get.
     pub given: u64,
-    /// Services that get fewer than they ask for.
+    /// Services that get fewer than they request.
     pub reduced: usize,
 }
 
@@ -162,9 +162,9 @@ impl Own {
                 "Slots that services may use beyond one for each endpoint",
                 Gauge::default(),
             ),
-            slots_asked: names.add(
-                "slots_asked",
-                "Slots that services ask for beyond one for each endpoint",
+            slots_requested: names.add(
+                "slots_requested",
+                "Slots that services request beyond one for each endpoint",
                 Gauge::default(),
             ),
             slots_given: names.add(
@@ -174,7 +174,7 @@ impl Own {
             ),
             services_reduced: names.add(
                 "services_reduced",
-                "Services that get fewer slots than they ask for",
+                "Services that get fewer slots than they request",
                 Gauge::default(),
             ),
         }
@@ -206,10 +206,11 @@ impl Observe {
     }
 
     /// Sets the slots of weights and tables.
-    pub fn slots(&self, SlotCounts { budget, asked, given, reduced }: SlotCounts) {
+    pub fn slots(&self, SlotCounts { budget, requested, given, reduced }: SlotCounts) {
         let own = &self.shared.metrics.own;
-        let gauges = [&own.slots_budget, &own.slots_asked, &own.slots_given, &own.services_reduced];
-        for (gauge, value) in gauges.into_iter().zip([budget, asked, given, reduced as u64]) {
+        let gauges =
+            [&own.slots_budget, &own.slots_requested, &own.slots_given, &own.services_reduced];
+        for (gauge, value) in gauges.into_iter().zip([budget, requested, given, reduced as u64]) {
             gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
         }
     }
@@ -332,12 +333,12 @@ pub(super) mod tests {
         let observe = Observe::new();
         observe.services("mh", 3);
         has(&observe, &["deltaproxy_services{scheduler=\"mh\"} 3"]);
-        observe.slots(SlotCounts { budget: 9, asked: 8, given: 7, reduced: 6 });
+        observe.slots(SlotCounts { budget: 9, requested: 8, given: 7, reduced: 6 });
         has(
             &observe,
             &[
                 "deltaproxy_slots_budget 9",
-                "deltaproxy_slots_asked 8",
+                "deltaproxy_slots_requested 8",
                 "deltaproxy_slots_given 7",
                 "deltaproxy_services_reduced 6",
             ],

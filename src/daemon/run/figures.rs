@@ -41,12 +41,12 @@ impl Figures {
         }
     }
 
-    /// Reports the slots that services ask for and get.
+    /// Reports the slots that services request and get.
     fn slots(&mut self, engine: &Engine, observe: &Observe) {
         let slots = engine.slots_in_use();
         if self.slots.replace(slots) != Some(slots) {
-            let SlotUse { budget, asked, given, reduced } = slots;
-            observe.slots(observe::SlotCounts { budget, asked, given, reduced });
+            let SlotUse { budget, requested, given, reduced } = slots;
+            observe.slots(observe::SlotCounts { budget, requested, given, reduced });
         }
     }
 }

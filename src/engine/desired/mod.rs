@@ -1,27 +1,27 @@
-//! The desired state of our tables, by service. Pure functions.
+//! The desired elements of each service. Pure functions.
 //!
 //! Each service is rendered on its own: its frontends, their endpoint lists, and the elements that
 //! several services may share. Numbers, slots and contested claims depend on the installed state
 //! and belong to `diff`.
 
 mod label;
-mod lookup;
 mod maglev;
 mod optional_chains;
-mod proportion;
+mod product_limits;
 mod render;
 mod slot_budget;
 mod slot_demand;
 mod slots;
+mod small_set;
 mod source_ranges;
 mod timeouts;
 
 pub use label::Label;
-pub use lookup::Lookup;
 pub use render::render;
 pub use slot_budget::{SlotBudget, SlotGrants, SlotUse};
 pub use slot_demand::{SlotDemand, SlotGrant};
 pub use slots::SlotPlan;
+pub use small_set::SmallSet;
 pub use timeouts::{GrantedTimeout, Timeouts};
 
 use std::num::NonZeroU16;
@@ -36,9 +36,9 @@ use crate::ruleset::{Frontend, Member, Range, Unserved};
 
 /// The elements that a service needs, and its problems.
 #[derive(Debug, Default)]
-pub struct Wanted {
+pub struct DesiredService {
     /// The ports in each table.
-    pub ports: SmallVec<[WantedPort; 1]>,
+    pub ports: SmallVec<[DesiredPort; 1]>,
     /// Members, each once.
     pub members: SmallVec<[Member; 2]>,
     /// The scheduler of new connections.
@@ -49,7 +49,7 @@ pub struct Wanted {
 
 /// A service port in one table.
 #[derive(Debug)]
-pub struct WantedPort {
+pub struct DesiredPort {
     /// The table.
     pub family: Family,
     /// Transport protocol.
@@ -65,7 +65,7 @@ pub struct WantedPort {
     /// The timeout of session affinity.
     pub timeout: Option<GrantedTimeout>,
     /// Frontends, each once.
-    pub frontends: SmallVec<[WantedFrontend; 2]>,
+    pub frontends: SmallVec<[DesiredFrontend; 2]>,
     /// Sources that may use guarded frontends, ascending and disjoint.
     pub ranges: Box<[Range]>,
     /// Endpoints that established flows may go to; only for UDP, whose flows have no end.
@@ -85,7 +85,7 @@ pub struct NoLocal {
 
 /// A frontend of a service port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WantedFrontend {
+pub struct DesiredFrontend {
     /// The destination of packets before DNAT.
     pub frontend: Frontend,
     /// The route of the packets.
@@ -116,7 +116,7 @@ pub enum Traffic {
     /// External packets: to local endpoints, or dropped if there are none. Packets of pods and of
     /// the node: to all endpoints, of which there is at least one.
     ExternalLocal,
-    /// No endpoints: packets are refused or dropped.
+    /// No endpoints: packets are rejected or dropped.
     Unserved(Unserved),
 }
 
@@ -125,7 +125,7 @@ impl Scope {
     pub const ALL: [Self; 2] = [Self::Cluster, Self::Local];
 }
 
-impl WantedPort {
+impl DesiredPort {
     /// Returns the usable endpoints of a scope.
     pub fn endpoints(&self, scope: Scope) -> &TargetList {
         &self.endpoints[scope as usize]

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use nft::family::Family;
 
-use super::proportion::Proportion;
+use super::product_limits::ProductLimits;
 use super::slots::{Limits, Reduction};
 use super::source_ranges;
 use super::{
-    GrantedTimeout, Label, Lookup, NoLocal, Scope, SlotGrant, SlotGrants, SlotPlan, Traffic,
-    Wanted, WantedFrontend, WantedPort,
+    DesiredFrontend, DesiredPort, DesiredService, GrantedTimeout, Label, NoLocal, Scope, SlotGrant,
+    SlotGrants, SlotPlan, SmallSet, Traffic,
 };
 use crate::model::{
     Problem, Protocol, Scheduler, Service, ServicePort, ServiceView, TargetList, TrafficPolicy,
@@ -28,10 +28,10 @@ pub fn render(
     view: &ServiceView<'_>,
     timeout: Option<GrantedTimeout>,
     grants: SlotGrants<'_>,
-) -> Wanted {
+) -> DesiredService {
     let service = &view.service;
     let scheduler = view.scheduler();
-    let mut wanted = Wanted { scheduler, ..Wanted::default() };
+    let mut wanted = DesiredService { scheduler, ..DesiredService::default() };
     for family in Family::ALL {
         let cluster_ips =
             || service.cluster_ips.iter().copied().filter(move |ip| Family::of(*ip) == family);
@@ -40,7 +40,7 @@ pub fn render(
         if cluster_ips().next().is_none() {
             continue;
         }
-        let most = Proportion::of(service, family);
+        let most = ProductLimits::of(service, family);
         report_addresses(service, (family, most), &mut wanted);
         for (place, port) in service.ports.iter().enumerate() {
             let grant = grants.of(family, place);
@@ -55,10 +55,10 @@ pub fn render(
     wanted
 }
 
-impl Wanted {
+impl DesiredService {
     /// Removes duplicates: a load balancer address may also be an external IP of the same service.
     fn keep_first_of_each(&mut self) {
-        let mut known = Lookup::default();
+        let mut known = SmallSet::default();
         for port in &mut self.ports {
             port.frontends.retain(|it| known.insert(it.frontend));
         }
@@ -74,11 +74,11 @@ struct PortRenderer<'a> {
     family: Family,
     /// The slots of each of its lists.
     grant: SlotGrant,
-    most: Proportion,
+    most: ProductLimits,
 }
 
 impl PortRenderer<'_> {
-    fn render(&self, timeout: Option<GrantedTimeout>, wanted: &mut Wanted) -> WantedPort {
+    fn render(&self, timeout: Option<GrantedTimeout>, wanted: &mut DesiredService) -> DesiredPort {
         let (view, port, family) = (self.view, self.port, self.family);
         let UsableEndpoints { cluster, local } = view.usable_endpoints(port, family);
         let mut endpoints = [cluster, local];
@@ -87,7 +87,7 @@ impl PortRenderer<'_> {
         wanted.members.extend(hairpins.map(|target| Member::Hairpin(*target, port.protocol)));
         let [cluster, local] = endpoints.each_mut().map(|list| self.slots(list, timeout, wanted));
         self.check_timeout(timeout, wanted);
-        let mut rendered = WantedPort {
+        let mut rendered = DesiredPort {
             family,
             protocol: port.protocol,
             port: port.port,
@@ -114,7 +114,7 @@ impl PortRenderer<'_> {
     }
 
     /// Returns the sources that may use load balancer addresses; `None` if all may.
-    fn ranges(&self, wanted: &mut Wanted) -> Option<Box<[Range]>> {
+    fn ranges(&self, wanted: &mut DesiredService) -> Option<Box<[Range]>> {
         let service = &self.view.service;
         let mut ranges = source_ranges::allowed(
             &service.source_ranges,
@@ -132,7 +132,7 @@ impl PortRenderer<'_> {
         Some(ranges)
     }
 
-    fn add_frontends(&self, rendered: &mut WantedPort, wanted: &mut Wanted) {
+    fn add_frontends(&self, rendered: &mut DesiredPort, wanted: &mut DesiredService) {
         let service = &self.view.service;
         let ranges = self.ranges(wanted);
         let (internal, external) = (internal(service, rendered), external(service, rendered));
@@ -149,11 +149,11 @@ impl PortRenderer<'_> {
         let ServicePort { protocol, port, node_port, .. } = *self.port;
         rendered.frontends.extend(own.map(|(&address, traffic, has_source_ranges)| {
             let frontend = Frontend::Address { address, protocol, port };
-            WantedFrontend { frontend, traffic, has_source_ranges }
+            DesiredFrontend { frontend, traffic, has_source_ranges }
         }));
         rendered.frontends.extend(node_port.map(|port| {
             let frontend = Frontend::NodePort { family: self.family, protocol, port };
-            WantedFrontend { frontend, traffic: external, has_source_ranges: false }
+            DesiredFrontend { frontend, traffic: external, has_source_ranges: false }
         }));
         rendered.ranges = ranges.unwrap_or_default();
     }
@@ -164,17 +164,17 @@ impl PortRenderer<'_> {
         &self,
         list: &mut TargetList,
         timeout: Option<GrantedTimeout>,
-        wanted: &mut Wanted,
+        wanted: &mut DesiredService,
     ) -> (SlotPlan, Option<Reduction>) {
         self.limit(list, timeout, wanted);
-        let weights = self.view.weigh(self.port, self.family, list);
+        let weights = self.view.effective_weights(self.port, self.family, list);
         let most = if timeout.is_some() { SizeClass::LARGEST_SESSION } else { SizeClass::LARGEST };
         let limits = Limits { most: most.most(), grant: self.grant };
         SlotPlan::new(self.view.scheduler(), list, weights, limits)
     }
 
     /// Reports that a list has fewer slots than it asks for, once for equal lists.
-    fn report_reduction(&self, reduction: &Reduction, wanted: &mut Wanted) {
+    fn report_reduction(&self, reduction: &Reduction, wanted: &mut DesiredService) {
         let service = &self.view.service;
         let field = match service.weights {
             Some(_) => "metadata.annotations[deltaproxy.io/weights]",
@@ -188,7 +188,12 @@ impl PortRenderer<'_> {
     }
 
     /// Leaves out the endpoints above the limit.
-    fn limit(&self, list: &mut TargetList, timeout: Option<GrantedTimeout>, wanted: &mut Wanted) {
+    fn limit(
+        &self,
+        list: &mut TargetList,
+        timeout: Option<GrantedTimeout>,
+        wanted: &mut DesiredService,
+    ) {
         let is_table = matches!(self.view.service.scheduler, Some(Scheduler::Maglev(_)));
         let (limit, field) = match timeout {
             Some(_) => (AFFINITY_LIMIT, "spec.sessionAffinity"),
@@ -208,7 +213,7 @@ impl PortRenderer<'_> {
         }
     }
 
-    fn check_timeout(&self, timeout: Option<GrantedTimeout>, wanted: &mut Wanted) {
+    fn check_timeout(&self, timeout: Option<GrantedTimeout>, wanted: &mut DesiredService) {
         let service = &self.view.service;
         let Some(requested) = service.session_affinity else { return };
         let message = match timeout {
@@ -223,14 +228,18 @@ impl PortRenderer<'_> {
         self.report("spec.sessionAffinity", &message, wanted);
     }
 
-    fn report(&self, field: &str, message: &str, wanted: &mut Wanted) {
+    fn report(&self, field: &str, message: &str, wanted: &mut DesiredService) {
         let name = &self.view.service.name;
         wanted.problems.push(Problem::of_port(name, self.port.port, field, message));
     }
 }
 
 /// Reports external addresses above the limit.
-fn report_addresses(service: &Service, (family, most): (Family, Proportion), wanted: &mut Wanted) {
+fn report_addresses(
+    service: &Service,
+    (family, most): (Family, ProductLimits),
+    wanted: &mut DesiredService,
+) {
     let all = service.load_balancer_ips.iter().chain(&service.external_ips);
     let count = all.filter(|ip| Family::of(**ip) == family).count();
     if count > most.addresses {
@@ -244,7 +253,7 @@ fn report_addresses(service: &Service, (family, most): (Family, Proportion), wan
 }
 
 /// Reports a scheduler of the service that is not in use.
-fn report_unused(view: &ServiceView<'_>, scheduler: Scheduler, wanted: &mut Wanted) {
+fn report_unused(view: &ServiceView<'_>, scheduler: Scheduler, wanted: &mut DesiredService) {
     let named = view.service.scheduler.unwrap_or_default();
     if named != scheduler {
         let message = format!(
@@ -257,7 +266,7 @@ fn report_unused(view: &ServiceView<'_>, scheduler: Scheduler, wanted: &mut Want
 }
 
 /// Returns the route of packets to a cluster IP.
-fn internal(service: &Service, port: &WantedPort) -> Traffic {
+fn internal(service: &Service, port: &DesiredPort) -> Traffic {
     let scope = match service.internal_traffic_policy {
         TrafficPolicy::Cluster => Scope::Cluster,
         TrafficPolicy::Local => Scope::Local,
@@ -270,7 +279,7 @@ fn internal(service: &Service, port: &WantedPort) -> Traffic {
 }
 
 /// Returns the route of packets to external IPs, load balancer addresses and node ports.
-fn external(service: &Service, port: &WantedPort) -> Traffic {
+fn external(service: &Service, port: &DesiredPort) -> Traffic {
     match service.external_traffic_policy {
         _ if !has_endpoints(port) => Traffic::Unserved(Unserved::Refuse),
         TrafficPolicy::Cluster if port.endpoints(Scope::Cluster).is_empty() => {
@@ -283,7 +292,7 @@ fn external(service: &Service, port: &WantedPort) -> Traffic {
 
 /// Counts as kube-proxy: by the policies, whether or not the service has external addresses
 /// (`syncProxyRules` in pkg/proxy/nftables/proxier.go).
-fn no_local(service: &Service, port: &WantedPort) -> NoLocal {
+fn no_local(service: &Service, port: &DesiredPort) -> NoLocal {
     if !has_endpoints(port) || !port.endpoints(Scope::Local).is_empty() {
         return NoLocal::default();
     }
@@ -293,6 +302,6 @@ fn no_local(service: &Service, port: &WantedPort) -> NoLocal {
     }
 }
 
-fn has_endpoints(port: &WantedPort) -> bool {
+fn has_endpoints(port: &DesiredPort) -> bool {
     !port.endpoints.iter().all(TargetList::is_empty)
 }

@@ -1,8 +1,8 @@
 //! The slots that all services of a node may use beyond one for each endpoint.
 //!
 //! They are shared between namespaces, and then between the services of each, by max-min fairness:
-//! who asks for little gets it, and the others get equal parts of the remainder. The result depends on
-//! the set of demands only, not on their order. As long as the budget suffices, a change costs the
+//! small demands are met in full, and the others get equal parts of the remainder. The result depends
+//! on the set of demands only, not on their order. As long as the budget suffices, a change costs the
 //! same however many services there are.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use nft::family::Family;
 use super::{SlotDemand, SlotGrant};
 use crate::model::ObjectName;
 
-/// The demands of all services, and what each is given.
+/// The demands of all services, and the slots that each is given.
 #[derive(Debug)]
 pub struct SlotBudget {
     namespaces: BTreeMap<Box<str>, Namespace>,
@@ -26,11 +26,11 @@ pub struct SlotBudget {
 pub struct SlotUse {
     /// Slots that may be used.
     pub budget: u64,
-    /// Slots that services ask for.
-    pub asked: u64,
+    /// Slots that services request.
+    pub requested: u64,
     /// Slots that they are given.
     pub given: u64,
-    /// Services that are given less than they ask for.
+    /// Services that are given less than they request.
     pub reduced: usize,
 }
 
@@ -38,8 +38,8 @@ pub struct SlotUse {
 #[derive(Debug, Default)]
 struct Namespace {
     services: BTreeMap<ObjectName, SlotDemand>,
-    asked: u64,
-    /// What the services may use together; at most `asked`.
+    requested: u64,
+    /// Slots that the services may use together; at most `requested`.
     share: u64,
     given: u64,
     reduced: usize,
@@ -73,7 +73,7 @@ impl SlotBudget {
         }
     }
 
-    /// Returns whether a service asks for slots.
+    /// Returns whether a service requests slots.
     pub fn has(&self, service: &ObjectName) -> bool {
         self.demand(service).is_some()
     }
@@ -90,14 +90,14 @@ impl SlotBudget {
             return;
         }
         let namespace = self.namespaces.entry(namespace_of(service).into()).or_default();
-        let asked = demand.as_ref().map_or(0, SlotDemand::asked);
+        let requested = demand.as_ref().map_or(0, SlotDemand::requested);
         let former = match demand {
             Some(demand) => namespace.services.insert(service.clone(), demand),
             None => namespace.services.remove(service),
         };
-        let former = former.map_or(0, |former| former.asked());
-        namespace.asked = namespace.asked + asked - former;
-        self.sums.asked = self.sums.asked + asked - former;
+        let former = former.map_or(0, |former| former.requested());
+        namespace.requested = namespace.requested + requested - former;
+        self.sums.requested = self.sums.requested + requested - former;
         self.changed.insert(namespace_of(service).into());
     }
 
@@ -109,11 +109,11 @@ impl SlotBudget {
         if changed.is_empty() {
             return services;
         }
-        let is_short = self.sums.asked > self.sums.budget;
+        let is_short = self.sums.requested > self.sums.budget;
         if is_short || self.sums.reduced > 0 {
             self.share_out(&changed, &mut services);
         } else {
-            self.sums.given = self.sums.asked;
+            self.sums.given = self.sums.requested;
             for name in &changed {
                 if let Some(namespace) = self.namespaces.get_mut(name) {
                     namespace.give_all();
@@ -131,10 +131,10 @@ impl SlotBudget {
     /// Shares the budget between the namespaces, and then between the services of those whose share
     /// or demand changed.
     fn share_out(&mut self, changed: &BTreeSet<Box<str>>, services: &mut Vec<ObjectName>) {
-        let asked = self.namespaces.values().map(|namespace| namespace.asked);
-        let most = most_for_each(self.sums.budget, asked.collect());
+        let requested = self.namespaces.values().map(|namespace| namespace.requested);
+        let most = most_for_each(self.sums.budget, requested.collect());
         for (name, namespace) in &mut self.namespaces {
-            let share = namespace.asked.min(most);
+            let share = namespace.requested.min(most);
             if share != namespace.share || changed.contains(name) {
                 namespace.share_out(share, services);
             }
@@ -160,24 +160,26 @@ impl SlotBudget {
 }
 
 impl Namespace {
-    /// Gives every service what it asks for; none may have less yet.
+    /// Gives every service the slots that it requests; none may have fewer yet.
     fn give_all(&mut self) {
-        (self.share, self.given) = (self.asked, self.asked);
+        (self.share, self.given) = (self.requested, self.requested);
     }
 
     /// Shares out so many slots; adds the services that are given more or less than before.
     fn share_out(&mut self, share: u64, changed: &mut Vec<ObjectName>) {
         let before: Vec<u32> = self.services.values().flat_map(SlotDemand::grants).collect();
-        let most = most_for_each(share, self.services.values().map(SlotDemand::asked).collect());
+        let most =
+            most_for_each(share, self.services.values().map(SlotDemand::requested).collect());
         let mut left = share;
         for demand in self.services.values_mut() {
             demand.take(most);
             left -= demand.given();
         }
-        // Slots that are too few for a step of every service serve those that come first by name.
-        let mut place = 0;
-        while left > 0 && self.take_steps(place, &mut left) {
-            place += 1;
+        // The slots left do not suffice for the next grant of every service: the first ones by name
+        // get them.
+        let mut list = 0;
+        while left > 0 && self.take_next_grants(list, &mut left) {
+            list += 1;
         }
         let mut before = before.into_iter();
         for (name, demand) in &self.services {
@@ -190,27 +192,30 @@ impl Namespace {
         }
         self.share = share;
         self.given = self.services.values().map(SlotDemand::given).sum();
-        self.reduced = self.services.values().filter(|it| it.given() < it.asked()).count();
+        self.reduced = self.services.values().filter(|it| it.given() < it.requested()).count();
     }
 
-    /// Lets one list of each service take the next step. Returns whether a service has so many.
-    fn take_steps(&mut self, place: usize, left: &mut u64) -> bool {
-        let steps =
-            self.services.values_mut().filter_map(|it| it.take_step(place, left).then_some(()));
-        steps.count() > 0
+    /// Gives the list at this index of each service its next grant, as far as `left` suffices.
+    /// Returns whether any service has a list at this index.
+    fn take_next_grants(&mut self, list: usize, left: &mut u64) -> bool {
+        let mut has_list = false;
+        for demand in self.services.values_mut() {
+            has_list |= demand.take_next_grant(list, left);
+        }
+        has_list
     }
 }
 
-/// Returns the most that each gets of `budget`: more than anybody asks for if it suffices.
-fn most_for_each(budget: u64, mut asked: Vec<u64>) -> u64 {
-    asked.sort_unstable();
+/// Returns the most that each gets of `budget`; no limit if it suffices for all requests.
+fn most_for_each(budget: u64, mut requests: Vec<u64>) -> u64 {
+    requests.sort_unstable();
     let mut left = budget;
-    for (place, asked_by_one) in asked.iter().enumerate() {
-        let even = left / (asked.len() - place) as u64;
-        if *asked_by_one > even {
+    for (i, request) in requests.iter().enumerate() {
+        let even = left / (requests.len() - i) as u64;
+        if *request > even {
             return even;
         }
-        left -= asked_by_one;
+        left -= request;
     }
     u64::MAX
 }

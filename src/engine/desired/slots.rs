@@ -22,11 +22,11 @@ pub enum SlotPlan {
 pub(super) struct Limits {
     /// Slots to draw that rules can choose from.
     pub(super) most: u32,
-    /// Slots beyond one for each endpoint, or those of a table.
+    /// Slots beyond one for each endpoint, or those of a hash table.
     pub(super) grant: SlotGrant,
 }
 
-/// A list with fewer slots than it asks for; its `Display` tells users.
+/// A list with fewer slots than it needs; its `Display` is the message for users.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Reduction {
     grant: SlotGrant,
@@ -37,18 +37,18 @@ pub(super) struct Reduction {
 /// The effect of fewer slots.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Effect {
-    /// The share of an endpoint differs from its weight by so many percentage points at most.
+    /// The share of an endpoint differs from its weight by this many percentage points at most.
     Shares(f64),
     /// Shares follow live connections in larger steps.
-    Steps,
-    /// The table has so many slots, and the same deviation of shares.
+    CoarseShares,
+    /// The hash table has this many slots; shares differ from weights by this many percentage points.
     SmallTable(u32, f64),
     NoTable,
 }
 
 impl SlotPlan {
     /// Returns the slots that a scheduler needs for these endpoints, within limits. `weights` has
-    /// the weight of each, above 0. Sorts the endpoints for a table.
+    /// the weight of each, above 0. Sorts the endpoints for a hash table.
     pub(super) fn new(
         scheduler: Scheduler,
         endpoints: &mut TargetList,
@@ -98,16 +98,16 @@ impl SlotPlan {
         Limits { most, grant }: Limits,
         is_balanced: bool,
     ) -> (Self, Option<Effect>) {
-        // Tells of the limit whatever the connections are at the moment.
-        let steps =
-            (is_balanced && endpoints > 1 && grant.given < grant.asked).then_some(Effect::Steps);
-        let Some(weights) = weights else { return (Self::Once, steps) };
+        // The limit is reported even while the connections do not need the slots.
+        let coarse = (is_balanced && endpoints > 1 && grant.given < grant.requested)
+            .then_some(Effect::CoarseShares);
+        let Some(weights) = weights else { return (Self::Once, coarse) };
         let given = u32::try_from(endpoints).unwrap_or(u32::MAX).saturating_add(grant.given);
         let counts = counts(&weights, most.min(given));
         let all: u64 = weights.iter().map(|it| u64::from(*it)).sum();
         let is_reduced = all > given.into() && given < most && !is_balanced;
         let effect = is_reduced.then(|| Effect::Shares(deviation(&weights, &counts)));
-        (Self::Weighted(counts.into_boxed_slice()), effect.or(steps))
+        (Self::Weighted(counts.into_boxed_slice()), effect.or(coarse))
     }
 
     /// Returns the number of slots for `endpoints` endpoints.
@@ -167,33 +167,33 @@ fn deviation(weights: &[Weight], counts: &[u32]) -> f64 {
 
 impl fmt::Display for Reduction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { grant: SlotGrant { asked, given }, endpoints, effect } = *self;
+        let Self { grant: SlotGrant { requested, given }, endpoints, effect } = *self;
         match effect {
             Effect::Shares(points) => write!(
                 f,
-                "its {endpoints} endpoints ask for {asked} slots beyond one each and get {given}: \
+                "its {endpoints} endpoints request {requested} slots beyond one each and get {given}: \
                  the share of one differs from its weight by {points:.2} percentage points"
             ),
-            Effect::Steps => write!(
+            Effect::CoarseShares => write!(
                 f,
-                "its {endpoints} endpoints ask for {asked} slots beyond one each and get {given}: \
+                "its {endpoints} endpoints request {requested} slots beyond one each and get {given}: \
                  shares follow live connections in larger steps"
             ),
             Effect::SmallTable(slots, points) => write!(
                 f,
-                "the table of its {endpoints} endpoints asks for {asked} slots and gets {slots}: \
+                "the hash table of its {endpoints} endpoints needs {requested} slots and gets {slots}: \
                  the share of one differs from its weight by {points:.2} percentage points, and \
                  more clients move when one goes"
             ),
             Effect::NoTable => write!(
                 f,
-                "the table of its {endpoints} endpoints asks for {asked} slots and gets none: \
+                "the hash table of its {endpoints} endpoints needs {requested} slots and gets none: \
                  connections go to any endpoint, without weights"
             ),
         }?;
         write!(
             f,
-            "; services of this namespace ask for more than its part of the node's slots \
+            "; services of this namespace request more than its share of the node's slots \
                    (deltaproxy.slotBudget)"
         )
     }

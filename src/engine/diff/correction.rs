@@ -14,10 +14,10 @@ use super::frontends::FrontendState;
 use super::goal::goal;
 use super::held::{HeldList, Holdings, purpose_of};
 use super::lists::{List, Lists};
-use super::places::Places;
+use super::lists_by_purpose::ListsByPurpose;
 use super::slots::assign_weighted;
 use super::{Context, Diff, Leftover, sorted};
-use crate::desired::{Label, Lookup, Scope, SlotPlan, WantedPort};
+use crate::desired::{DesiredPort, Label, Scope, SlotPlan, SmallSet};
 use crate::model::{ObjectName, Target};
 use crate::ruleset::number::{ListId, Route};
 use crate::ruleset::{Frontend, Member, TableElement};
@@ -160,22 +160,27 @@ impl Diff {
 
     /// Returns whether the installed elements of a service are the desired ones.
     pub fn is_as_desired(&self, name: &ObjectName, context: Context<'_>) -> bool {
-        let wanted = self.wanted(name, context);
+        let wanted = self.desired_service(name, context);
         let holdings = self.services.get(name).map(|it| it.unpack()).unwrap_or_default();
-        let lists: Places = holdings.lists.iter().copied().collect();
+        let lists: ListsByPurpose = holdings.lists.iter().copied().collect();
         let frontends: usize = wanted.ports.iter().map(|it| it.frontends.len()).sum();
         are_same(&holdings.members, &wanted.members)
             && holdings.frontends.len() == frontends
             && wanted.ports.iter().all(|port| self.is_port_as_wanted(name, port, &lists))
     }
 
-    fn is_port_as_wanted(&self, name: &ObjectName, port: &WantedPort, lists: &Places) -> bool {
+    fn is_port_as_wanted(
+        &self,
+        name: &ObjectName,
+        port: &DesiredPort,
+        lists: &ListsByPurpose,
+    ) -> bool {
         // Without a free number for a list with affinity, the port has a plain list.
         let may_be_plain =
             port.timeout.is_none() || self.lists[port.family.index()].are_sessions_full();
         let are_lists_as_wanted = Scope::ALL.into_iter().all(|scope| {
-            let place = purpose_of(port, scope);
-            let (plain, with_affinity) = (lists.find(place, false), lists.find(place, true));
+            let purpose = purpose_of(port, scope);
+            let (plain, with_affinity) = (lists.find(purpose, false), lists.find(purpose, true));
             let mut found = plain.into_iter().chain(with_affinity);
             (may_be_plain || plain.is_none()) && found.all(|list| self.holds(list, port, scope))
         });
@@ -188,7 +193,7 @@ impl Diff {
     }
 
     /// Returns whether the slots of a list hold exactly the endpoints of a scope.
-    fn holds(&self, list: HeldList, port: &WantedPort, scope: Scope) -> bool {
+    fn holds(&self, list: HeldList, port: &DesiredPort, scope: Scope) -> bool {
         let installed = self.lists[list.family.index()].get(list.id);
         installed.is_some_and(|list| {
             let found: Option<Vec<Target>> = list.iter().collect();
@@ -309,6 +314,6 @@ fn hold(found: &[Target], slots: &SlotPlan, endpoints: &[Target]) -> bool {
 
 /// Returns whether both have the same items, each once.
 fn are_same<T: Copy + Eq + Hash>(some: &[T], others: &[T]) -> bool {
-    let found: Lookup<T> = some.iter().copied().collect();
+    let found: SmallSet<T> = some.iter().copied().collect();
     some.len() == others.len() && others.iter().all(|it| found.contains(it))
 }

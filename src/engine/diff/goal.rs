@@ -2,13 +2,17 @@
 
 use super::frontends::Goal;
 use super::held::purpose_of;
-use super::places::Places;
-use crate::desired::{Scope, Traffic, WantedFrontend, WantedPort};
+use super::lists_by_purpose::ListsByPurpose;
+use crate::desired::{DesiredFrontend, DesiredPort, Scope, Traffic};
 use crate::ruleset::Unserved;
 use crate::ruleset::number::{Flags, Route};
 
 /// Returns the desired state of a frontend that the service has.
-pub(super) fn goal<'a>(lists: &Places, port: &'a WantedPort, wanted: &WantedFrontend) -> Goal<'a> {
+pub(super) fn goal<'a>(
+    lists: &ListsByPurpose,
+    port: &'a DesiredPort,
+    wanted: &DesiredFrontend,
+) -> Goal<'a> {
     let ranges = wanted.has_source_ranges.then_some(&*port.ranges);
     let goal = Goal { ranges, label: Some(&port.label), ..Goal::default() };
     match wanted.traffic {
@@ -35,13 +39,13 @@ pub(super) fn goal<'a>(lists: &Places, port: &'a WantedPort, wanted: &WantedFron
 
 /// Returns the route to the endpoints of a scope; `None` without a list of them.
 pub(super) fn route(
-    lists: &Places,
-    port: &WantedPort,
+    lists: &ListsByPurpose,
+    port: &DesiredPort,
     scope: Scope,
     flags: Flags,
 ) -> Option<Route> {
-    let place = purpose_of(port, scope);
-    let list = lists.find(place, false).or_else(|| lists.find(place, true))?;
+    let purpose = purpose_of(port, scope);
+    let list = lists.find(purpose, false).or_else(|| lists.find(purpose, true))?;
     let timeout = port.timeout.filter(|_| list.id.has_affinity()).map(|it| it.number);
     Some(Route::new(list.id, timeout, port.size(scope), flags))
 }

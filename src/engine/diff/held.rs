@@ -6,7 +6,7 @@ use std::num::NonZeroU16;
 use nft::family::Family;
 use smallvec::SmallVec;
 
-use crate::desired::{Scope, WantedPort};
+use crate::desired::{DesiredPort, Scope};
 use crate::model::Protocol;
 use crate::ruleset::number::ListId;
 use crate::ruleset::{Frontend, Member};
@@ -43,18 +43,18 @@ pub(super) struct HeldList {
 }
 
 impl HeldList {
-    pub(super) fn place(&self) -> ListPurpose {
+    pub(super) fn purpose(&self) -> ListPurpose {
         (self.family, self.protocol, self.port, self.scope)
     }
 
     /// Returns the key of the list among those of the service.
     pub(super) fn key(&self) -> (ListPurpose, bool) {
-        (self.place(), self.id.has_affinity())
+        (self.purpose(), self.id.has_affinity())
     }
 }
 
-/// Returns the place of the list of a port and scope.
-pub(super) fn purpose_of(port: &WantedPort, scope: Scope) -> ListPurpose {
+/// Returns the purpose of the list of a port and scope.
+pub(super) fn purpose_of(port: &DesiredPort, scope: Scope) -> ListPurpose {
     (port.family, port.protocol, port.port, scope)
 }
 
@@ -96,7 +96,7 @@ impl Holdings {
             let usual = (Family::Ip, protocol, port, Scope::Cluster);
             match self.lists[..] {
                 [] => return Held::Usual { address, protocol, port, list: None },
-                [list] if list.place() == usual => {
+                [list] if list.purpose() == usual => {
                     return Held::Usual { address, protocol, port, list: Some(list.id) };
                 }
                 _ => {}

@@ -105,7 +105,7 @@ impl NodePortIps {
         self.installed = found.collect();
     }
 
-    /// Returns whether the installed addresses are the desired ones.
+    /// Returns whether the installed addresses equal the desired addresses.
     pub(super) fn are_settled(&self) -> bool {
         self.wanted == self.installed
     }

@@ -3,7 +3,7 @@
 use ahash::HashMap;
 use nft::family::Family;
 
-use crate::desired::Wanted;
+use crate::desired::DesiredService;
 use crate::model::ObjectName;
 
 /// Number of service ports that have endpoints, but no local one, by the policy that is `Local`.
@@ -24,7 +24,7 @@ pub(super) struct NoLocalByService {
 
 impl NoLocalByService {
     /// Recounts the ports of a service.
-    pub(super) fn note(&mut self, name: &ObjectName, wanted: &Wanted) {
+    pub(super) fn note(&mut self, name: &ObjectName, wanted: &DesiredService) {
         let mut counts = <[NoLocalPorts; 2]>::default();
         for port in &wanted.ports {
             let count = &mut counts[port.family.index()];

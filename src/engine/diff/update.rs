@@ -1,6 +1,6 @@
 //! The update of one service.
 //!
-//! Everything is compared with the installed state, so an update interrupted by a full piece
+//! Everything is compared with the installed elements, so an update interrupted by a full piece
 //! continues where it stopped. The order leaves a working table after each piece: endpoints are
 //! added before the routes to them, and deleted after these.
 
@@ -11,11 +11,11 @@ use super::claims;
 use super::frontends::Goal;
 use super::goal::{goal, route};
 use super::held::{HeldList, Holdings, purpose_of};
+use super::lists_by_purpose::ListsByPurpose;
 use super::patch::Patch;
-use super::places::Places;
 use super::{Context, Diff, FRONTEND_ELEMENTS, Progress, Updated};
 use crate::desired::{
-    self, Label, Lookup, Scope, SlotPlan, Traffic, Wanted, WantedFrontend, WantedPort,
+    self, DesiredFrontend, DesiredPort, DesiredService, Label, Scope, SlotPlan, SmallSet, Traffic,
 };
 use crate::model::{Cluster, EndpointChanges, ObjectName, Problem, Protocol};
 use crate::piece::{Full, Piece};
@@ -27,13 +27,13 @@ struct ServiceUpdate<'a> {
     diff: &'a mut Diff,
     name: &'a ObjectName,
     cluster: &'a Cluster,
-    wanted: &'a Wanted,
+    wanted: &'a DesiredService,
     /// The current holdings and claims.
     holdings: Holdings,
-    /// The current lists.
-    held: Places,
+    /// The lists that the service has already.
+    former_lists: ListsByPurpose,
     /// The lists that the service needs.
-    lists: Places,
+    lists: ListsByPurpose,
     updated: Updated,
 }
 
@@ -46,7 +46,7 @@ impl Diff {
         piece: &mut Piece,
     ) -> Updated {
         let cluster = context.cluster;
-        let mut wanted = self.wanted(name, context);
+        let mut wanted = self.desired_service(name, context);
         self.no_local.note(name, &wanted);
         self.schedulers.note(name, wanted.scheduler);
         let is_postponed =
@@ -58,13 +58,14 @@ impl Diff {
             name,
             cluster,
             wanted: &wanted,
-            held: holdings.lists.iter().copied().collect(),
+            former_lists: holdings.lists.iter().copied().collect(),
             holdings,
-            lists: Places::default(),
+            lists: ListsByPurpose::default(),
             updated: Updated::default(),
         };
         let progress = if is_postponed {
-            // Only the claims are recorded, so that no frontend changes its holder twice.
+            // A frontend was found with the label of another port. Only the claims are recorded
+            // now: once all claims are known, the frontend changes its holder once.
             update.diff.only_claimed.insert(name.clone());
             update.claim();
             Progress::Postponed
@@ -86,7 +87,11 @@ impl Diff {
     }
 
     /// Returns what a service should have; nothing if it is gone or left out.
-    pub(super) fn wanted(&self, name: &ObjectName, context: Context<'_>) -> Wanted {
+    pub(super) fn desired_service(
+        &self,
+        name: &ObjectName,
+        context: Context<'_>,
+    ) -> DesiredService {
         let Context { cluster, timeouts, slots, .. } = context;
         let view = cluster.service(name).filter(|_| !self.excluded.contains(name));
         let render = |view| desired::render(&view, timeouts.of(name), slots.of(name));
@@ -94,7 +99,7 @@ impl Diff {
     }
 
     /// Returns whether a frontend of the port was found with the label of another port.
-    fn may_be_of_others(&self, port: &WantedPort) -> bool {
+    fn may_be_of_others(&self, port: &DesiredPort) -> bool {
         let mut states = port.frontends.iter().filter_map(|it| self.frontends.get(&it.frontend));
         let has_only_claimed = |name: &ObjectName| self.only_claimed.contains(name);
         states.any(|state| state.may_be_of_another(&port.label, has_only_claimed))
@@ -113,7 +118,7 @@ impl Diff {
         let holdings = self.services.get(name)?.unpack();
         let is_served =
             Family::ALL.map(|family| holdings.frontends.iter().any(|it| it.family() == family));
-        let lists: Places = holdings.lists.iter().copied().collect();
+        let lists: ListsByPurpose = holdings.lists.iter().copied().collect();
         let mut patches = SmallVec::<[(HeldList, Label, Patch); 2]>::new();
         for port in ports {
             // UDP needs a whole update: established flows depend on all serving endpoints.
@@ -128,8 +133,8 @@ impl Diff {
                 if !is_served[family.index()] || endpoints()?.next().is_none() {
                     continue;
                 }
-                let place = (family, port.protocol, port.port, Scope::Cluster);
-                let list = lists.find(place, false).or_else(|| lists.find(place, true))?;
+                let purpose = (family, port.protocol, port.port, Scope::Cluster);
+                let list = lists.find(purpose, false).or_else(|| lists.find(purpose, true))?;
                 let patch = Patch::new(self.lists[family.index()].get(list.id)?, endpoints()?)?;
                 if !patch.is_nothing() {
                     patches.push((list, Label::new(name, port), patch));
@@ -176,8 +181,8 @@ impl Diff {
             }
             let list = |route: Route| {
                 let key = (frontend.family(), route.list()?);
-                let place = resized.binary_search_by_key(&key, |(list, _)| *list).ok()?;
-                Some(&resized[place].1)
+                let index = resized.binary_search_by_key(&key, |(list, _)| *list).ok()?;
+                Some(&resized[index].1)
             };
             let state = self.frontends.get(frontend);
             let Some((_, label)) = state.and_then(|it| it.routes().find_map(list)) else {
@@ -195,14 +200,14 @@ impl Diff {
 impl ServiceUpdate<'_> {
     fn run(&mut self, piece: &mut Piece) -> Result<Progress, Full> {
         let wanted = self.wanted;
-        let held = self.claim();
-        let is_held = |frontend: &Frontend| held.contains(frontend);
+        let won = self.claim();
+        let is_won = |frontend: &Frontend| won.contains(frontend);
         for port in &wanted.ports {
-            self.fill_lists(port, &is_held, piece)?;
+            self.fill_lists(port, &is_won, piece)?;
         }
         let mut progress = Progress::Complete;
         for port in &wanted.ports {
-            for wanted in port.frontends.iter().filter(|it| is_held(&it.frontend)) {
+            for wanted in port.frontends.iter().filter(|it| is_won(&it.frontend)) {
                 piece.fits_limit(FRONTEND_ELEMENTS)?;
                 let goal = goal(&self.lists, port, wanted);
                 if self.diff.install(wanted.frontend, goal, piece)? == Progress::AfterCommit {
@@ -219,49 +224,49 @@ impl ServiceUpdate<'_> {
         self.holdings.lists = std::mem::take(&mut self.lists).into_lists();
         for port in &wanted.ports {
             let Some(serving) = &port.serving else { continue };
-            for wanted in port.frontends.iter().filter(|it| is_held(&it.frontend)) {
+            for wanted in port.frontends.iter().filter(|it| is_won(&it.frontend)) {
                 self.diff.serving.want(wanted.frontend, Some(serving.clone()));
             }
         }
         Ok(progress)
     }
 
-    /// Claims all frontends; returns those that the service has.
-    fn claim(&mut self) -> Lookup<Frontend> {
-        let mut held = Lookup::default();
-        let former: Lookup<_> = self.holdings.frontends.iter().copied().collect();
-        for WantedFrontend { frontend, .. } in self.wanted.frontends() {
+    /// Claims all frontends; returns those that the service wins.
+    fn claim(&mut self) -> SmallSet<Frontend> {
+        let mut won = SmallSet::default();
+        let former: SmallSet<_> = self.holdings.frontends.iter().copied().collect();
+        for DesiredFrontend { frontend, .. } in self.wanted.frontends() {
             let claimed = &mut self.diff.frontends;
             let precedence = |name: &ObjectName| claims::precedence(self.cluster, name, frontend);
             if claimed.claim(*frontend, self.name, precedence, &mut self.updated) {
-                held.insert(*frontend);
+                won.insert(*frontend);
             }
             if !former.contains(frontend) {
                 self.holdings.frontends.push(*frontend);
             }
         }
-        held
+        won
     }
 
     /// Puts the endpoints of a port into lists with slots for all of them.
     fn fill_lists(
         &mut self,
-        port: &WantedPort,
-        is_held: &impl Fn(&Frontend) -> bool,
+        port: &DesiredPort,
+        is_won: &impl Fn(&Frontend) -> bool,
         piece: &mut Piece,
     ) -> Result<(), Full> {
         for scope in Scope::ALL {
-            let mut held = port.frontends.iter().filter(|it| is_held(&it.frontend));
-            let is_used = held.any(|it| it.traffic.uses(scope));
+            let mut won = port.frontends.iter().filter(|it| is_won(&it.frontend));
+            let is_used = won.any(|it| it.traffic.uses(scope));
             if !is_used || port.endpoints(scope).is_empty() {
                 continue;
             }
             let Some(id) = self.list(port, scope) else { continue };
-            let WantedPort { family, protocol, port: number, .. } = *port;
+            let DesiredPort { family, protocol, port: number, .. } = *port;
             let list = HeldList { family, protocol, port: number, scope, id };
             self.lists.push(list);
-            if !self.held.contains(&list) {
-                self.held.push(list);
+            if !self.former_lists.contains(&list) {
+                self.former_lists.push(list);
                 self.holdings.lists.push(list);
             }
             let route = route(&self.lists, port, scope, Flags::default());
@@ -279,7 +284,7 @@ impl ServiceUpdate<'_> {
     }
 
     /// Returns the list of a scope: a plain one if no number is free for one with affinity.
-    fn list(&mut self, port: &WantedPort, scope: Scope) -> Option<ListId> {
+    fn list(&mut self, port: &DesiredPort, scope: Scope) -> Option<ListId> {
         if port.timeout.is_some() {
             if let Some(list) = self.list_of_kind(port, scope, true) {
                 return Some(list);
@@ -297,20 +302,20 @@ impl ServiceUpdate<'_> {
     /// Returns the list of the service, or one found with its frontends, or a new one.
     fn list_of_kind(
         &mut self,
-        port: &WantedPort,
+        port: &DesiredPort,
         scope: Scope,
         has_affinity: bool,
     ) -> Option<ListId> {
         let lists = &self.diff.lists[port.family.index()];
-        let held = self.held.find(purpose_of(port, scope), has_affinity).map(|held| held.id);
-        let is_there =
+        let own = self.former_lists.find(purpose_of(port, scope), has_affinity);
+        let exists =
             |id: &ListId| lists.get(*id).is_some_and(|list| list.protocol() == port.protocol);
-        if let Some(held) = held.filter(is_there) {
-            return Some(held);
+        if let Some(own) = own.map(|list| list.id).filter(exists) {
+            return Some(own);
         }
         let can_adopt = |list: &ListId| {
             // A list that the service already holds is that of another scope.
-            let is_own = self.held.has(port.family, *list);
+            let is_own = self.former_lists.has(port.family, *list);
             let lists = &self.diff.lists[port.family.index()];
             !is_own && lists.can_adopt(*list, port.protocol, has_affinity)
         };
@@ -320,12 +325,12 @@ impl ServiceUpdate<'_> {
         self.diff.lists[port.family.index()].add(port.protocol, has_affinity)
     }
 
-    fn add_problem(&mut self, port: &WantedPort, field: &str, message: &str) {
+    fn add_problem(&mut self, port: &DesiredPort, field: &str, message: &str) {
         self.updated.problems.push(Problem::of_port(self.name, port.port, field, message));
     }
 
     /// Returns the list found with a frontend of the port's label.
-    fn found_list(&self, port: &WantedPort, scope: Scope) -> Option<ListId> {
+    fn found_list(&self, port: &DesiredPort, scope: Scope) -> Option<ListId> {
         port.frontends.iter().find_map(|wanted| {
             let state = self.diff.frontends.get(&wanted.frontend)?;
             // Another service may have had the address.
@@ -340,24 +345,24 @@ impl ServiceUpdate<'_> {
                 }
                 (traffic, _) => (state.route, traffic == Traffic::ExternalLocal),
             };
-            let is_it = |route: &Route| route.flags().local == is_local;
-            route.filter(is_it).filter(|_| wanted.traffic.uses(scope))?.list()
+            let leads_there = |route: &Route| route.flags().local == is_local;
+            route.filter(leads_there).filter(|_| wanted.traffic.uses(scope))?.list()
         })
     }
 
     fn install_members(&mut self, piece: &mut Piece) -> Result<(), Full> {
         let wanted = &self.wanted.members;
-        let held: Lookup<_> = self.holdings.members.iter().copied().collect();
+        let former: SmallSet<_> = self.holdings.members.iter().copied().collect();
         for member in wanted {
             piece.fits_limit(1)?;
-            if held.contains(member) {
+            if former.contains(member) {
                 self.diff.members.install(*member, piece)
             } else {
                 self.diff.members.share(*member, piece);
                 self.holdings.members.push(*member);
             }
         }
-        let wanted: Lookup<_> = wanted.iter().copied().collect();
+        let wanted: SmallSet<_> = wanted.iter().copied().collect();
         let mut result = Ok(());
         self.holdings.members.retain(|member| {
             if wanted.contains(member) || result.is_err() {
@@ -374,7 +379,7 @@ impl ServiceUpdate<'_> {
 
     /// Releases the frontends that are no longer desired.
     fn release_frontends(&mut self, piece: &mut Piece) -> Result<(), Full> {
-        let wanted: Lookup<_> = self.wanted.frontends().map(|it| it.frontend).collect();
+        let wanted: SmallSet<_> = self.wanted.frontends().map(|it| it.frontend).collect();
         let mut result = Ok(());
         self.holdings.frontends.retain(|frontend| {
             if wanted.contains(frontend) || result.is_err() {
@@ -400,8 +405,9 @@ impl ServiceUpdate<'_> {
     /// Deletes slots that no route uses any more.
     fn cut_lists(&mut self, piece: &mut Piece) -> Result<(), Full> {
         for (port, scope) in self.wanted.ports.iter().flat_map(|it| Scope::ALL.map(|of| (it, of))) {
-            let place = purpose_of(port, scope);
-            for list in [false, true].into_iter().filter_map(|kind| self.lists.find(place, kind)) {
+            let purpose = purpose_of(port, scope);
+            let lists = [false, true].map(|has_affinity| self.lists.find(purpose, has_affinity));
+            for list in lists.into_iter().flatten() {
                 let open = self.diff.lists[list.family.index()].open(list.id);
                 let Some(mut list) = open else { continue };
                 list.cut(port.slot_count(scope), piece)?;
@@ -420,8 +426,8 @@ impl ServiceUpdate<'_> {
     }
 }
 
-impl Wanted {
-    fn frontends(&self) -> impl Iterator<Item = &WantedFrontend> {
+impl DesiredService {
+    fn frontends(&self) -> impl Iterator<Item = &DesiredFrontend> {
         self.ports.iter().flat_map(|port| &port.frontends)
     }
 }

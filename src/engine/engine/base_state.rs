@@ -1,4 +1,4 @@
-//! Chains, rules and sets of one table: the installed ones, and the operations to the desired ones.
+//! Installed chains, rules and sets of one table, and the operations that make them as desired.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,12 +37,12 @@ pub(super) struct Installed {
 #[derive(Debug)]
 pub(super) struct InstalledChain {
     hook: Option<Hook>,
-    /// The rules; `None` if they differed from the desired ones when they were read.
+    /// The rules; `None` if they were not as desired when they were read.
     rules: Option<Arc<Vec<Rule>>>,
 }
 
 impl BaseState {
-    /// Compares the contents that were read with the desired ones.
+    /// Compares the contents that were read with the desired contents.
     pub(super) fn found(contents: Option<&Contents>, sets: &TableSets, desired: &Base) -> Self {
         let Some(contents) = contents else { return Self::Absent };
         let fits =

@@ -1,4 +1,4 @@
-//! Devices of the flowtables: the desired ones, the installed ones, and the transactions between.
+//! Devices of the flowtables: desired and installed devices, and the transactions that install them.
 //!
 //! These transactions have no other operations. Before Linux 6.16, the kernel removes a device that
 //! vanishes, follows one that is renamed, and refuses one that does not exist.

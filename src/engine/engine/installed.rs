@@ -57,7 +57,7 @@ impl Engine {
         changed_elements::adopt(&mut self.diff, &mut self.tables, differences)
     }
 
-    /// Returns the places of all elements of a refused transaction, and of the rest of its step.
+    /// Returns the ids of all elements of a refused transaction, and of the other part of its step.
     /// `None` if the tables must be read: more than elements was to change, or a lookup by key does
     /// not suffice.
     pub fn places_of_refused(&self, transaction: &Transaction) -> Option<Vec<ElementId>> {
@@ -98,7 +98,7 @@ impl Engine {
         self.diff.each_installed(service, each);
     }
 
-    /// Returns whether the installed elements of a service are the desired ones.
+    /// Returns whether the installed elements of a service equal its desired elements.
     /// [`Engine::is_settled`] must hold.
     pub fn is_as_desired(&self, service: &ObjectName) -> bool {
         let context = context(&self.cluster, &self.tables, &self.updates, false);
@@ -117,7 +117,7 @@ impl Engine {
         self.diff.correct(installed, finding)
     }
 
-    /// Returns whether the chains, rules and sets that were read are the desired ones.
+    /// Returns whether the chains, rules and sets that were read equal those desired.
     pub fn are_rules_as_desired(&self, family: Family, contents: Option<&Contents>) -> bool {
         let table = self.tables.of(family);
         let found = BaseState::found(contents, self.tables.layouts.of(family), &table.desired);

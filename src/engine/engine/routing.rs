@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn closed_node_ports_are_told_with_the_reason() {
+    fn closed_node_ports_are_reported_with_the_reason() {
         let node = Node {
             name: ObjectName::cluster_scoped("node"),
             zone: None,

@@ -11,7 +11,7 @@ use crate::model::{Cluster, Extent, ObjectName};
 
 /// Services to be updated: rendered, and compared with what is installed.
 ///
-/// Each service whose installed elements may differ from the desired ones is in `queue`,
+/// Each service whose installed elements may differ from its desired elements is in `queue`,
 /// `after_commit` or `postponed`.
 #[derive(Debug)]
 pub(super) struct Updates {

@@ -23,13 +23,13 @@ pub struct Cluster {
     services: HashMap<ObjectName, Entry>,
     lists: SharedLists,
     /// Service of each slice; the slice itself is stored with its service.
-    slices: HashMap<ObjectName, Marked<ObjectName>>,
+    slices: HashMap<ObjectName, ListedObject<ObjectName>>,
     slices_in_service_cidrs: SlicesInServiceCidrs,
     /// Services with source ranges.
-    restricted: HashSet<ObjectName>,
+    with_source_ranges: HashSet<ObjectName>,
     node: Option<Node>,
-    service_cidrs: HashMap<ObjectName, Marked<Vec<IpNet>>>,
-    listings: [Listing; 4],
+    service_cidrs: HashMap<ObjectName, ListedObject<Vec<IpNet>>>,
+    listings: [Listing; Resource::ALL.len()],
     pub(super) balanced: Balanced,
 }
 
@@ -53,7 +53,7 @@ struct Entry {
 
 /// An object and the number of the last listing that contained it.
 #[derive(Debug)]
-struct Marked<T> {
+struct ListedObject<T> {
     object: T,
     listing: u32,
 }
@@ -142,7 +142,7 @@ impl Cluster {
 
     /// Returns whether a service has source ranges.
     pub fn has_source_ranges(&self) -> bool {
-        !self.restricted.is_empty()
+        !self.with_source_ranges.is_empty()
     }
 
     /// Returns whether an endpoint may be a cluster IP.
@@ -191,9 +191,9 @@ impl Cluster {
                 let entry = self.services.entry(name.clone()).or_default();
                 let stored = StoredService::new(service, listing, &mut self.lists);
                 if stored.has_source_ranges() {
-                    self.restricted.insert(name.clone())
+                    self.with_source_ranges.insert(name.clone())
                 } else {
-                    self.restricted.remove(&name)
+                    self.with_source_ranges.remove(&name)
                 };
                 match &mut entry.service {
                     Some(known) if known.is_same(&stored) => known.listing = listing,
@@ -216,7 +216,7 @@ impl Cluster {
     fn remove_service(&mut self, name: &ObjectName, touched: &mut Touched) {
         self.balanced.note(name, None);
         let Some(entry) = self.services.get_mut(name) else { return };
-        self.restricted.remove(name);
+        self.with_source_ranges.remove(name);
         if entry.service.take().is_some() {
             touched.add(name.clone(), Extent::Whole);
         }
@@ -238,7 +238,7 @@ impl Cluster {
         // A service and its slices share one copy of the name.
         let known = self.services.get_key_value(&slice.service).map(|(name, _)| name);
         let service = known.unwrap_or(&slice.service).clone();
-        let owner = Marked { object: service.clone(), listing };
+        let owner = ListedObject { object: service.clone(), listing };
         let former = self.slices.insert(slice.name.clone(), owner);
         if let Some(former) = former.filter(|former| former.object != service) {
             remove_slice(&mut self.services, &former.object, &slice.name);
@@ -302,7 +302,7 @@ impl Cluster {
         let listing = self.listings[Resource::ServiceCidrs as usize].number;
         match change {
             Change::Is(ServiceCidr { name, cidrs }) => {
-                let marked = Marked { object: cidrs.clone(), listing };
+                let marked = ListedObject { object: cidrs.clone(), listing };
                 let former = self.service_cidrs.insert(name, marked);
                 touched.service_cidrs |= former.is_none_or(|former| former.object != cidrs);
             }
@@ -383,20 +383,21 @@ impl ServiceView<'_> {
     /// Removes the endpoints of a port with weight 0 and returns the weights of the others,
     /// multiplied by their shares under scheduler `lc`. Returns `None` if weights have no effect,
     /// because each is 1 or all are 0.
-    pub fn weigh(
+    pub fn effective_weights(
         &self,
         port: &ServicePort,
         family: Family,
         targets: &mut TargetList,
     ) -> Option<Vec<Weight>> {
-        let weights = self.weights(port, family, targets);
+        let weights = self.annotated_weights(port, family, targets);
         let shares =
             self.shares.and_then(|it| it.slots(port.protocol, targets, weights.as_deref()));
         shares.or(weights)
     }
 
-    /// As `weigh`, from annotations only, without shares.
-    pub fn weights(
+    /// Removes the endpoints of a port with weight 0 and returns the weights of the others by
+    /// annotations alone, without shares. Returns `None` if weights have no effect.
+    pub fn annotated_weights(
         &self,
         port: &ServicePort,
         family: Family,
@@ -417,7 +418,7 @@ impl ServiceView<'_> {
     }
 }
 
-fn mark<T>(object: Option<&mut Marked<T>>, listing: u32) {
+fn mark<T>(object: Option<&mut ListedObject<T>>, listing: u32) {
     if let Some(object) = object {
         object.listing = listing;
     }

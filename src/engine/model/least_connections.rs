@@ -184,7 +184,7 @@ impl Cluster {
         let Some(view) = self.service(name) else { return };
         let mut shares = Shares::default();
         for (port, family, mut targets) in lists(&view) {
-            let weights = view.weights(port, family, &mut targets);
+            let weights = view.annotated_weights(port, family, &mut targets);
             let installed = slots(port, family);
             let slots = targets.iter().map(|target| installed.get(target).copied().unwrap_or(0));
             let slots: Vec<_> = slots.collect();
@@ -231,7 +231,7 @@ fn balance_service(
     let (mut adjusted, mut slots) = (Shares::default(), 0);
     let mut seen = Vec::<(Protocol, Target)>::new();
     for (port, family, mut targets) in lists(view) {
-        let weights = view.weights(port, family, &mut targets);
+        let weights = view.annotated_weights(port, family, &mut targets);
         let first = targets.first().map(|target| (port.protocol, *target));
         // Two ports with the same endpoints have the same connections.
         let Some(first) = first.filter(|first| !seen.contains(first)) else { continue };

@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_are_told_apart_by_their_error_number() {
+    fn failures_are_distinguished_by_their_error_number() {
         let of = |errno: Errno| failure(&io::Error::from(errno));
         assert_eq!(of(Errno::ECONNREFUSED), Failure::Refused);
         assert_eq!(of(Errno::EPERM), Failure::Unreachable);

@@ -25,7 +25,7 @@ use super::contact::Link;
 /// Time without data after which an unfinished list, or a first answer, counts as lost.
 const SILENCE: Duration = Duration::from_secs(90);
 
-/// Least time without data after which a watch is asked for again. Longer than a minute: servers
+/// Least time without data after which a watch is requested again. Longer than a minute: servers
 /// that send bookmarks send one about each minute (`bookmarkFrequency` of `cacher.go`).
 const QUIET: Duration = Duration::from_secs(65);
 
@@ -42,7 +42,7 @@ type BoxError = Box<dyn StdError + Send + Sync>;
 /// The effect of silence on an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Silent {
-    /// A watch ends; it is asked for again.
+    /// A watch ends; it is requested again.
     Ends,
     /// A list fails.
     Fails,

@@ -1,4 +1,4 @@
-//! Endpoint lists of one service by place: mostly few, but thousands for a service with as many
+//! Endpoint lists of one service by purpose: mostly few, but thousands for a service with as many
 //! ports.
 
 use ahash::HashMap;
@@ -6,22 +6,22 @@ use nft::family::Family;
 use smallvec::SmallVec;
 
 use super::held::{HeldList, ListPurpose};
-use crate::desired::Lookup;
+use crate::desired::SmallSet;
 use crate::ruleset::number::ListId;
 
-/// Lists by place. A service has at most one plain list and one with affinity for each place.
+/// Lists by purpose. A service has at most one plain list and one with affinity for each purpose.
 #[derive(Debug, Default)]
-pub(super) struct Places {
+pub(super) struct ListsByPurpose {
     lists: SmallVec<[HeldList; 2]>,
     /// Index of each list, once there are many.
     index: HashMap<(ListPurpose, bool), usize>,
-    ids: Lookup<(Family, ListId)>,
+    ids: SmallSet<(Family, ListId)>,
 }
 
 /// Number of lists up to which a linear search is used.
 const FEW: usize = 16;
 
-impl Places {
+impl ListsByPurpose {
     pub(super) fn push(&mut self, list: HeldList) {
         self.lists.push(list);
         self.ids.insert((list.family, list.id));
@@ -32,9 +32,9 @@ impl Places {
         }
     }
 
-    /// Returns the list at a place, with affinity or without.
-    pub(super) fn find(&self, place: ListPurpose, has_affinity: bool) -> Option<HeldList> {
-        let key = (place, has_affinity);
+    /// Returns the list of a purpose, with affinity or without.
+    pub(super) fn find(&self, purpose: ListPurpose, has_affinity: bool) -> Option<HeldList> {
+        let key = (purpose, has_affinity);
         if self.index.is_empty() {
             self.lists.iter().find(|list| list.key() == key).copied()
         } else {
@@ -42,13 +42,13 @@ impl Places {
         }
     }
 
-    /// Returns whether a list is among them, at any place.
+    /// Returns whether a list is among them, of any purpose.
     pub(super) fn has(&self, family: Family, id: ListId) -> bool {
         self.ids.contains(&(family, id))
     }
 
     pub(super) fn contains(&self, list: &HeldList) -> bool {
-        self.find(list.place(), list.id.has_affinity()).as_ref() == Some(list)
+        self.find(list.purpose(), list.id.has_affinity()).as_ref() == Some(list)
     }
 
     /// Returns the lists in the order in which they were added.
@@ -57,11 +57,11 @@ impl Places {
     }
 }
 
-impl FromIterator<HeldList> for Places {
+impl FromIterator<HeldList> for ListsByPurpose {
     fn from_iter<I: IntoIterator<Item = HeldList>>(lists: I) -> Self {
-        let mut places = Self::default();
-        lists.into_iter().for_each(|list| places.push(list));
-        places
+        let mut all = Self::default();
+        lists.into_iter().for_each(|list| all.push(list));
+        all
     }
 }
 
@@ -82,13 +82,17 @@ mod tests {
     #[test]
     fn each_of_few_and_of_many_is_found() {
         for count in [1, 15, 16, 17, 100] {
-            let places: Places = (1..=count).map(list).collect();
+            let lists: ListsByPurpose = (1..=count).map(list).collect();
             for number in 1..=count {
-                assert_eq!(places.find(list(number).place(), false), Some(list(number)), "{count}");
+                assert_eq!(
+                    lists.find(list(number).purpose(), false),
+                    Some(list(number)),
+                    "{count}"
+                );
             }
-            assert!(places.find(list(1).place(), true).is_none());
-            assert!(!places.contains(&list(count + 1)));
-            assert_eq!(places.into_lists().len(), usize::from(count));
+            assert!(lists.find(list(1).purpose(), true).is_none());
+            assert!(!lists.contains(&list(count + 1)));
+            assert_eq!(lists.into_lists().len(), usize::from(count));
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Limits of products: what a service may ask for by lists that multiply.
+//! Limits of a service's lists whose lengths multiply, so that a tenant's small object stays small.
 //!
-//! Ports, addresses, source ranges and endpoints are lists of an object each, and elements are their
-//! products. So a short object could ask for more elements than a node can hold.
+//! Ports, addresses, source ranges and endpoints are lists of an object, and its elements are their
+//! products. Without limits a short object could need more elements than a node can hold.
 
 use nft::family::Family;
 
@@ -18,7 +18,7 @@ const ENDPOINTS: usize = 262_144;
 
 /// The most of each list of a service in one family; each at least one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Proportion {
+pub(super) struct ProductLimits {
     /// Load balancer addresses, and then external IPs.
     pub(super) addresses: usize,
     /// Source ranges, in ascending order. Other sources are not admitted.
@@ -27,7 +27,7 @@ pub(super) struct Proportion {
     pub(super) endpoints: usize,
 }
 
-impl Proportion {
+impl ProductLimits {
     pub(super) fn of(service: &Service, family: Family) -> Self {
         let ports = service.ports.len();
         let addresses = part(FRONTENDS, ports);
@@ -51,7 +51,7 @@ mod tests {
     use std::num::NonZeroU16;
 
     use super::*;
-    use crate::desired::{Scope, SlotBudget, Wanted, render};
+    use crate::desired::{DesiredService, Scope, SlotBudget, render};
     use crate::model::{
         Change, Cluster, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, ServicePort,
         Touched,
@@ -71,7 +71,7 @@ mod tests {
     }
 
     /// Renders a service with so many endpoints.
-    fn rendered(service: Service, endpoints: u32) -> Wanted {
+    fn rendered(service: Service, endpoints: u32) -> DesiredService {
         let (mut cluster, name) = (Cluster::default(), service.name.clone());
         let port = |port: &ServicePort| EndpointPort::tcp(&port.name, port.port);
         let endpoints = addresses(0x0af4_0000, endpoints);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_problem(wanted: &Wanted, expected: &str) {
+    fn check_problem(wanted: &DesiredService, expected: &str) {
         assert!(wanted.problems.iter().any(|it| it.message == expected), "{:?}", wanted.problems);
     }
 

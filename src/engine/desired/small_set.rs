@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 /// Items, searched by value.
 #[derive(Debug)]
-pub struct Lookup<T> {
+pub struct SmallSet<T> {
     few: SmallVec<[T; FEW]>,
     many: HashSet<T>,
 }
@@ -15,7 +15,7 @@ pub struct Lookup<T> {
 /// Number of items up to which a linear search is used.
 const FEW: usize = 16;
 
-impl<T: Copy + Eq + Hash> Lookup<T> {
+impl<T: Copy + Eq + Hash> SmallSet<T> {
     /// Returns whether the item is in the set.
     pub fn contains(&self, item: &T) -> bool {
         self.few.contains(item) || self.many.contains(item)
@@ -34,13 +34,13 @@ impl<T: Copy + Eq + Hash> Lookup<T> {
     }
 }
 
-impl<T> Default for Lookup<T> {
+impl<T> Default for SmallSet<T> {
     fn default() -> Self {
         Self { few: SmallVec::new(), many: HashSet::default() }
     }
 }
 
-impl<T: Copy + Eq + Hash> FromIterator<T> for Lookup<T> {
+impl<T: Copy + Eq + Hash> FromIterator<T> for SmallSet<T> {
     fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
         let mut lookup = Self::default();
         items.into_iter().for_each(|item| _ = lookup.insert(item));
