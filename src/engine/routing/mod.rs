@@ -37,7 +37,7 @@ pub struct Routing {
     pub scheduler: Scheduler,
     /// Seed of the hash of the schedulers. Nodes with the same seed choose the same endpoints.
     pub hash_seed: u32,
-    /// Slots that services may use together for weights and tables, beyond one for each endpoint.
+    /// Slots that services may use together for weights and hash tables, beyond one for each endpoint.
     pub slot_budget: u32,
     /// Settings of scheduler `lc`; `None` turns it off.
     pub least_connections: Option<LeastConnections>,
@@ -72,7 +72,7 @@ impl Default for Routing {
 /// Any number works if all nodes share it.
 const DEFAULT_HASH_SEED: u32 = 1;
 
-/// Some 115 MB of kernel memory.
+/// Some 105 MB of kernel memory.
 const DEFAULT_SLOT_BUDGET: u32 = 1 << 20;
 
 /// kube-proxy's mark is 0x4000.
