@@ -23,6 +23,9 @@ pub(super) fn kept(from: &[Option<usize>], to: &[Option<usize>]) -> Kept {
 /// Myers' greedy algorithm: with each more edit, the farthest point of each diagonal.
 fn common(from: &[Option<usize>], to: &[Option<usize>]) -> Kept {
     let (width, height) = (from.len(), to.len());
+    if width == 0 || height == 0 {
+        return Vec::new();
+    }
     let most = (width + height).min(MAX_EDITS);
     // Diagonal `k` is at `most + k`.
     let mut farthest = vec![0_usize; 2 * most + 2];

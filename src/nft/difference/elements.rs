@@ -1,8 +1,7 @@
 //! Sets: whether they are equal, and the elements in which they differ.
 
 use std::borrow::Cow;
-
-use ahash::HashMap;
+use std::cmp::Ordering;
 
 use super::{Replaced, Steps};
 use crate::abi::*;
@@ -34,12 +33,13 @@ struct Unit<'a> {
     end: Option<&'a AnyElement>,
 }
 
-/// What identifies a unit: key, last key, and whether it is an end without a start.
+/// What identifies a unit, in the order of units: key, last key, and whether it is no end without a
+/// start.
 type UnitKey<'a> = (&'a [u8], Option<&'a [u8]>, bool);
 
 impl<'a> Unit<'a> {
     fn key(&self) -> UnitKey<'a> {
-        (&self.element.key, self.element.key_end.as_deref(), self.element.is_end)
+        (&self.element.key, self.element.key_end.as_deref(), !self.element.is_end)
     }
 
     fn is_like(&self, other: &Self) -> bool {
@@ -103,27 +103,34 @@ impl<'a> Elements<'a> {
         replaced: &Replaced<'_>,
     ) -> Self {
         let (from, to) = (units(installed), units(desired));
-        let kind = desired.set.object_type;
-        let wanted: HashMap<_, _> = to.iter().map(|unit| (unit.key(), unit)).collect();
-        let is_kept = |unit: &Unit<'_>, other: &Unit<'_>| {
-            unit.is_like(other) && !replaced.is_used_by_element(unit.element, kind)
-        };
-        let is_dynamic = desired.set.is_dynamic();
-        let goes = |unit: &Unit<'_>| match wanted.get(&unit.key()) {
-            Some(other) => !is_dynamic && !is_kept(unit, other),
-            None => !is_dynamic,
-        };
-        let deleted: Vec<_> = from.iter().copied().filter(goes).collect();
-        let known: HashMap<_, _> = from.iter().map(|unit| (unit.key(), unit)).collect();
-        let comes = |unit: &Unit<'_>| match known.get(&unit.key()) {
-            Some(other) => !is_dynamic && !is_kept(unit, other),
-            None => true,
-        };
-        let added = to.iter().copied().filter(comes);
-        Self {
-            added: added.flat_map(Unit::elements).collect(),
-            deletes_all: deleted.len() > 1 && deleted.len() == from.len(),
-            deleted: deleted.into_iter().flat_map(Unit::elements).collect(),
+        let (kind, is_dynamic) = (desired.set.object_type, desired.set.is_dynamic());
+        let mut elements = Self { deletes_all: from.len() > 1, ..Self::default() };
+        let (mut from, mut to) = (from.into_iter().peekable(), to.into_iter().peekable());
+        // Both are in the order of their keys.
+        loop {
+            let order = match (from.peek(), to.peek()) {
+                (Some(before), Some(after)) => before.key().cmp(&after.key()),
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (None, None) => return elements,
+            };
+            let before = from.next_if(|_| order.is_le());
+            let after = to.next_if(|_| order.is_ge());
+            let stays = match (&before, &after) {
+                (Some(before), Some(after)) => {
+                    is_dynamic
+                        || before.is_like(after)
+                            && !replaced.is_used_by_element(after.element, kind)
+                }
+                (Some(_), None) => is_dynamic,
+                (None, _) => false,
+            };
+            if stays {
+                elements.deletes_all = false;
+                continue;
+            }
+            elements.deleted.extend(before.into_iter().flat_map(Unit::elements));
+            elements.added.extend(after.into_iter().flat_map(Unit::elements));
         }
     }
 }

@@ -48,7 +48,7 @@ fn rule(port: u16) -> Rule<'static> {
     }
 }
 
-fn add_contents(batch: &mut Batch<'_>, desired: &Desired) {
+fn add_contents(batch: &mut Batch<'static>, desired: &Desired) {
     desired.ports.iter().for_each(|port| batch.add(NfListObject::Rule(rule(*port))));
     if !desired.addresses.is_empty() {
         let address =

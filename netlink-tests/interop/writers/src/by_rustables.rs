@@ -6,8 +6,9 @@ use rustables::{Batch, Chain, MsgType, Protocol, ProtocolFamily, Rule, Table};
 
 use crate::{CHAIN, Desired, SET, TABLE};
 
-/// Elements of one batch: the socket's send buffer holds no more, so that the whole is no
-/// transaction.
+/// Rules and elements of one batch. Its socket's send buffer does not hold a thousand rules, so that
+/// the whole is no transaction.
+const RULES: usize = 250;
 const PIECE: usize = 2_000;
 
 /// Makes the table.
@@ -18,13 +19,16 @@ pub fn load(desired: &Desired) {
     batch.add(&table, MsgType::Add);
     batch.add(&chain, MsgType::Add);
     let set = SetBuilder::<std::net::Ipv4Addr>::new(SET, &table).unwrap().finish().0;
+    let mut set = set.with_id(1u32);
+    set.family = ProtocolFamily::Ipv4;
     batch.add(&set, MsgType::Add);
     batch.send().unwrap();
-    let mut batch = Batch::new();
-    for port in &desired.ports {
-        Rule::new(&chain).unwrap().dport(*port, Protocol::TCP).accept().add_to_batch(&mut batch);
-    }
-    if !desired.ports.is_empty() {
+    for piece in desired.ports.chunks(RULES) {
+        let mut batch = Batch::new();
+        for port in piece {
+            let rule = Rule::new(&chain).unwrap().dport(*port, Protocol::TCP).accept();
+            rule.add_to_batch(&mut batch);
+        }
         batch.send().unwrap();
     }
     for piece in desired.addresses.chunks(PIECE) {

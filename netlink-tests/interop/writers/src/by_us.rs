@@ -51,6 +51,13 @@ pub fn update(desired: &Desired) {
     Nftables::open().unwrap().update(&table(desired)).unwrap();
 }
 
+/// Makes the table what is desired, by a program that knows what it is.
+pub fn update_known(installed: &Desired, desired: &Desired) {
+    let (installed, desired) = (table(installed), table(desired));
+    let difference = desired.difference_from(Some(&installed)).unwrap();
+    Nftables::open().unwrap().apply(&difference).unwrap();
+}
+
 /// Returns the numbers of rules and elements in the kernel.
 pub fn counts() -> (usize, usize) {
     let table = Nftables::open().unwrap().whole_table(TableFamily::Ip, TABLE).unwrap().unwrap();
