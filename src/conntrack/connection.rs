@@ -1,21 +1,14 @@
 //! Translated connections of every protocol, to be counted.
 //!
-//! The numbers are those of `<linux/netfilter/nfnetlink_conntrack.h>`, `nf_conntrack_common.h`,
-//! `nf_conntrack_tcp.h` and `nf_conntrack_sctp.h`. Attributes are read in one walk without
-//! allocation, because a dump may have a million entries.
+//! The states are those of `nf_conntrack_tcp.h` and `nf_conntrack_sctp.h`.
 
-use std::net::IpAddr;
-use std::num::{NonZeroU16, NonZeroU64};
+use std::num::NonZeroU64;
 
 use engine::model::{Protocol, Target};
-use nft::netlink::attr::{Attr, Attrs};
-use nft::netlink::message::{self, DUMP, Header, REQUEST};
+use nft::netlink::attr::Attr;
 
-use super::abi::{
-    CTA_ID, CTA_IP_V4_DST, CTA_IP_V4_SRC, CTA_IP_V6_DST, CTA_IP_V6_SRC, CTA_PROTO_DST_PORT,
-    CTA_PROTO_NUM, CTA_PROTO_SRC_PORT, CTA_TUPLE_IP, CTA_TUPLE_ORIG, CTA_TUPLE_PROTO,
-    CTA_TUPLE_REPLY, CTA_ZONE,
-};
+use super::abi::*;
+use super::attributes::Attributes;
 
 /// A connection whose destination was translated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,155 +42,32 @@ pub enum Stage {
     Ended,
 }
 
-/// `NFNL_SUBSYS_CTNETLINK` and `IPCTNL_MSG_CT_NEW`.
-const NEW: u16 = 0x100;
-/// `NFNL_SUBSYS_CTNETLINK` and `IPCTNL_MSG_CT_GET`.
-const GET: u16 = 0x101;
-const NFGENMSG_LENGTH: usize = 4;
-
-const CTA_STATUS: u16 = 3;
-const CTA_PROTOINFO: u16 = 4;
-const CTA_TIMESTAMP: u16 = 20;
-const CTA_STATUS_MASK: u16 = 26;
-
-const CTA_PROTOINFO_TCP: u16 = 1;
-const CTA_PROTOINFO_SCTP: u16 = 3;
-/// `CTA_PROTOINFO_TCP_STATE`, `CTA_PROTOINFO_SCTP_STATE`.
-const STATE: u16 = 1;
-const CTA_TIMESTAMP_START: u16 = 1;
-
-const IPS_SEEN_REPLY: u32 = 1 << 1;
-const IPS_ASSURED: u32 = 1 << 2;
-const IPS_DST_NAT: u32 = 1 << 5;
-const IPS_OFFLOAD: u32 = 1 << 14;
-
-/// Returns a request for all translated connections of both families. Kernels without the status
-/// filter send the other connections too.
-pub(super) fn dump_request(sequence: u32) -> Vec<u8> {
-    request(sequence, IPS_DST_NAT)
-}
-
-/// As [`dump_request`], for those whose packets a flowtable forwards.
-pub(super) fn offloaded_request(sequence: u32) -> Vec<u8> {
-    request(sequence, IPS_DST_NAT | IPS_OFFLOAD)
-}
-
-fn request(sequence: u32, status: u32) -> Vec<u8> {
-    let header = Header { kind: GET, flags: REQUEST | DUMP, sequence };
-    let mut request = Vec::new();
-    // Two short attributes always fit.
-    let _ = message::append(&mut request, header, &[0; NFGENMSG_LENGTH], |w| {
-        w.be32(CTA_STATUS, status);
-        w.be32(CTA_STATUS_MASK, status);
-    });
-    request
-}
-
 impl Connection {
     /// Decodes the payload of a message of type `kind`. Returns `None` unless it is a translated
     /// connection of the default zone: in other zones a packet is tracked a second time.
     pub fn decode(kind: u16, payload: &[u8]) -> Option<Self> {
-        if kind != NEW {
+        let Attributes { original, reply, status, protocol_info, id, zone, started, .. } =
+            Attributes::decode(kind, payload)?;
+        let status = status?;
+        let is_of_zone = zone.is_some() || original.has_zone || reply.has_zone;
+        if status & IPS_DST_NAT == 0 || is_of_zone {
             return None;
         }
-        let (mut original, mut reply, mut status, mut state) = (None, None, None, None);
-        let (mut id, mut started) = (0, None);
-        for attr in Attrs::new(payload.get(NFGENMSG_LENGTH..)?) {
-            let attr = attr.ok()?;
-            match attr.kind {
-                CTA_TUPLE_ORIG => original = Tuple::read(&attr),
-                CTA_TUPLE_REPLY => reply = Tuple::read(&attr),
-                CTA_STATUS => status = attr.be32().ok(),
-                CTA_PROTOINFO => state = State::read(&attr),
-                CTA_ID => id = attr.be32().ok()?,
-                CTA_ZONE => return None,
-                CTA_TIMESTAMP => started = started_at(&attr),
-                _ => {}
-            }
-        }
-        let (original, reply, status) = (original?, reply?, status?);
-        if status & IPS_DST_NAT == 0 {
-            return None;
-        }
+        let state = protocol_info.as_ref().and_then(State::read);
         Some(Self {
             protocol: original.protocol?,
-            sent_to: original.destination()?,
-            answered_by: reply.source()?,
+            sent_to: original.destination.target()?,
+            answered_by: reply.source.target()?,
             stage: state.and_then(State::stage).unwrap_or(match status & IPS_SEEN_REPLY {
                 0 => Stage::New,
                 _ => Stage::Active,
             }),
             is_assured: status & IPS_ASSURED != 0,
-            id,
+            id: id.unwrap_or(0),
             is_offloaded: status & IPS_OFFLOAD != 0,
             started,
         })
     }
-}
-
-fn started_at(timestamps: &Attr<'_>) -> Option<NonZeroU64> {
-    let start = timestamps.nested().flatten().find(|attr| attr.kind == CTA_TIMESTAMP_START)?;
-    NonZeroU64::new(start.be64().ok()?)
-}
-
-/// One direction of a connection.
-#[derive(Default)]
-struct Tuple {
-    protocol: Option<Protocol>,
-    addresses: [Option<IpAddr>; 2],
-    ports: [Option<NonZeroU16>; 2],
-}
-
-impl Tuple {
-    fn read(attr: &Attr<'_>) -> Option<Self> {
-        let mut tuple = Self::default();
-        for part in attr.nested() {
-            let part = part.ok()?;
-            for field in part.nested() {
-                let field = field.ok()?;
-                match part.kind {
-                    CTA_TUPLE_IP => tuple.read_address(&field),
-                    CTA_TUPLE_PROTO => tuple.read_protocol(&field),
-                    _ => {}
-                }
-            }
-        }
-        Some(tuple)
-    }
-
-    fn read_address(&mut self, field: &Attr<'_>) {
-        let v4 = || Some(IpAddr::from(<[u8; 4]>::try_from(field.payload).ok()?));
-        let v6 = || Some(IpAddr::from(<[u8; 16]>::try_from(field.payload).ok()?));
-        match field.kind {
-            CTA_IP_V4_SRC => self.addresses[0] = v4(),
-            CTA_IP_V4_DST => self.addresses[1] = v4(),
-            CTA_IP_V6_SRC => self.addresses[0] = v6(),
-            CTA_IP_V6_DST => self.addresses[1] = v6(),
-            _ => {}
-        }
-    }
-
-    fn read_protocol(&mut self, field: &Attr<'_>) {
-        let port = || field.be16().ok().and_then(NonZeroU16::new);
-        match field.kind {
-            CTA_PROTO_NUM => self.protocol = field.u8().ok().and_then(protocol),
-            CTA_PROTO_SRC_PORT => self.ports[0] = port(),
-            CTA_PROTO_DST_PORT => self.ports[1] = port(),
-            _ => {}
-        }
-    }
-
-    fn source(&self) -> Option<Target> {
-        Some(Target { address: self.addresses[0]?, port: self.ports[0]? })
-    }
-
-    fn destination(&self) -> Option<Target> {
-        Some(Target { address: self.addresses[1]?, port: self.ports[1]? })
-    }
-}
-
-fn protocol(number: u8) -> Option<Protocol> {
-    [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].into_iter().find(|it| it.number() == number)
 }
 
 /// The state of a protocol that has states.
@@ -210,9 +80,11 @@ enum State {
 }
 
 impl State {
-    fn read(attr: &Attr<'_>) -> Option<Self> {
-        let of_protocol = attr.nested().next()?.ok()?;
-        let state = of_protocol.nested().flatten().find(|attr| attr.kind == STATE)?.u8().ok()?;
+    fn read(info: &Attr<'_>) -> Option<Self> {
+        let of_protocol = info.nested().next()?.ok()?;
+        let state =
+            of_protocol.nested().flatten().find(|attr| attr.kind == CTA_PROTOINFO_TCP_STATE)?;
+        let state = state.u8().ok()?;
         match of_protocol.kind {
             CTA_PROTOINFO_TCP => Some(Self::Tcp(state)),
             CTA_PROTOINFO_SCTP => Some(Self::Sctp(state)),
@@ -242,8 +114,11 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU16;
+
     use nft::netlink::attr::AttrWriter;
 
+    use super::super::abi::IPCTNL_MSG_CT_NEW as NEW;
     use super::*;
 
     /// An entry of a connection from 10.244.1.9 to 10.96.0.10:80, answered by 10.244.1.5:8080.
@@ -272,7 +147,7 @@ mod tests {
 
     fn with_state(protocol: u8, info: u16, state: u8) -> Option<Stage> {
         let payload = entry(protocol, IPS_DST_NAT | IPS_SEEN_REPLY, |w| {
-            w.nest(CTA_PROTOINFO, |w| w.nest(info, |w| w.u8(STATE, state)));
+            w.nest(CTA_PROTOINFO, |w| w.nest(info, |w| w.u8(CTA_PROTOINFO_TCP_STATE, state)));
         });
         Connection::decode(NEW, &payload).map(|connection| connection.stage)
     }
@@ -307,6 +182,9 @@ mod tests {
         assert_eq!(Connection::decode(NEW, &entry(1, IPS_DST_NAT, |_| {})), None);
         let of_zone = entry(17, IPS_DST_NAT, |w| w.be16(CTA_ZONE, 9));
         assert_eq!(Connection::decode(NEW, &of_zone), None);
+        let reply = |w: &mut AttrWriter<'_>| w.be16(CTA_TUPLE_ZONE, 9);
+        let of_zone = entry(17, IPS_DST_NAT, |w| w.nest(CTA_TUPLE_REPLY, reply));
+        assert_eq!(Connection::decode(NEW, &of_zone), None);
         assert_eq!(Connection::decode(0x102, &entry(17, IPS_DST_NAT, |_| {})), None);
     }
 
@@ -330,7 +208,9 @@ mod tests {
     #[test]
     fn a_damaged_entry_never_panics() {
         let whole = entry(6, IPS_DST_NAT, |w| {
-            w.nest(CTA_PROTOINFO, |w| w.nest(CTA_PROTOINFO_TCP, |w| w.u8(STATE, 3)));
+            w.nest(CTA_PROTOINFO, |w| {
+                w.nest(CTA_PROTOINFO_TCP, |w| w.u8(CTA_PROTOINFO_TCP_STATE, 3))
+            });
         });
         for length in 0..whole.len() {
             let _ = Connection::decode(NEW, &whole[..length]);
@@ -342,19 +222,5 @@ mod tests {
                 let _ = Connection::decode(NEW, &damaged);
             }
         }
-    }
-
-    /// `struct nlmsghdr`, `struct nfgenmsg` of no family, `CTA_STATUS` and `CTA_STATUS_MASK`.
-    #[test]
-    fn the_request_filters_by_the_status_of_translated_connections() {
-        let length = 16 + 4 + 2 * 8;
-        let mut expected = u32::to_ne_bytes(length).to_vec();
-        expected.extend([0x101u16.to_ne_bytes(), 0x301u16.to_ne_bytes()].concat());
-        expected.extend([5u32.to_ne_bytes(), [0; 4], [0; 4]].concat());
-        for kind in [3u16, 26] {
-            expected.extend([8u16.to_ne_bytes(), kind.to_ne_bytes()].concat());
-            expected.extend([0, 0, 0, 32]);
-        }
-        assert_eq!(dump_request(5), expected);
     }
 }

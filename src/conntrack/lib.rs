@@ -2,6 +2,7 @@
 //! translated connections of every protocol ([`Connection`]), for statistics and scheduler `lc`.
 
 mod abi;
+mod attributes;
 mod connection;
 mod message;
 mod reopened;

@@ -1,41 +1,16 @@
-//! Messages of `NFNL_SUBSYS_CTNETLINK` that deletion needs, on netlink-packet-netfilter.
-//!
-//! The constants below are missing in that crate. They are those of
-//! `<linux/netfilter/nfnetlink_conntrack.h>`; the bits of `CTA_FILTER_ORIG_FLAGS` and
-//! `CTA_FILTER_REPLY_FLAGS` are defined only in the kernel's `net/netfilter/nf_internals.h`.
+//! Requests to list and delete entries, and the UDP entries among the answers.
 
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 
 use engine::flow::{Flow, StaleFlow};
-use engine::model::Target;
-use netlink_packet_core::{
-    DefaultNla, Emitable, NLA_F_NESTED, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader,
-    NetlinkMessage, Nla, NlaBuffer, NlasIterator, Parseable, parse_u16_be, parse_u32_be,
-};
-use netlink_packet_netfilter::conntrack::{
-    ConntrackAttribute, ConntrackMessage, ConntrackMessageType, IPTuple, ProtoTuple, Protocol,
-    Tuple,
-};
-use netlink_packet_netfilter::{
-    NetfilterHeader, NetfilterMessage, NetfilterProtoFamily, NetfilterSubsystem,
-};
+use engine::model::{Protocol, Target};
 use nft::family::Family;
+use nft::netlink::attr::AttrWriter;
+use nft::netlink::message::{self, ACK, DUMP, Header, REQUEST};
 
-use super::abi::{CTA_ID, CTA_TIMEOUT, CTA_TUPLE_ORIG, CTA_TUPLE_REPLY, CTA_ZONE};
-
-/// A message of `enum cntl_msg_types`.
-const IPCTNL_MSG_CT_GET_STATS: u8 = 5;
-
-const CTA_FILTER: u16 = 25;
-
-const CTA_FILTER_ORIG_FLAGS: u16 = 1;
-const CTA_FILTER_REPLY_FLAGS: u16 = 2;
-const FILTER_IP_SRC: u32 = 1 << 0;
-const FILTER_IP_DST: u32 = 1 << 1;
-const FILTER_PROTO_NUM: u32 = 1 << 3;
-const FILTER_PROTO_SRC_PORT: u32 = 1 << 4;
-const FILTER_PROTO_DST_PORT: u32 = 1 << 5;
+use super::abi::*;
+use super::attributes::Attributes;
 
 /// UDP entries of one family that a request covers. `None` matches any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,78 +25,102 @@ pub(super) struct Filter {
     pub(super) endpoint: Option<Target>,
 }
 
-/// One entry of a dump, with the attributes that identify it in a delete. Without the identifier, a
-/// delete could match a later entry with the same addresses.
+/// One UDP entry of a dump, with the attributes that identify it in a delete. Without the
+/// identifier, a delete could match a later entry with the same addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     /// Destination and reply source.
     pub(super) flow: Flow,
-    /// The original tuple as received: in typed form it takes six times the memory.
-    original: DefaultNla,
+    /// The original tuple as received. A copy of its bytes takes less memory than its fields.
+    original: Box<[u8]>,
     id: Option<u32>,
     /// `None` for the default zone.
     pub(super) zone: Option<u16>,
 }
 
+/// The side of an entry that a filter compares: where it is in a message, and its bits in the flags.
+struct Side {
+    tuple: u16,
+    address: u16,
+    port: u16,
+    address_flag: u32,
+    port_flag: u32,
+}
+
+const DESTINATION: Side = Side {
+    tuple: CTA_TUPLE_ORIG,
+    address: CTA_IP_V4_DST,
+    port: CTA_PROTO_DST_PORT,
+    address_flag: CTA_FILTER_IP_DST,
+    port_flag: CTA_FILTER_PROTO_DST_PORT,
+};
+
+const REPLY_SOURCE: Side = Side {
+    tuple: CTA_TUPLE_REPLY,
+    address: CTA_IP_V4_SRC,
+    port: CTA_PROTO_SRC_PORT,
+    address_flag: CTA_FILTER_IP_SRC,
+    port_flag: CTA_FILTER_PROTO_SRC_PORT,
+};
+
 /// Appends a dump request for the entries that match `filter`. The answer may contain other
 /// entries: kernels before 5.8 ignore the filter, and the filter never contains IPv6 addresses.
 pub(super) fn dump(out: &mut Vec<u8>, sequence: u32, filter: &Filter) {
-    let message = ConntrackMessage::Other {
-        message_type: ConntrackMessageType::Get.into(),
-        attributes: filter.attributes(),
-    };
-    append(out, sequence, NLM_F_REQUEST | NLM_F_DUMP, filter.family, message);
+    let header = Header { kind: IPCTNL_MSG_CT_GET, flags: REQUEST | DUMP, sequence };
+    append(out, header, Some(filter.family), |w| filter.write(w));
+}
+
+/// Appends a dump request for the entries of both families that have all bits of `status`. Kernels
+/// without this filter send the other entries too.
+pub(super) fn dump_with_status(out: &mut Vec<u8>, sequence: u32, status: u32) {
+    let header = Header { kind: IPCTNL_MSG_CT_GET, flags: REQUEST | DUMP, sequence };
+    append(out, header, None, |w| {
+        w.be32(CTA_STATUS, status);
+        w.be32(CTA_STATUS_MASK, status);
+    });
 }
 
 /// Appends a request for the number of entries, which the kernel also acknowledges.
 pub(super) fn statistics(out: &mut Vec<u8>, sequence: u32) {
-    let message_type = IPCTNL_MSG_CT_GET_STATS;
-    let message = ConntrackMessage::Other { message_type, attributes: Vec::new() };
-    append(out, sequence, NLM_F_REQUEST | NLM_F_ACK, Family::Ip, message);
+    let header = Header { kind: IPCTNL_MSG_CT_GET_STATS, flags: REQUEST | ACK, sequence };
+    append(out, header, Some(Family::Ip), |_| {});
 }
 
 /// Appends a request to delete one entry. Without `NLM_F_ACK` in `flags`, the kernel answers only
 /// errors.
 pub(super) fn delete(out: &mut Vec<u8>, sequence: u32, entry: &Entry, flags: u16) {
-    let id = entry.id.map(|id| DefaultNla::new(CTA_ID, id.to_be_bytes().into()));
-    let zone = entry.zone.map(|zone| DefaultNla::new(CTA_ZONE, zone.to_be_bytes().into()));
-    let attributes = [entry.original.clone()].into_iter().chain(id).chain(zone).collect();
-    let message_type = ConntrackMessageType::Delete.into();
-    let message = ConntrackMessage::Other { message_type, attributes };
-    append(out, sequence, flags, Family::of(entry.flow.sent_to.address), message);
+    let header = Header { kind: IPCTNL_MSG_CT_DELETE, flags, sequence };
+    append(out, header, Some(entry.family()), |w| {
+        w.nest(CTA_TUPLE_ORIG, |w| w.encoded(&entry.original));
+        if let Some(id) = entry.id {
+            w.be32(CTA_ID, id);
+        }
+        entry.write_zone(w);
+    });
 }
 
 /// Appends a request that expires one entry. The kernel deletes an expired entry when it looks it
 /// up, for example to delete it.
 pub(super) fn expire(out: &mut Vec<u8>, sequence: u32, entry: &Entry, flags: u16) {
-    let timeout = DefaultNla::new(CTA_TIMEOUT, 0u32.to_be_bytes().into());
-    let zone = entry.zone.map(|zone| DefaultNla::new(CTA_ZONE, zone.to_be_bytes().into()));
-    let attributes = [entry.original.clone(), timeout].into_iter().chain(zone).collect();
-    let message_type = ConntrackMessageType::New.into();
-    let message = ConntrackMessage::Other { message_type, attributes };
-    append(out, sequence, flags, Family::of(entry.flow.sent_to.address), message);
+    let header = Header { kind: IPCTNL_MSG_CT_NEW, flags, sequence };
+    append(out, header, Some(entry.family()), |w| {
+        w.nest(CTA_TUPLE_ORIG, |w| w.encoded(&entry.original));
+        w.be32(CTA_TIMEOUT, 0);
+        entry.write_zone(w);
+    });
 }
 
-fn append(out: &mut Vec<u8>, sequence: u32, flags: u16, family: Family, message: ConntrackMessage) {
+/// Appends a message about the entries of a family, or of both.
+fn append(
+    out: &mut Vec<u8>,
+    header: Header,
+    family: Option<Family>,
+    fill: impl FnOnce(&mut AttrWriter<'_>),
+) {
     // With version 0 the kernel deletes from both families (`ctnetlink_del_conntrack`).
-    let family = NetfilterProtoFamily::from(family.number());
-    let message = NetfilterMessage::new(NetfilterHeader::new(family, 1, 0), message);
-    let mut header = NetlinkHeader::default();
-    header.flags = flags;
-    header.sequence_number = sequence;
-    let mut message = NetlinkMessage::new(header, message.into());
-    message.finalize();
-    let start = out.len();
-    out.resize(start + message.buffer_len(), 0);
-    // `serialize` panics on attributes of 64 KiB. Ours are short, or were received as attributes.
-    message.serialize(&mut out[start..]);
-}
-
-/// Returns an attribute whose payload is `attributes`.
-fn nest<T: Nla>(kind: u16, attributes: &[T]) -> DefaultNla {
-    let mut value = vec![0; attributes.buffer_len()];
-    attributes.emit(&mut value);
-    DefaultNla::new(kind | NLA_F_NESTED, value)
+    let nfgenmsg = family.map_or([0; 4], |family| [family.number(), 1, 0, 0]);
+    // The attributes are short, or were received as attributes: they always fit.
+    let _ = message::append(out, header, &nfgenmsg, fill);
 }
 
 impl Filter {
@@ -136,141 +135,79 @@ impl Filter {
         Self { family, address: None, port: None, endpoint: None }
     }
 
-    /// Returns generic attributes: the typed `CTA_FILTER` loses its flag `NLA_F_NESTED`, and the
-    /// kernel refuses it.
-    fn attributes(&self) -> Vec<DefaultNla> {
-        // `ctnetlink_filter_match_tuple` inverts the comparison of IPv6 addresses (seen on 6.18):
-        // entries with the address do not match, entries with another do.
-        let usable = |address: &IpAddr| address.is_ipv4();
-        let address = self.address.filter(usable).map(IPTuple::DestinationAddress);
-        let port = self.port.map(|port| ProtoTuple::DestinationPort(port.get()));
+    fn write(&self, w: &mut AttrWriter<'_>) {
+        let sent_to = DESTINATION.write(w, self.address, self.port);
+        let answered_by = self
+            .endpoint
+            .map(|Target { address, port }| REPLY_SOURCE.write(w, Some(address), Some(port)));
         // Unlike the other numbers of this protocol, these are in host byte order.
-        let flags = |kind, flags: u32| DefaultNla::new(kind, flags.to_ne_bytes().into());
-        let mut compared = vec![flags(CTA_FILTER_ORIG_FLAGS, flags_of(&address, &port))];
-        let mut attributes = vec![tuple(CTA_TUPLE_ORIG, address, port)];
-        if let Some(Target { address, port }) = self.endpoint {
-            let address = Some(address).filter(usable).map(IPTuple::SourceAddress);
-            let port = Some(ProtoTuple::SourcePort(port.get()));
-            compared.push(flags(CTA_FILTER_REPLY_FLAGS, flags_of(&address, &port)));
-            attributes.push(tuple(CTA_TUPLE_REPLY, address, port));
-        }
-        attributes.push(nest(CTA_FILTER, &compared));
-        attributes
+        w.nest(CTA_FILTER, |w| {
+            w.bytes(CTA_FILTER_ORIG_FLAGS, &sent_to.to_ne_bytes());
+            if let Some(flags) = answered_by {
+                w.bytes(CTA_FILTER_REPLY_FLAGS, &flags.to_ne_bytes());
+            }
+        });
     }
 }
 
-/// Returns a UDP tuple with the fields that the kernel compares.
-fn tuple(kind: u16, address: Option<IPTuple>, port: Option<ProtoTuple>) -> DefaultNla {
-    let protocol = [ProtoTuple::Protocol(Protocol::Udp)].into_iter().chain(port).collect();
-    let address = address.map(|address| Tuple::Ip(vec![address]));
-    let parts: Vec<_> = address.into_iter().chain([Tuple::Proto(protocol)]).collect();
-    nest(kind, &parts)
-}
-
-fn flags_of(address: &Option<IPTuple>, port: &Option<ProtoTuple>) -> u32 {
-    let address = match address {
-        Some(IPTuple::SourceAddress(_)) => FILTER_IP_SRC,
-        Some(IPTuple::DestinationAddress(_)) => FILTER_IP_DST,
-        _ => 0,
-    };
-    let port = match port {
-        Some(ProtoTuple::SourcePort(_)) => FILTER_PROTO_SRC_PORT,
-        Some(ProtoTuple::DestinationPort(_)) => FILTER_PROTO_DST_PORT,
-        _ => 0,
-    };
-    FILTER_PROTO_NUM | address | port
-}
-
-/// One side of a UDP tuple.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
-    Source,
-    Destination,
+impl Side {
+    /// Writes a UDP tuple of one side. Returns the flags of the fields that the kernel compares.
+    fn write(
+        &self,
+        w: &mut AttrWriter<'_>,
+        address: Option<IpAddr>,
+        port: Option<NonZeroU16>,
+    ) -> u32 {
+        let mut flags = CTA_FILTER_PROTO_NUM;
+        w.nest(self.tuple, |w| {
+            // `ctnetlink_filter_match_tuple` inverts the comparison of IPv6 addresses (seen on
+            // 6.18): entries with the address do not match, entries with another do.
+            if let Some(IpAddr::V4(address)) = address {
+                w.nest(CTA_TUPLE_IP, |w| w.bytes(self.address, &address.octets()));
+                flags |= self.address_flag;
+            }
+            w.nest(CTA_TUPLE_PROTO, |w| {
+                w.u8(CTA_PROTO_NUM, Protocol::Udp.number());
+                if let Some(port) = port {
+                    w.be16(self.port, port.get());
+                    flags |= self.port_flag;
+                }
+            });
+        });
+        flags
+    }
 }
 
 impl Entry {
     /// Decodes the payload of a message of type `kind`. Returns `None` unless it is a UDP entry.
-    ///
-    /// Attributes are parsed one by one: parsing the message as a whole makes a dump a third slower.
     pub(super) fn decode(kind: u16, payload: &[u8]) -> Option<Self> {
-        let of_entry = (NetfilterSubsystem::Conntrack, ConntrackMessageType::New);
-        let [subsystem, kind] = kind.to_be_bytes();
-        if (NetfilterSubsystem::from(subsystem), ConntrackMessageType::from(kind)) != of_entry {
+        let Attributes { original, original_bytes, reply, id, zone, .. } =
+            Attributes::decode(kind, payload)?;
+        if [original.protocol, reply.protocol] != [Some(Protocol::Udp); 2] {
             return None;
         }
-        let header = NetfilterHeader::parse(payload).ok()?;
-        let (mut sent_to, mut answered_by) = (None, None);
-        let (mut original, mut id, mut zone) = (None, None, None);
-        for attribute in NlasIterator::new(&payload[header.buffer_len()..]) {
-            let attribute = attribute.ok()?;
-            match attribute.kind() {
-                CTA_TUPLE_ORIG => {
-                    sent_to = read_tuple(&attribute, End::Destination);
-                    let kind = CTA_TUPLE_ORIG | NLA_F_NESTED;
-                    original = Some(DefaultNla::new(kind, attribute.value().into()));
-                }
-                CTA_TUPLE_REPLY => answered_by = read_tuple(&attribute, End::Source),
-                CTA_ID => id = parse_u32_be(attribute.value()).ok(),
-                CTA_ZONE => zone = parse_u16_be(attribute.value()).ok(),
-                _ => {}
-            }
-        }
-        let flow = Flow { sent_to: sent_to?, answered_by: answered_by? };
-        Some(Self { flow, original: original?, id, zone })
-    }
-}
-
-/// Reads one side of a UDP tuple.
-fn read_tuple(attribute: &NlaBuffer<&[u8]>, end: End) -> Option<Target> {
-    let (ConntrackAttribute::CtaTupleOrig(parts) | ConntrackAttribute::CtaTupleReply(parts)) =
-        ConntrackAttribute::parse(attribute).ok()?
-    else {
-        return None;
-    };
-    let (mut address, mut port, mut is_udp) = (None, None, false);
-    for part in parts {
-        if let Tuple::Ip(fields) = part {
-            address = fields.iter().find_map(|it| end.address(it));
-        } else if let Tuple::Proto(fields) = part {
-            is_udp = fields.contains(&ProtoTuple::Protocol(Protocol::Udp));
-            port = fields.iter().find_map(|it| end.port(it));
-        }
-    }
-    is_udp.then_some(Target { address: address?, port: port? })
-}
-
-impl End {
-    fn address(self, field: &IPTuple) -> Option<IpAddr> {
-        match (self, field) {
-            (Self::Source, IPTuple::SourceAddress(address))
-            | (Self::Destination, IPTuple::DestinationAddress(address)) => Some(*address),
-            _ => None,
-        }
+        let (sent_to, answered_by) = (original.destination.target()?, reply.source.target()?);
+        let flow = Flow { sent_to, answered_by };
+        Some(Self { flow, original: original_bytes.into(), id, zone })
     }
 
-    fn port(self, field: &ProtoTuple) -> Option<NonZeroU16> {
-        match (self, field) {
-            (Self::Source, ProtoTuple::SourcePort(port))
-            | (Self::Destination, ProtoTuple::DestinationPort(port)) => NonZeroU16::new(*port),
-            _ => None,
+    fn family(&self) -> Family {
+        Family::of(self.flow.sent_to.address)
+    }
+
+    fn write_zone(&self, w: &mut AttrWriter<'_>) {
+        if let Some(zone) = self.zone {
+            w.be16(CTA_ZONE, zone);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use nft::netlink::attr::{Attr, AttrWriter, Attrs};
+    use nft::netlink::attr::{Attr, Attrs};
     use nft::netlink::message::HEADER_LENGTH;
 
-    use super::super::abi::{
-        CTA_IP_V4_DST, CTA_IP_V4_SRC, CTA_PROTO_DST_PORT, CTA_PROTO_NUM, CTA_PROTO_SRC_PORT,
-        CTA_TUPLE_IP, CTA_TUPLE_PROTO,
-    };
     use super::*;
-
-    const IPCTNL_MSG_CT_NEW: u16 = 0x100;
-    const IPCTNL_MSG_CT_DELETE: u16 = 0x102;
-    const NFGENMSG: usize = 4;
 
     fn target(address: &str, port: u16) -> Target {
         Target { address: address.parse().unwrap(), port: NonZeroU16::new(port).unwrap() }
@@ -282,7 +219,7 @@ mod tests {
         let flow = StaleFlow::Between { frontend, endpoint };
         dump(&mut out, 1, &Filter::of(&flow));
         let (mut flags, mut length) = (Vec::new(), 0);
-        for attr in Attrs::new(&out[HEADER_LENGTH + NFGENMSG..]).map(Result::unwrap) {
+        for attr in Attrs::new(&out[HEADER_LENGTH + NFGENMSG_LENGTH..]).map(Result::unwrap) {
             if attr.kind == CTA_FILTER {
                 let word = |attr: Attr<'_>| u32::from_ne_bytes(attr.payload.try_into().unwrap());
                 flags = attr.nested().map(|attr| word(attr.unwrap())).collect();
@@ -378,5 +315,21 @@ mod tests {
         let tuple = 4..4 + 52;
         assert_eq!(out[20..72], entry_bytes[tuple]);
         assert_eq!(out[72..], entry_bytes[4 + 2 * 52..]);
+    }
+
+    /// `struct nlmsghdr`, `struct nfgenmsg` of no family, `CTA_STATUS` and `CTA_STATUS_MASK`.
+    #[test]
+    fn the_request_filters_by_the_status_of_translated_connections() {
+        let length = 16 + 4 + 2 * 8;
+        let mut expected = u32::to_ne_bytes(length).to_vec();
+        expected.extend([0x101u16.to_ne_bytes(), 0x301u16.to_ne_bytes()].concat());
+        expected.extend([5u32.to_ne_bytes(), [0; 4], [0; 4]].concat());
+        for kind in [3u16, 26] {
+            expected.extend([8u16.to_ne_bytes(), kind.to_ne_bytes()].concat());
+            expected.extend([0, 0, 0, 32]);
+        }
+        let mut out = Vec::new();
+        dump_with_status(&mut out, 5, IPS_DST_NAT);
+        assert_eq!(out, expected);
     }
 }

@@ -10,7 +10,8 @@ use nft::netlink::message::{ACK, Meaning, Message, MessageError, Messages, REQUE
 use nft::netlink::socket::{ReceiveError, Socket, Wait};
 use nix::errno::Errno;
 
-use super::connection::{self, Connection};
+use super::abi::{IPS_DST_NAT, IPS_OFFLOAD};
+use super::connection::Connection;
 use super::message::{self, Entry, Filter};
 
 /// Why a request on the conntrack table failed. A part of the entries may have been deleted.
@@ -149,7 +150,9 @@ impl ConntrackTable {
     /// See [`ConntrackError`].
     pub fn connections(&mut self, mut each: impl FnMut(Connection)) -> Result<(), ConntrackError> {
         let sequence = self.next_sequence(1);
-        self.socket.send(&connection::dump_request(sequence))?;
+        let mut request = Vec::new();
+        message::dump_with_status(&mut request, sequence, IPS_DST_NAT);
+        self.socket.send(&request)?;
         self.receive_answer(sequence, |object| {
             if let Some(connection) = Connection::decode(object.kind, object.payload) {
                 each(connection);
@@ -164,7 +167,9 @@ impl ConntrackTable {
     /// See [`ConntrackError`].
     pub fn count_offloaded(&mut self) -> Result<u64, ConntrackError> {
         let sequence = self.next_sequence(1);
-        self.socket.send(&connection::offloaded_request(sequence))?;
+        let mut request = Vec::new();
+        message::dump_with_status(&mut request, sequence, IPS_DST_NAT | IPS_OFFLOAD);
+        self.socket.send(&request)?;
         let mut count = 0;
         self.receive_answer(sequence, |object| {
             let connection = Connection::decode(object.kind, object.payload);
