@@ -10,9 +10,7 @@ use std::sync::Arc;
 use ahash::HashMap;
 use engine::model::{Protocol, Target};
 use engine::ruleset::number::{ListId, Route};
-use engine::ruleset::{
-    Frontend, NamedList, SetId, SlotKeys, TableElement, target, without_scheduler,
-};
+use engine::ruleset::{Frontend, NamedList, SetId, TableElement, target, without_scheduler};
 use nft::family::Family;
 use nft::kernel::ReadError;
 use nft::{Counter, ElementView};
@@ -203,7 +201,13 @@ impl Counts {
             let of_family = wanted.iter().filter(|((own, _), _)| *own == family);
             let (sticky, plain): (Vec<_>, Vec<_>) =
                 of_family.map(|(_, (list, _))| *list).partition(|list| list.list.has_affinity());
-            read_slots(reader, family, plain, &mut each)?;
+            reader.endpoints(
+                family,
+                plain.into_iter(),
+                &mut |(list, protocol, number), view| {
+                    each(EndpointKey { family, list, protocol, number }, view);
+                },
+            )?;
             if !sticky.is_empty() {
                 read_affinity(reader, family, &mut each)?;
             }
@@ -235,29 +239,6 @@ impl Port {
 fn has_counters(table: &OurTable, set: SetId) -> bool {
     let found = table.contents.sets.iter().find(|found| found.name == set.name());
     found.and_then(|found| found.set.as_ref()).is_some_and(|set| set.counter)
-}
-
-fn read_slots(
-    reader: &mut TableReader,
-    family: Family,
-    lists: Vec<NamedList>,
-    each: &mut dyn FnMut(EndpointKey, &ElementView<'_>),
-) -> Result<(), ReadError> {
-    let mut slots = SlotKeys::new(lists.into_iter());
-    loop {
-        let keys = slots.next_keys();
-        if keys.is_empty() {
-            return Ok(());
-        }
-        let answered = reader.find(family, SetId::Endpoints, &keys, &mut |view| {
-            if let Some((list, protocol, number)) = slots.answered() {
-                each(EndpointKey { family, list, protocol, number }, &view);
-            }
-        })?;
-        if answered < keys.len() {
-            slots.missing();
-        }
-    }
 }
 
 fn read_affinity(

@@ -1,9 +1,11 @@
 //! Our tables in the kernel: presence, contents, and elements of their sets.
 
-use engine::ruleset::{self, LAYOUT, Layouts, SetId};
+use engine::model::Protocol;
+use engine::ruleset::number::ListId;
+use engine::ruleset::{self, LAYOUT, Layouts, NamedList, SetId, SlotKeys};
 use nft::family::Family;
 use nft::kernel::{Contents, Generation, Kernel, Nftables, OpenError, ReadError};
-use nft::{ElementView, TableRef, Value};
+use nft::{ElementView, TableRef};
 
 /// Error of reading our tables.
 #[derive(Debug, thiserror::Error)]
@@ -100,18 +102,33 @@ impl TableReader {
         self.kernel.read_elements_once(&ruleset::table(family), set.name(), each)
     }
 
-    /// Calls `each` for the elements with these keys, up to the first missing one. Returns their
-    /// number.
+    /// Calls `each` for every endpoint in the slots of these lists.
     ///
     /// # Errors
     /// See [`ReadError`].
-    pub fn find(
+    pub fn endpoints(
         &mut self,
         family: Family,
-        set: SetId,
-        keys: &[Value],
-        each: &mut dyn FnMut(ElementView<'_>),
-    ) -> Result<usize, ReadError> {
-        self.kernel.find_elements(&ruleset::table(family), set.name(), keys, each)
+        lists: impl Iterator<Item = NamedList>,
+        each: &mut dyn FnMut((ListId, Protocol, u32), &ElementView<'_>),
+    ) -> Result<(), ReadError> {
+        let table = ruleset::table(family);
+        let mut slots = SlotKeys::new(lists);
+        loop {
+            let keys = slots.next_keys();
+            if keys.is_empty() {
+                return Ok(());
+            }
+            let mut found = |view: ElementView<'_>| {
+                if let Some(slot) = slots.answered() {
+                    each(slot, &view);
+                }
+            };
+            let set = SetId::Endpoints.name();
+            let answered = self.kernel.find_elements(&table, set, &keys, &mut found)?;
+            if answered < keys.len() {
+                slots.missing();
+            }
+        }
     }
 }

@@ -12,7 +12,7 @@ use super::packed_map::PackedMap;
 use super::{Diff, FrontendState};
 use crate::desired::Label;
 use crate::model::{Protocol, Target};
-use crate::ruleset::number::ListId;
+use crate::ruleset::number::{EndpointId, ListId};
 use crate::ruleset::{Frontend, Member, NamedList, SetId, TableElement};
 
 /// The elements of one table.
@@ -208,6 +208,21 @@ impl FoundElements {
             Member::NodePortIp(address) => Some(*address),
             Member::ClusterIp(_) | Member::Hairpin(..) => None,
         })
+    }
+
+    /// Returns the elements that several services can share, sorted after [`Self::finish`].
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// Returns each list, and the endpoint in each slot.
+    pub fn lists(&self) -> impl Iterator<Item = (ListId, impl Iterator<Item = Target>)> {
+        self.lists.iter().map(|(id, list)| (*id, list.iter().flatten()))
+    }
+
+    /// Returns the number of an endpoint in a list with affinity.
+    pub fn affinity_number(&self, list: ListId, endpoint: &Target) -> Option<EndpointId> {
+        self.affinity.get(&list)?.endpoints.get(endpoint).copied()
     }
 
     /// Returns the installed state of each frontend.

@@ -128,9 +128,25 @@ impl Frontends {
 }
 
 impl FrontendState {
+    /// Returns the installed route.
+    pub fn route(&self) -> Option<Route> {
+        self.route
+    }
+
     /// Returns the route for packets of pods and of the node, if it differs.
-    pub(super) fn internal(&self) -> Option<Route> {
+    pub fn internal(&self) -> Option<Route> {
         self.rare.as_ref()?.internal
+    }
+
+    /// Returns the treatment of packets without an endpoint.
+    pub fn unserved(&self) -> Option<Unserved> {
+        self.rare.as_ref()?.unserved
+    }
+
+    /// Returns the allowed sources; `None` if all are.
+    pub fn source_ranges(&self) -> Option<&[Range]> {
+        let rare = self.rare.as_deref().filter(|rare| rare.has_source_ranges)?;
+        Some(&rare.ranges)
     }
 
     /// Returns the routes of the frontend.
@@ -152,11 +168,10 @@ impl FrontendState {
     /// Returns whether the state equals `goal`.
     pub(super) fn is_at(&self, goal: Goal<'_>) -> bool {
         let rare = self.rare.as_deref();
-        let ranges = rare.filter(|rare| rare.has_source_ranges).map(|rare| &*rare.ranges);
         let internal =
             rare.filter(|rare| rare.internal_unused.is_none()).and_then(|it| it.internal);
-        (self.route, internal, ranges) == (goal.route, goal.internal, goal.ranges)
-            && rare.and_then(|rare| rare.unserved) == goal.unserved
+        (self.route, internal, self.source_ranges()) == (goal.route, goal.internal, goal.ranges)
+            && self.unserved() == goal.unserved
             && self.label == goal.label.map_or(0, Label::digest)
     }
 

@@ -1,15 +1,17 @@
 //! Reads [`Services`] from the kernel.
+//!
+//! What the elements mean is decided by [`FoundElements`], as at a read-back of the daemon. The
+//! labels and the counters, which the daemon does not keep, are collected beside it.
 
-use std::net::IpAddr;
-
-use ahash::{HashMap, HashSet};
+use ahash::HashMap;
+use engine::diff::{FoundElements, FrontendState};
+use engine::model::Target;
 use engine::ruleset::affinity::timeouts_of;
 use engine::ruleset::base::serves_node_ports_everywhere;
-use engine::ruleset::number::{EndpointId, ListId, Route};
-use engine::ruleset::{Frontend, Member, NamedList, SetId, SlotKeys, TableElement, target};
-use nft::family::Family;
+use engine::ruleset::number::{ListId, Route};
+use engine::ruleset::{Frontend, Member, SetId, TableElement, target};
 use nft::kernel::ReadError;
-use nft::{Counter, ElementView};
+use nft::{Counter, ElementView, Family};
 
 use super::services::{Entry, List, Services};
 use crate::tables::{OurTable, TableReader, TablesError};
@@ -63,53 +65,59 @@ pub fn read(reader: &mut TableReader) -> Result<(Services, Vec<OurTable>), Table
 struct Reading {
     services: Services,
     entries: Vec<Entry>,
-    by_frontend: HashMap<Frontend, usize>,
-    /// Endpoints of lists with affinity that can be drawn, with their numbers of slots.
-    drawn: HashMap<(Family, ListId, EndpointId), u32>,
-    cluster_ips: HashSet<IpAddr>,
+    is_torn: bool,
+}
+
+/// One table, while it is read.
+struct TableReading {
+    found: FoundElements,
+    comments: HashMap<Frontend, Box<str>>,
+    counted: HashMap<Frontend, Counter>,
+    counted_endpoints: HashMap<(ListId, Target), Counter>,
     is_torn: bool,
 }
 
 impl Reading {
     fn read_table(&mut self, reader: &mut TableReader, table: &OurTable) -> Result<(), ReadError> {
-        let family = table.family;
+        let read = TableReading::read(reader, table)?;
+        self.is_torn |= read.is_torn;
+        self.entries.extend(read.entries());
+        let (family, services) = (table.family, &mut self.services);
+        services.lists[family.index()] = read.lists();
+        services.timeouts[family.index()] = timeouts_of(table.contents.rules.iter());
         if !serves_node_ports_everywhere(&table.contents.rules) {
-            self.services.restrict_node_ports(family);
+            services.restrict_node_ports(family);
         }
-        for set in DUMPED {
-            self.dump(reader, table, set)?;
-        }
-        self.find_cluster_ips(reader, table)?;
-        self.find_endpoints(reader, family)?;
-        let drawn = &self.drawn;
-        for (id, list) in &mut self.services.lists[family.index()] {
-            if id.has_affinity() {
-                list.keep(|endpoint| drawn.get(&(family, *id, endpoint)).copied());
-            } else {
-                list.count_slots();
+        for member in read.found.members() {
+            match *member {
+                Member::NodePortIp(address) => services.add_node_port_ip(address),
+                Member::Hairpin(target, protocol) => services.add_local(target, protocol),
+                Member::ClusterIp(_) => {}
             }
         }
-        self.services.timeouts[family.index()] = timeouts_of(table.contents.rules.iter());
         Ok(())
     }
+}
 
-    /// Looks up cluster IPs of frontends without a route, which have no flags that show it.
-    fn find_cluster_ips(
-        &mut self,
-        reader: &mut TableReader,
-        table: &OurTable,
-    ) -> Result<(), ReadError> {
-        let is_unknown = |it: &Entry| it.route.is_none() && it.frontend.family() == table.family;
-        if !self.entries.iter().any(is_unknown) {
-            return Ok(());
+impl TableReading {
+    fn read(reader: &mut TableReader, table: &OurTable) -> Result<Self, ReadError> {
+        let mut read = Self {
+            found: FoundElements::new(table.family),
+            comments: HashMap::default(),
+            counted: HashMap::default(),
+            counted_endpoints: HashMap::default(),
+            is_torn: false,
+        };
+        for set in DUMPED {
+            read.dump(reader, table, set)?;
         }
-        self.dump(reader, table, SetId::ClusterIps)?;
-        for entry in self.entries.iter_mut().filter(|it| is_unknown(it)) {
-            if let Frontend::Address { address, .. } = entry.frontend {
-                entry.is_cluster_ip = self.cluster_ips.contains(&address);
-            }
+        // Frontends without a route have no flags that show whether they are cluster IPs.
+        if read.found.frontends().any(|(_, state)| state.route().is_none()) {
+            read.dump(reader, table, SetId::ClusterIps)?;
         }
-        Ok(())
+        read.find_endpoints(reader, table.family)?;
+        read.found.finish();
+        Ok(read)
     }
 
     fn dump(
@@ -124,68 +132,32 @@ impl Reading {
         let family = table.family;
         let is_whole = reader.elements(family, set, &mut |view| {
             if let Some(element) = TableElement::read(family, set, &view) {
-                self.add(family, &element, view.counter);
+                self.add(&element, view.counter);
             }
         })?;
         self.is_torn |= !is_whole;
         Ok(())
     }
 
-    fn add(&mut self, family: Family, element: &TableElement<'_>, counted: Option<Counter>) {
-        match *element {
-            TableElement::Route(frontend, route, label) => {
-                let entry = self.entry(frontend);
-                entry.route = Some(route);
-                entry.counted = counted;
-                entry.is_cluster_ip = is_to_cluster_ip(frontend, route);
-                entry.set_label(label.unwrap_or_default());
-            }
-            TableElement::Internal(frontend, route) => {
-                self.entry(frontend).internal = Some(route);
-            }
-            TableElement::NoEndpoint(frontend, unserved, label) => {
-                let entry = self.entry(frontend);
-                entry.unserved = Some(unserved);
-                entry.set_label(label.unwrap_or_default());
-            }
-            TableElement::Firewall(frontend) => self.entry(frontend).has_source_ranges = true,
-            TableElement::SourceRange(frontend, range) => {
-                self.entry(frontend).source_ranges.push(range);
-            }
-            TableElement::Member(Member::ClusterIp(address)) => {
-                self.cluster_ips.insert(address);
-            }
-            TableElement::Member(Member::NodePortIp(address)) => {
-                self.services.add_node_port_ip(address);
-            }
-            TableElement::Member(Member::Hairpin(target, protocol)) => {
-                self.services.add_local(target, protocol);
-            }
-            TableElement::AffinitySlot(list, _, id) => {
-                *self.drawn.entry((family, list, id)).or_default() += 1;
-            }
-            TableElement::AffinityEndpoint(id, _, endpoint, target) => {
-                let list = self.list(family, id);
-                list.targets.push(target);
-                list.ids.push(endpoint);
-                list.counted.extend(counted);
-            }
-            // Endpoints are looked up by key.
-            TableElement::Endpoint(..) | TableElement::AffinityList(..) => {}
+    fn add(&mut self, element: &TableElement<'_>, counted: Option<Counter>) {
+        self.found.add(element);
+        if let TableElement::Route(frontend, _, label)
+        | TableElement::NoEndpoint(frontend, _, label) = *element
+        {
+            self.comments.insert(frontend, label.unwrap_or_default().into());
+        }
+        if let (TableElement::Route(frontend, ..), Some(counted)) = (element, counted) {
+            self.counted.insert(*frontend, counted);
+        }
+        if let TableElement::AffinityEndpoint(list, _, _, target) = *element {
+            self.add_counter(list, target, counted);
         }
     }
 
-    fn entry(&mut self, frontend: Frontend) -> &mut Entry {
-        let entries = &mut self.entries;
-        let place = *self.by_frontend.entry(frontend).or_insert_with(|| {
-            entries.push(Entry::new(frontend));
-            entries.len() - 1
-        });
-        &mut entries[place]
-    }
-
-    fn list(&mut self, family: Family, list: ListId) -> &mut List {
-        self.services.lists[family.index()].entry(list).or_default()
+    fn add_counter(&mut self, list: ListId, target: Target, counted: Option<Counter>) {
+        if let Some(counted) = counted {
+            *self.counted_endpoints.entry((list, target)).or_default() += counted;
+        }
     }
 
     fn find_endpoints(
@@ -193,63 +165,57 @@ impl Reading {
         reader: &mut TableReader,
         family: Family,
     ) -> Result<(), ReadError> {
-        let mut slots = SlotKeys::new(self.plain_lists(family).into_values());
-        let mut targets = Vec::new();
-        loop {
-            let keys = slots.next_keys();
-            if keys.is_empty() {
-                return Ok(());
+        let lists = self.found.plain_lists().into_values();
+        let mut each = |(list, protocol, slot), view: &ElementView<'_>| {
+            if let Some(target) = target(family, view) {
+                self.found.put(list, protocol, slot, target);
+                self.add_counter(list, target, view.counter);
             }
-            let mut each =
-                |view: ElementView<'_>| targets.push((target(family, &view), view.counter));
-            let answered = reader.find(family, SetId::Endpoints, &keys, &mut each)?;
-            for (target, counted) in targets.drain(..) {
-                if let Some(((id, ..), target)) = slots.answered().zip(target) {
-                    let list = self.list(family, id);
-                    list.targets.push(target);
-                    list.counted.extend(counted);
-                }
-            }
-            if answered < keys.len() {
-                slots.missing();
-            }
+        };
+        reader.endpoints(family, lists, &mut each)
+    }
+
+    fn entries(&self) -> impl Iterator<Item = Entry> {
+        self.found.frontends().map(|(frontend, state)| {
+            let mut entry = Entry {
+                route: state.route(),
+                internal: state.internal(),
+                unserved: state.unserved(),
+                has_source_ranges: state.source_ranges().is_some(),
+                source_ranges: state.source_ranges().unwrap_or_default().to_vec(),
+                is_cluster_ip: self.is_cluster_ip(frontend, state),
+                counted: self.counted.get(&frontend).copied(),
+                ..Entry::new(frontend)
+            };
+            entry.set_label(self.comments.get(&frontend).map_or("", |comment| comment));
+            entry
+        })
+    }
+
+    fn is_cluster_ip(&self, frontend: Frontend, state: &FrontendState) -> bool {
+        let Frontend::Address { address, .. } = frontend else { return false };
+        match state.route() {
+            Some(route) => is_to_cluster_ip(route),
+            None => self.found.members().binary_search(&Member::ClusterIp(address)).is_ok(),
         }
     }
 
-    fn plain_lists(&self, family: Family) -> HashMap<ListId, NamedList> {
-        let entries = self.entries.iter().filter(|entry| entry.frontend.family() == family);
-        let named = entries.flat_map(|entry| {
-            let protocol = entry.frontend.protocol();
-            let routes = [entry.route, entry.internal].into_iter().flatten();
-            routes.filter_map(move |route| {
-                let list = route.list().filter(|list| !list.has_affinity())?;
-                Some((list, NamedList { list, protocol, size: route.size() }))
-            })
+    fn lists(&self) -> HashMap<ListId, List> {
+        let lists = self.found.lists().map(|(id, slots)| {
+            let mut list = List::of_slots(slots);
+            let targets = list.targets.iter();
+            list.ids =
+                targets.clone().filter_map(|it| self.found.affinity_number(id, it)).collect();
+            let counters = targets.filter_map(|it| self.counted_endpoints.get(&(id, *it)));
+            list.counted = counters.copied().collect();
+            (id, list)
         });
-        named.collect()
+        lists.collect()
     }
 }
 
 /// Returns true for a cluster IP: external addresses are masqueraded, or their policy is `Local`.
-fn is_to_cluster_ip(frontend: Frontend, route: Route) -> bool {
+fn is_to_cluster_ip(route: Route) -> bool {
     let flags = route.flags();
-    matches!(frontend, Frontend::Address { .. }) && !flags.masquerade && !flags.local
-}
-
-impl List {
-    /// Keeps the endpoints of a list with affinity that have slots.
-    fn keep(&mut self, slots: impl Fn(EndpointId) -> Option<u32>) {
-        let slots: Vec<_> = self.ids.iter().map(|id| slots(*id)).collect();
-        let is_kept: Vec<_> = slots.iter().map(Option::is_some).collect();
-        keep(&mut self.targets, &is_kept);
-        keep(&mut self.ids, &is_kept);
-        keep(&mut self.counted, &is_kept);
-        self.slots = slots.into_iter().flatten().collect();
-    }
-}
-
-/// Keeps the items whose flag is set.
-fn keep<T>(items: &mut Vec<T>, is_kept: &[bool]) {
-    let mut is_kept = is_kept.iter();
-    items.retain(|_| is_kept.next() == Some(&true));
+    !flags.masquerade && !flags.local
 }

@@ -78,28 +78,14 @@ impl List {
         self.slots.windows(2).all(|pair| pair[0] == pair[1])
     }
 
-    /// Counts the slots of each endpoint and adds their counters. Before, `targets` has one item
-    /// for each slot, and so has `counted` unless it is empty.
-    pub(super) fn count_slots(&mut self) {
-        let counters = std::mem::take(&mut self.counted);
-        let has_counters = counters.len() == self.targets.len();
-        let counters = counters.into_iter().chain(std::iter::repeat_with(Counter::default));
-        let mut pairs: Vec<_> = self.targets.drain(..).zip(counters).collect();
-        pairs.sort_unstable_by_key(|(target, _)| *target);
-        for (target, counted) in pairs {
-            if self.targets.last() == Some(&target) {
-                if let Some(slots) = self.slots.last_mut() {
-                    *slots += 1;
-                }
-                if let Some(sum) = self.counted.last_mut() {
-                    *sum += counted;
-                }
-                continue;
-            }
-            self.targets.push(target);
-            self.slots.push(1);
-            self.counted.extend(has_counters.then_some(counted));
-        }
+    /// Counts the slots of each endpoint.
+    pub(super) fn of_slots(slots: impl Iterator<Item = Target>) -> Self {
+        let mut slots: Vec<_> = slots.collect();
+        slots.sort_unstable();
+        let count = |same: &[Target]| u32::try_from(same.len()).unwrap_or(u32::MAX);
+        let same = slots.chunk_by(|one, next| one == next);
+        let (targets, slots) = same.map(|same| (same[0], count(same))).unzip();
+        Self { targets, slots, ..Self::default() }
     }
 }
 
@@ -191,7 +177,6 @@ impl Services {
 
     /// Sorts and stores the entries that were read.
     pub(super) fn finish(&mut self, mut entries: Vec<Entry>) {
-        entries.iter_mut().for_each(|entry| entry.source_ranges.sort_unstable());
         entries.sort_unstable_by(Entry::compare);
         let places = entries.iter().map(|entry| entry.frontend).zip(0..);
         self.by_frontend = places.collect();
