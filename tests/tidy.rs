@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used)] // An unreadable file is a failed test.
 
+#[path = "tidy/circles.rs"]
+mod circles;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

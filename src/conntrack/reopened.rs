@@ -1,6 +1,6 @@
 //! A conntrack table that is opened on first use, and again after an error.
 
-use super::{ConntrackError, ConntrackTable};
+use super::table::{ConntrackError, ConntrackTable};
 
 /// A table for repeated use. After an error its socket may hold a part of an answer, so the next
 /// use opens another.

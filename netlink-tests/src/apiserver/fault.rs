@@ -1,6 +1,6 @@
 //! Faults of the server, and the requests that they apply to.
 
-use super::Kind;
+use super::kind::Kind;
 
 /// A faulty answer.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 
+use super::fault::On;
+use super::kind::Kind;
 use super::target::Target;
-use super::{Kind, On};
 
 /// A request that the server got.
 #[derive(Clone, Debug)]

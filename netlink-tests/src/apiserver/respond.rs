@@ -7,9 +7,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 
+use super::fault::{Fault, On};
+use super::kind::Kind;
+use super::request::Request;
 use super::stream::{Events, watch_line};
 use super::target::Target;
-use super::{Fault, Kind, On, Request, Shared, State, trace};
+use super::{Shared, State, trace};
 
 /// Answers the requests of one connection until either side ends it.
 pub(super) async fn serve(socket: impl AsyncRead + AsyncWrite + Unpin, shared: Arc<Shared>) {

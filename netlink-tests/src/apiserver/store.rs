@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::Kind;
+use super::kind::Kind;
 use super::stream::{append_chunk, watch_line};
 
 /// All objects. Versions grow with every change of any object.

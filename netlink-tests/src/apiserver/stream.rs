@@ -5,7 +5,7 @@ use std::io;
 use serde_json::{Value, json};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
-use super::Fault;
+use super::fault::Fault;
 
 /// Writes the events of a watch, one chunk each, until a fault breaks the connection.
 ///

@@ -1,6 +1,6 @@
 //! The objects that a path names.
 
-use super::Kind;
+use super::kind::Kind;
 
 /// A list of objects, or one of them.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,8 +4,10 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
+use super::State;
+use super::kind::Kind;
+use super::request::Request;
 use super::target::Target;
-use super::{Kind, Request, State};
 
 /// The code and the body of an answer.
 pub(super) type Answer = (u16, Value);

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
+use super::hosts::NODE_NAME;
 use super::object::Object;
-use super::proxy::NODE_NAME;
 use super::web::slice;
 use test_hosts::Host;
 use test_hosts::{Finished, Process, deltaproxy_binary};

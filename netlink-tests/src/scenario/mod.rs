@@ -22,24 +22,29 @@
 mod even;
 mod every_chain;
 mod expect;
+mod hosts;
 mod lab;
 mod manifests;
 mod object;
 mod oracle;
+mod probe;
 mod proxy;
 mod race;
 mod replacement;
 mod web;
+mod world;
 
 pub use even::{assert_even, assert_weighted};
 pub use every_chain::objects_for_every_chain;
 pub use expect::{Expect, Family, Protocol, Scope, keeps_source, masquerades};
-pub use lab::{Lab, World};
+pub use hosts::NODE_NAME;
+pub use lab::Lab;
 pub use manifests::Manifests;
 pub use object::{Endpoint, Node, Object, Raw, Service, ServiceCidr, Slice};
-pub use proxy::{NODE_NAME, Proxy, Sent, routing};
+pub use proxy::{Proxy, Sent, routing};
 pub use race::{Race, Way, cycle};
 pub use replacement::{Call, Fate, Replacement};
 pub use web::{
     EXTERNAL, EXTERNAL_WAYS, NODE_PORT, VIP, WEB, slice, web_everywhere, web_with_node_port,
 };
+pub use world::World;

@@ -5,8 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use serde_json::{Value, json};
 
 use super::expect::{Family, Protocol};
-use super::lab::{address_of, is_on_node};
-use super::proxy::NODE_NAME;
+use super::hosts::{NODE_NAME, address_of, is_on_node};
 use test_hosts::{NODE_IP, NODE_IP6, ip6_of};
 
 /// An object of a manifest.

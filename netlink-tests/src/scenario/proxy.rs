@@ -15,12 +15,10 @@ use engine::{Engine, GRACE, Kept};
 use nft::kernel::{Committed, Nftables};
 use nft::{MessageKind, TableFlags, Transaction};
 
+use super::hosts::NODE_NAME;
 use super::object::{Object, Raw};
 use test_hosts::Deadline;
 use test_hosts::Host;
-
-/// The name of the lab's node.
-pub const NODE_NAME: &str = "node-a";
 
 /// An engine, the manifests that it follows and the kernel that it programs.
 #[derive(Debug)]

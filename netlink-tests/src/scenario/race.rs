@@ -17,9 +17,10 @@ use std::time::Duration;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
-use super::expect::{Family, Protocol};
-use super::lab::{Lab, World, destination};
+use super::expect::{Family, Protocol, destination};
+use super::lab::Lab;
 use super::proxy::{Proxy, Sent};
+use super::world::World;
 use test_hosts::Answer;
 use test_hosts::Host;
 use test_hosts::ip6_of;

@@ -17,18 +17,7 @@ use conntrack::{ConntrackTable, ReopenedTable};
 use engine::flow::{Flow, StaleFlow};
 use tokio::sync::mpsc;
 
-use super::queue::{Limits, Next, Queue};
-
-/// Outcome of one pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cleaned {
-    /// Deleted entries of each family.
-    pub entries: [u64; 2],
-    /// Duration, retries included.
-    pub took: Duration,
-    /// The kernel answered every request of the pass without an error.
-    pub complete: bool,
-}
+use super::queue::{Cleaned, Limits, Next, Queue};
 
 /// Work for the thread.
 #[derive(Debug)]

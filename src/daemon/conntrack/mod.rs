@@ -9,6 +9,6 @@ mod cleaner;
 mod counter;
 mod queue;
 
-pub use cleaner::{Cleaned, Cleaner, FlowList, Request};
+pub use cleaner::{Cleaner, FlowList, Request};
 pub use counter::{ConnectionCounter, Count};
-pub use queue::Limits;
+pub use queue::{Cleaned, Limits};

@@ -5,7 +5,16 @@ use std::time::{Duration, Instant};
 use ahash::HashSet;
 use engine::flow::StaleFlow;
 
-use super::Cleaned;
+/// Outcome of one pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cleaned {
+    /// Deleted entries of each family.
+    pub entries: [u64; 2],
+    /// Duration, retries included.
+    pub took: Duration,
+    /// The kernel answered every request of the pass without an error.
+    pub complete: bool,
+}
 
 /// Pending work of the cleaner.
 #[derive(Debug)]

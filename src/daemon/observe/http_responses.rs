@@ -12,8 +12,8 @@ use serde::Serialize;
 use super::exposition::Format;
 use super::health_state::Verdict;
 use super::metrics::{Answers, Metrics};
-use super::zpages::statusz;
-use super::{Observe, Startup, page};
+use super::zpages::{Startup, statusz};
+use super::{Observe, page};
 
 /// The port that received a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

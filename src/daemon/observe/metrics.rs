@@ -13,13 +13,13 @@ use prometheus_client::registry::{Metric, Registry};
 use super::background_check::CheckMetrics;
 use super::commits::Commits;
 use super::component::Component;
-use super::kube_proxy::KubeProxy;
+use super::kube_proxy::{ChangedObject, KubeProxy};
 use super::least_connections::LeastConnections;
 use super::process::Process;
 use super::requests::Requests;
 use super::service_counts::Store;
 use super::watches::Watches;
-use super::{ChangedObject, Observe, buckets};
+use super::{Observe, buckets};
 
 pub(super) type Label<V> = [(&'static str, V); 1];
 pub(super) type Floating = Gauge<f64, std::sync::atomic::AtomicU64>;

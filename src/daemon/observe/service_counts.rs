@@ -14,7 +14,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use super::{Observe, Site};
+use super::Observe;
+use super::http_responses::Site;
 
 /// Counted packets and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

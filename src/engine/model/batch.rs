@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::Event;
+use super::event::Event;
 
 /// Events that a source sends together, in their order.
 #[derive(Clone, Debug)]

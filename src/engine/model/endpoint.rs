@@ -5,7 +5,9 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::{ObjectName, Protocol, ServicePort, Weighing};
+use super::name::ObjectName;
+use super::service::{Protocol, ServicePort};
+use super::weights::Weighing;
 
 /// Some endpoints of one service, with the ports they share.
 #[derive(Clone, Debug, PartialEq)]

@@ -10,8 +10,10 @@ use nft::family::Family;
 use smallvec::SmallVec;
 
 use super::choice::Choice;
+use super::endpoint::EndpointPort;
+use super::service::ServicePort;
 use super::stored::StoredSlice;
-use super::{EndpointPort, ServicePort, Target};
+use super::usable::Target;
 
 /// Added and removed endpoints of other nodes. All slices of their family have the same ports, and
 /// the choice of endpoints follows the same rule as before.

@@ -6,7 +6,10 @@ use std::num::NonZeroU16;
 
 use ahash::HashMap;
 
-use super::{EndpointSlice, Node, ObjectName, Service, ServiceCidr};
+use super::endpoint::EndpointSlice;
+use super::name::ObjectName;
+use super::node::{Node, ServiceCidr};
+use super::service::Service;
 use crate::printable::Printable;
 
 /// One event of a source.

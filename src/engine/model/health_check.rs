@@ -6,8 +6,10 @@ use std::num::NonZeroU16;
 use ahash::HashSet;
 use nft::family::Family;
 
+use super::cluster::Cluster;
+use super::endpoint::EndpointPort;
+use super::name::ObjectName;
 use super::stored::{StoredService, StoredSlice};
-use super::{Cluster, EndpointPort, ObjectName};
 
 /// The health check port of a service and the content of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Conditions, Zones};
+use super::endpoint::{Conditions, Zones};
 
 /// Summary of the hints of a list's ready endpoints; the default is that of an empty list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

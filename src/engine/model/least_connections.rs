@@ -11,9 +11,12 @@ use ahash::HashMap;
 use nft::family::Family;
 use shares::{EVEN, Load, Share};
 
-use super::{
-    Cluster, ObjectName, Protocol, Scheduler, ServicePort, ServiceView, Target, TargetList, Weight,
-};
+use super::cluster::{Cluster, ServiceView};
+use super::name::ObjectName;
+use super::scheduler::Scheduler;
+use super::service::{Protocol, ServicePort};
+use super::usable::{Target, TargetList};
+use super::weights::Weight;
 
 /// All services with scheduler `lc`, if it is in use.
 #[derive(Debug, Default)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
-use super::ObjectName;
+use super::name::ObjectName;
 
 /// This node's Node object.
 #[derive(Clone, Debug, PartialEq)]

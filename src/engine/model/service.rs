@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::{ObjectName, Scheduler, Weights};
+use super::name::ObjectName;
+use super::scheduler::Scheduler;
+use super::weights::Weights;
 
 /// A Service with at least one cluster IP.
 ///

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use ahash::HashSet;
 use ipnet::IpNet;
 
-use super::ObjectName;
+use super::name::ObjectName;
 
 /// The service address ranges, and the slices with endpoints in them.
 #[derive(Debug, Default)]

@@ -12,11 +12,13 @@ use ipnet::IpNet;
 use nft::family::Family;
 use smallvec::SmallVec;
 
+use super::endpoint::{Conditions, Endpoint, EndpointPort, EndpointSlice, Zones};
 use super::hints::Hints;
-use super::{
-    Conditions, Endpoint, EndpointPort, EndpointSlice, Interner, ObjectName, Scheduler, Service,
-    ServicePort, TrafficPolicy, Weighing, Weights, Zones,
-};
+use super::interner::Interner;
+use super::name::ObjectName;
+use super::scheduler::Scheduler;
+use super::service::{Service, ServicePort, TrafficPolicy};
+use super::weights::{Weighing, Weights};
 
 /// Lists in use, each once.
 #[derive(Debug, Default)]

@@ -5,7 +5,8 @@ use std::time::SystemTime;
 
 use ahash::HashMap;
 
-use super::{EndpointChanges, ObjectName};
+use super::endpoint_changes::EndpointChanges;
+use super::name::ObjectName;
 
 /// Everything that a series of events touched.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -15,9 +15,10 @@ use nft::family::Family;
 use smallvec::SmallVec;
 
 use super::choice::Choice;
+use super::endpoint::{Conditions, EndpointPort};
+use super::service::ServicePort;
 use super::stored::{EndpointView, StoredSlice};
-use super::weights::weight_of;
-use super::{Conditions, EndpointPort, ServicePort, Weight, Weights};
+use super::weights::{Weight, Weights, weight_of};
 
 /// Address and port of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::stored::StoredSlice;
-use super::{Target, TargetList};
+use super::usable::{Target, TargetList};
 
 /// Share of connections of an endpoint relative to the others; 0 means none.
 pub type Weight = u16;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::ClusterCidrs;
+use super::ranges::ClusterCidrs;
 
 /// Criterion for a packet from a pod. Other traffic to a ClusterIP is masqueraded, and external
 /// traffic policy `Local` applies to other traffic only.

@@ -7,7 +7,7 @@ use std::collections::BinaryHeap;
 use std::iter::Peekable;
 
 use super::connections::{Connections, Counts};
-use super::format::socket;
+use super::format::cells::socket;
 use super::services::{Entry, Services};
 
 /// Sort key of services, descending; equal ones by name.

@@ -14,8 +14,6 @@ use engine::ruleset::{Frontend, Range, Unserved, without_scheduler};
 use nft::Counter;
 use nft::family::Family;
 
-use super::connections::Connections;
-
 /// The services of both tables.
 #[derive(Debug, Default)]
 pub struct Services {
@@ -242,11 +240,6 @@ impl Services {
     pub(super) fn has_endpoint(&self, place: usize, target: Target) -> bool {
         let same = &self.entries[self.of_same_service(place)];
         same.iter().any(|entry| self.targets(entry).any(|it| it == target))
-    }
-
-    /// Returns the number of draining endpoints of all services.
-    pub fn draining(&self, connections: &Connections) -> usize {
-        (0..self.len()).map(|place| connections.draining(self, place).count()).sum()
     }
 }
 

@@ -4,31 +4,25 @@
 
 mod cells;
 mod lists;
+mod look;
 mod table;
 
 use std::ops::Range;
 
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
-use ratatui_core::style::{Color, Modifier, Style};
+use ratatui_core::style::Style;
 use ratatui_core::terminal::Frame;
 use ratatui_core::text::{Line, Span};
 
 use self::cells::{count, number, percentile, span};
+use self::look::{BAD, BOLD, FAINT, GOOD, NARROW};
 use self::table::{Cell, Column, Table};
 use super::scrape::{COUNTERS, TIMES};
+use super::state::{List, State};
 use super::view::{DaemonView, KernelView, StateRow, Times, View, lengths};
-use super::{List, State};
 use crate::show::Order;
 use crate::show::format::age;
-
-const GOOD: Style = Style::new().fg(Color::Green);
-const BAD: Style = Style::new().fg(Color::Red);
-const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
-const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
-
-/// Narrower screens have fewer columns.
-const NARROW: usize = 100;
 
 /// Rows of a list without focus, if another list needs the lines.
 const FEW: usize = 3;

@@ -5,7 +5,6 @@ use std::time::Duration;
 use engine::printable::Printable;
 use nft::kernel::Generation;
 
-use super::ROWS;
 use super::scrape::{Histogram, Scrape};
 use super::status::{ProblemStatus, Status};
 use super::view::{
@@ -13,6 +12,9 @@ use super::view::{
 };
 use super::window::Window;
 use crate::show::{BusyService, DrainingEndpoint, Top};
+
+/// Most rows of a list.
+pub const ROWS: usize = 200;
 
 /// A sample: everything that was read at one moment.
 #[derive(Clone, Debug)]

@@ -14,11 +14,8 @@ mod view;
 mod window;
 
 pub use draw::{draw, plain};
-pub use history::{ConnectionsLook, History, KernelLook, Look, Report};
+pub use history::{ConnectionsLook, History, KernelLook, Look, ROWS, Report};
 pub use scrape::Scrape;
 pub use state::{Action, Key, List, State};
 pub use status::Status;
 pub use view::{DaemonView, KernelView, View};
-
-/// Most rows of a list.
-pub const ROWS: usize = 200;

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use ahash::HashMap;
 use hdrhistogram::Histogram;
 
-use super::BenchError;
 use super::change::{ChangeKind, ClusterChange, Deed};
 use super::cluster::{Cluster, State};
+use super::error::BenchError;
 use super::kube_proxy::{self, FIXED};
 use super::loopback;
 use super::namespace::Beside;

@@ -23,8 +23,8 @@ use nft::kernel::{
 use nft::{ElementView, Operation, TableRef, Transaction, Type, Value};
 use tokio::sync::{mpsc as tokio_mpsc, oneshot};
 
-use super::BenchError;
 use super::cluster::NODE_NAME;
+use super::error::BenchError;
 use super::pipeline::{convert, parse};
 use super::watch_line::WatchLine;
 use crate::figures::{Progress, now};

@@ -8,13 +8,14 @@ use ahash::HashMap;
 use engine::model::{Event, Resource};
 use hdrhistogram::Histogram;
 
-use super::BenchError;
 use super::baseline::Baseline;
 use super::change::ChangeKind;
 use super::cluster::{Cluster, ZONES};
 use super::daemon::{Commit, Daemon, FIRST_COMMIT};
+use super::error::BenchError;
 use super::loopback;
-use super::measure::{Bench, Pace, milliseconds};
+use super::measure::{Bench, milliseconds};
+use super::pace::Pace;
 use super::random::Random;
 use super::spreads::title;
 use super::traffic::{Background, Flows, compare};

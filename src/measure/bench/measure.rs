@@ -1,18 +1,19 @@
 //! One size of cluster, from the empty table to the last row.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::BenchError;
 use super::baseline::{Baseline, Turns};
 use super::change::Changes;
 use super::cluster::Cluster;
+use super::error::BenchError;
 use super::memory;
+use super::pace::Pace;
 use super::pipeline::Pipeline;
 use super::report::SizeReport;
 use super::settings::Settings;
 use super::spreads::Spreads;
 use super::watch_line::WatchLine;
-use crate::figures::{Progress, Row, Unit, now};
+use crate::figures::{Progress, Row, Unit};
 
 /// Numbers of endpoints of the services that are measured as large ones. One endpoint more than the
 /// second puts its endpoint list into another size class.
@@ -189,27 +190,6 @@ impl<'a> Bench<'a> {
         }
         self.report.rows.extend(spreads.rows(&name));
         Ok(())
-    }
-}
-
-/// Limits the rate of events: each waits until it is due.
-#[derive(Debug)]
-pub(super) struct Pace {
-    interval: Duration,
-    due: Instant,
-}
-
-impl Pace {
-    /// Creates a pace of `rate` events per second; 0 does not wait.
-    pub(super) fn new(rate: u32) -> Self {
-        let interval = Duration::from_secs(1).checked_div(rate).unwrap_or_default();
-        Self { interval, due: now() }
-    }
-
-    /// Waits until the next event is due.
-    pub(super) fn wait(&mut self) {
-        std::thread::sleep(self.due.saturating_duration_since(now()));
-        self.due = now().max(self.due) + self.interval;
     }
 }
 

@@ -14,9 +14,8 @@ use engine::routing::Routing;
 use nft::Transaction;
 use nft::kernel::{Committed, Kernel, Nftables};
 
-use super::BenchError;
-use super::Cluster;
-use super::cluster::NODE_NAME;
+use super::cluster::{Cluster, NODE_NAME};
+use super::error::BenchError;
 use super::watch_line::WatchLine;
 use crate::figures::{now, thread_time, timed};
 

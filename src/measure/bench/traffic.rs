@@ -24,7 +24,7 @@ use nix::sys::socket::{
 
 use super::cluster::Cluster;
 use super::loopback::FIRST_CLIENT;
-use super::measure::Pace;
+use super::pace::Pace;
 use super::random::Random;
 use crate::figures::{Row, Unit, histogram, record, timed};
 

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::ProbeError;
+use super::error::ProbeError;
 use super::settings::Protocol;
 
 /// One of the two endpoints.

@@ -12,13 +12,13 @@ use super::address::{self, AddressError};
 use super::change::{ChangeTimes, Times, rows};
 use super::commits::Commits;
 use super::endpoint::{self, Which};
+use super::error::{ProbeError, Unreached};
 use super::objects::{PORT, change as patch, slice, slice_path};
 use super::report::Report;
 use super::settings::Settings;
 use super::testbed::{Testbed, version};
 use super::tries::{Seen, Tries};
 use super::watch::Events;
-use super::{ProbeError, Unreached};
 use crate::figures::{Machine, Progress, now};
 
 /// Longest sleep between two checks of a requested stop.

@@ -9,7 +9,7 @@ use nft::family::Family;
 use serde_json::Value;
 use tokio::runtime::Handle;
 
-use super::ProbeError;
+use super::error::ProbeError;
 use super::objects::{
     self, LABEL, NAME, NAMESPACES, NODE, namespace_path, service_path, services_path, slice_path,
     slices_path,

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::server_of;
+use super::server::server_of;
 use crate::Failure;
 
 /// Time limit for writing the last Event.

@@ -2,47 +2,15 @@
 
 mod follow;
 mod objects;
+mod server;
 
-use daemon::config::Source;
 use daemon::source::kube::ApiServer;
 
 pub(crate) use self::follow::{follow, write_last};
 pub(crate) use self::objects::Followed;
-use super::Failure;
+pub(crate) use self::server::{check, server_of};
 
 /// Returns whether this process runs in a pod.
 pub fn is_in_pod() -> bool {
     ApiServer::InCluster.check().is_ok()
-}
-
-/// Checks that a source that is not a path of manifests gives an API server.
-///
-/// # Errors
-/// The service account of a pod is to be used outside a pod.
-pub(crate) fn check(source: &Source) -> Result<(), Failure> {
-    match source {
-        Source::Manifests(_) => Ok(()),
-        Source::Kubeconfig(_) | Source::InCluster | Source::Server { .. } => {
-            server_of(source)?.check().map_err(Failure::new)
-        }
-    }
-}
-
-/// Returns the API server of a source.
-///
-/// # Errors
-/// The source is a path of manifests.
-pub(crate) fn server_of(source: &Source) -> Result<ApiServer, Failure> {
-    match source {
-        Source::Manifests(path) => {
-            let path = path.display();
-            Err(Failure(vec![format!("this needs an API server, not the manifests of {path}")]))
-        }
-        Source::Kubeconfig(path) => Ok(ApiServer::of_kubeconfig(path)),
-        Source::InCluster => Ok(ApiServer::InCluster),
-        Source::Server { url, kubeconfig: Some(path) } => {
-            Ok(ApiServer::Kubeconfig { path: path.clone(), server: Some(url.clone()) })
-        }
-        Source::Server { url, kubeconfig: None } => Ok(ApiServer::Anonymous(url.clone())),
-    }
 }

@@ -12,7 +12,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::server_of;
+use super::server::server_of;
 use crate::Failure;
 
 /// Longest silence of the server until everything is listed.

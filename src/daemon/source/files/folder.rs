@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::FilesError;
+use super::problem::FilesError;
 
 /// Largest manifest file that is read, in bytes; the parser has the same limit.
 pub(super) const MAX_FILE: usize = crate::yaml::MAX_TEXT;

@@ -16,7 +16,10 @@ use notify::event::{AccessKind, AccessMode, EventKind};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc::Sender;
 
-use super::{FileProblem, FilesError, Ignored, ManifestReader, folder};
+use super::folder;
+use super::ignored::Ignored;
+use super::problem::{FileProblem, FilesError};
+use super::reader::ManifestReader;
 
 /// Sends the events of the manifests at `path`, and of every change, from a thread of its own.
 ///

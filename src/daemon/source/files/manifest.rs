@@ -10,8 +10,8 @@ use std::path::Path;
 use engine::model::{Event, ObjectName, ObjectRef, Problem, ProblemKind, Resource};
 use serde_json::Value;
 
-use super::ignored::is_other;
-use super::{FileProblem, Ignored};
+use super::ignored::{Ignored, is_other};
+use super::problem::FileProblem;
 use crate::source::objects::{
     self, Converter, EndpointSlice, Followed, Node, Service, ServiceCidr, full_name,
 };

@@ -12,8 +12,9 @@ use ahash::{AHashMap, AHashSet, RandomState};
 use engine::model::{Event, ObjectRef, Resource};
 
 use super::folder::{self, MAX_FILES, Stamp};
+use super::ignored::Ignored;
 use super::manifest::{self, Statement};
-use super::{FileProblem, FilesError, Ignored};
+use super::problem::{FileProblem, FilesError};
 use crate::source::objects::Converter;
 
 /// Reader of manifest files that returns the changes since its last read.

@@ -9,8 +9,7 @@ use kube::Client;
 use kube::client::ClientBuilder;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
 
-use super::SourceError;
-use super::error::causes;
+use super::error::{SourceError, causes};
 use super::requests::{OnRequest, Report};
 
 /// Time limit of a TCP connection and its TLS handshake.

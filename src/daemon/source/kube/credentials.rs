@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use kube::config::Kubeconfig;
 
-use super::ApiServer;
+use super::client::ApiServer;
 
 /// Token and certificate authority of a pod's service account.
 const IN_CLUSTER: [&str; 2] = [

@@ -19,8 +19,10 @@ use kube::api::{Api, ApiResource, DynamicObject, PostParams};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::client::{ApiServer, load_client};
+use super::error::SourceError;
 use super::rate_limit::RateLimit;
-use super::{ApiServer, OnRequest, SourceError, load_client};
+use super::requests::OnRequest;
 use crate::source::notice::Notice;
 use crate::source::objects::{EndpointSlice, MAX_NAME, Node, Service, ServiceCidr};
 

@@ -8,8 +8,8 @@ use engine::model::{Arrival, Problem, Resource};
 use engine::printable::Printable;
 use tokio::sync::mpsc;
 
-use super::SourceError;
 use super::contact::{Contact, OnContact};
+use super::error::SourceError;
 use super::requests::OnRequest;
 
 /// Outputs of the source. Clones share them.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use engine::model::Resource;
 
-use super::SourceError;
+use super::error::SourceError;
 use super::outlet::{Closed, Outlet, Report};
 
 /// Wait from which an unchanged failure is reported again.

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::show::View;
+use crate::show::view::View;
 
 /// A frontend.
 #[derive(Debug, PartialEq, Eq, Serialize)]

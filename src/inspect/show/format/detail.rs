@@ -7,8 +7,10 @@ use engine::printable::Printable;
 use engine::ruleset::Unserved;
 use nft::Counter;
 
-use super::{OrDash, age, percent, share, socket};
-use crate::show::{EndpointRow, EndpointState, Entry, Kind, Policy, Row, Scheduler, View};
+use super::cells::{OrDash, age, percent, share, socket};
+use crate::show::row::{EndpointRow, EndpointState, Kind, Policy, Row, Scheduler};
+use crate::show::services::Entry;
+use crate::show::view::View;
 
 /// Writes the frontends with their endpoints.
 ///

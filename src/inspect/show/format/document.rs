@@ -11,8 +11,10 @@ use engine::ruleset::{Frontend, Unserved};
 use nft::Counter;
 use serde::Serialize;
 
-use super::socket;
-use crate::show::{Counts, EndpointRow, Row, Scheduler, View};
+use super::cells::socket;
+use crate::show::connections::Counts;
+use crate::show::row::{EndpointRow, Row, Scheduler};
+use crate::show::view::View;
 
 /// A frontend.
 #[derive(Debug, Serialize)]

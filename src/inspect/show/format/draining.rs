@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use engine::printable::Printable;
 
-use super::{OrDash, age, socket};
-use crate::show::View;
+use super::cells::{OrDash, age, socket};
+use crate::show::view::View;
 
 /// Writes a header and the draining endpoints, or a sentence if there are none.
 ///

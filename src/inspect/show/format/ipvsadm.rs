@@ -11,8 +11,9 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use engine::ruleset::Frontend;
 use nft::family::Family;
 
-use super::socket;
-use crate::show::{Choice, EndpointState, Row, Scheduler, View};
+use super::cells::socket;
+use crate::show::row::{Choice, EndpointState, Row, Scheduler};
+use crate::show::view::View;
 
 /// Writes a virtual server for each frontend, and a line for each endpoint.
 ///

@@ -4,8 +4,10 @@ use std::io::{self, Write};
 
 use engine::printable::Printable;
 
-use super::OrDash;
-use crate::show::{Counts, Row, View};
+use super::cells::OrDash;
+use crate::show::connections::Counts;
+use crate::show::row::Row;
+use crate::show::view::View;
 
 /// A column: title, width (0: width of the longest cell), and cell.
 struct Column {

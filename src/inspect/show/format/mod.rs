@@ -3,6 +3,7 @@
 //! Rows are written while they are built. Text from the kernel's tables is escaped.
 
 mod brief;
+pub(super) mod cells;
 mod detail;
 mod document;
 mod draining;
@@ -12,103 +13,9 @@ mod listing;
 pub(super) mod sample;
 
 pub use brief::{Brief, brief};
+pub(crate) use cells::age;
 pub use detail::detail;
 pub use document::{draining_json, draining_yaml, json, yaml};
 pub use draining::draining;
 pub use ipvsadm::ipvsadm;
 pub use listing::listing;
-
-use std::collections::BTreeSet;
-use std::fmt;
-use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
-
-use engine::model::Target;
-use engine::ruleset::Frontend;
-use nft::family::Family;
-
-use crate::show::{Services, View};
-
-/// Returns the address and port of a target.
-pub(super) fn socket(target: Target) -> SocketAddr {
-    SocketAddr::new(target.address, target.port.get())
-}
-
-impl Services {
-    /// Formats a frontend as `10.96.0.1:443/tcp`; a node port with the address of the node that
-    /// serves it: `192.168.50.2:30080/tcp`, or `192.168.50.2+1:30080/tcp` if one more does. A `*`,
-    /// for IPv6 `[*]`, stands for all addresses, and for none.
-    pub(super) fn address(&self, frontend: &Frontend) -> String {
-        let Frontend::NodePort { family, protocol, port } = *frontend else {
-            return frontend.to_string();
-        };
-        let addresses = self.node_port_addresses(family);
-        let first = match (addresses.and_then(BTreeSet::first), family) {
-            (Some(IpAddr::V4(first)), _) => first.to_string(),
-            (Some(IpAddr::V6(first)), _) => format!("[{first}]"),
-            (None, Family::Ip) => "*".to_owned(),
-            (None, Family::Ip6) => "[*]".to_owned(),
-        };
-        match addresses.map_or(0, BTreeSet::len) {
-            0 | 1 => format!("{first}:{port}/{protocol}"),
-            count => format!("{first}+{}:{port}/{protocol}", count - 1),
-        }
-    }
-}
-
-impl View<'_> {
-    /// Formats a frontend like [`Services::address`].
-    fn address(&self, frontend: &Frontend) -> String {
-        self.services.address(frontend)
-    }
-}
-
-/// A value, or `-` if unknown.
-struct OrDash<T>(Option<T>);
-
-impl<T: fmt::Display> fmt::Display for OrDash<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Some(value) => value.fmt(f),
-            None => f.pad("-"),
-        }
-    }
-}
-
-/// Formats a duration as `3d4h`, `2h5m`, `7m10s` or `12s`.
-pub(crate) fn age(age: Duration) -> String {
-    let seconds = age.as_secs();
-    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
-    match (days, hours, minutes) {
-        (0, 0, 0) => format!("{seconds}s"),
-        (0, 0, _) => format!("{minutes}m{}s", seconds % 60),
-        (0, ..) => format!("{hours}h{minutes}m"),
-        _ => format!("{days}d{hours}h"),
-    }
-}
-
-/// Formats a part as `12.5%`; `-` if the whole is zero.
-fn percent(part: u32, whole: u32) -> String {
-    match whole {
-        0 => "-".to_owned(),
-        _ => share(f64::from(part) / f64::from(whole)),
-    }
-}
-
-fn share(share: f64) -> String {
-    format!("{:.1}%", share * 100.0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ages_have_two_units() {
-        for (seconds, text) in
-            [(0, "0s"), (59, "59s"), (430, "7m10s"), (7_500, "2h5m"), (273_600, "3d4h")]
-        {
-            assert_eq!(age(Duration::from_secs(seconds)), text);
-        }
-    }
-}

@@ -12,8 +12,11 @@ use engine::ruleset::{Frontend, Range, Unserved};
 use nft::Counter;
 use nft::family::Family;
 
-use crate::show::services::List;
-use crate::show::{Clients, Connections, Entry, Selector, Services, View};
+use crate::show::clients::Clients;
+use crate::show::connections::Connections;
+use crate::show::select::Selector;
+use crate::show::services::{Entry, List, Services};
+use crate::show::view::View;
 
 /// Some services with connections.
 pub(in crate::show) struct Sample {

@@ -5,12 +5,12 @@ use std::ops::Range;
 use ratatui_core::style::{Modifier, Style};
 
 use super::cells::number;
+use super::look::{BAD, FAINT, NARROW};
 use super::table::{Cell, Column, Table};
-use super::{BAD, FAINT, NARROW};
 use crate::show::Order;
 use crate::show::format::age;
+use crate::top::state::{List, State};
 use crate::top::view::{DrainingRow, ProblemRow, ServiceRow, View};
-use crate::top::{List, State};
 
 /// Returns the rows of `list` in `seen`, below titles.
 pub(super) fn table(

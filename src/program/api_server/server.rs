@@ -1,0 +1,38 @@
+//! The API server of a source.
+
+use daemon::config::Source;
+use daemon::source::kube::ApiServer;
+
+use crate::Failure;
+
+/// Checks that a source that is not a path of manifests gives an API server.
+///
+/// # Errors
+/// The service account of a pod is to be used outside a pod.
+pub(crate) fn check(source: &Source) -> Result<(), Failure> {
+    match source {
+        Source::Manifests(_) => Ok(()),
+        Source::Kubeconfig(_) | Source::InCluster | Source::Server { .. } => {
+            server_of(source)?.check().map_err(Failure::new)
+        }
+    }
+}
+
+/// Returns the API server of a source.
+///
+/// # Errors
+/// The source is a path of manifests.
+pub(crate) fn server_of(source: &Source) -> Result<ApiServer, Failure> {
+    match source {
+        Source::Manifests(path) => {
+            let path = path.display();
+            Err(Failure(vec![format!("this needs an API server, not the manifests of {path}")]))
+        }
+        Source::Kubeconfig(path) => Ok(ApiServer::of_kubeconfig(path)),
+        Source::InCluster => Ok(ApiServer::InCluster),
+        Source::Server { url, kubeconfig: Some(path) } => {
+            Ok(ApiServer::Kubeconfig { path: path.clone(), server: Some(url.clone()) })
+        }
+        Source::Server { url, kubeconfig: None } => Ok(ApiServer::Anonymous(url.clone())),
+    }
+}
