@@ -43,6 +43,7 @@ const LAYERS: &[Layers] = &[
                     "ruleset",
                 ],
             ),
+            ("doubt", &["engine", "model", "ruleset"]),
         ],
     ),
     (

@@ -5,11 +5,11 @@
 //! together.
 
 mod arrivals;
-mod background_check;
 mod blocked;
 mod cleaning;
 mod clients;
 mod commits;
+mod corrections;
 mod devices;
 mod error;
 mod figures;
@@ -18,31 +18,28 @@ mod handover;
 mod latency;
 mod least_connections;
 mod leftovers;
-mod orphans;
 mod own_node;
 mod parts;
 mod reading;
 mod reads;
 mod refusals;
-mod repair;
 mod report;
 mod sizes;
-mod urgent_check;
 mod wait;
 
-pub use background_check::BackgroundCheck;
 pub use cleaning::Cleaning;
 pub use devices::DeviceFollowing;
 pub use error::RunError;
 pub use handover::{HandOver, Handovers, ListTable, RemoveTables, Steps};
 pub use least_connections::Balancing;
-pub use orphans::OpenReader;
 pub use own_node::{MissingNode, RouteLocalnet};
 pub use parts::Parts;
+pub use reads::OpenReader;
 pub use report::left_out;
 
 use std::time::Duration;
 
+use engine::doubt::{self, Request};
 use engine::model::Arrival;
 use engine::ruleset::CLIENTS;
 use engine::schedule::{Input, Schedule, Task};
@@ -61,7 +58,6 @@ use self::devices::{DeviceStep, next_step};
 use self::flows::{Flows, left};
 use self::handover::listed_table;
 use self::least_connections::{counted, due};
-use self::orphans::dumped;
 use self::own_node::{OwnNode, changed};
 use self::reads::Reads;
 use self::refusals::log_refusal;
@@ -104,14 +100,13 @@ impl<K: Kernel + Send + 'static> Run<K> {
         engine.keep_leftovers();
         observe.affinity_clients_max(CLIENTS);
         let Parts { cleaning, balancing, leaving, .. } = parts;
-        let check = BackgroundCheck::every(parts.check_period);
         Self {
             engine,
             schedule: Schedule::new(parts.min_interval),
             writer,
             arrivals: Arrivals::new(events),
             commits: Commits::new(),
-            reads: Reads::new(check, parts.open_reader),
+            reads: Reads::new(parts.check_period, parts.open_reader, now()),
             blocked: BlockedTables::default(),
             node: OwnNode::new(parts.addresses, parts.route_localnet, parts.missing_node),
             flows: Flows { cleaning, balancing, leaving, clients: Clients::default() },
@@ -128,12 +123,13 @@ impl<K: Kernel + Send + 'static> Run<K> {
     pub async fn until(mut self, stop: impl Future<Output = ()>) -> Result<(), RunError> {
         tokio::pin!(stop);
         self.commits.max_batch = self.writer.run(|kernel| kernel.max_batch()).await?;
-        self.reads.early = Some(self.read().boxed());
+        self.reads.long_request = Some(self.request(Request::Tables, &self.writer).boxed());
         let mut look = tokio::time::interval(OTHERS_INTERVAL);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            let next = self.schedule.due();
-            let check_due = self.reads.check.due();
+            let next = self.schedule.due(self.reads.doubt.tables_due());
+            let look_due = self.reads.doubt.due();
+            let is_dumping = self.reads.doubt.is_dumping();
             let handover_due = Handovers::due(self.handovers.as_ref());
             let service_cidrs_due = self.arrivals.service_cidrs_due();
             let count_due = due(self.flows.balancing.as_ref());
@@ -161,7 +157,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                     self.note_change();
                 }
                 step = next_step(&mut self.devices) => self.follow_devices(step?),
-                dump = dumped(&mut self.reads.check.search) => self.compare_dump(dump?),
+                reply = self.reads.answered(), if is_dumping => self.take_reply(reply?).await?,
                 has_removed = left(&mut self.flows.leaving), if self.are_tables_in_place() =>
                     self.flows.note_left(has_removed),
                 _ = look.tick(), if !self.is_replacing() => {
@@ -177,8 +173,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 listed = listed_table(&mut self.handovers) => self.take_listed(listed?).await?,
                 () = sleep_until(handover_due), if self.may_hand_over() =>
                     self.handover_step().await?,
-                () = sleep_until(check_due), if self.may_check() =>
-                    self.check_piece().await?,
+                () = sleep_until(look_due), if self.may_look() => self.look().await?,
             }
         }
     }
@@ -236,7 +231,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     fn follow_devices(&mut self, step: DeviceStep) {
         let Some(following) = &mut self.devices else { return };
         if following.take(step) {
-            self.schedule.handle(Input::ReadNow, now());
+            self.reads.doubt.handle(doubt::Input::ReadNow, now());
         } else {
             self.send_devices();
         }
@@ -282,7 +277,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         if is_done {
             self.flows.note_synced();
             self.report.desired(&mut self.engine);
-            self.reads.check.note_synced(&self.report.observe);
+            self.reads.note_synced(&self.report.observe);
             self.send_devices();
         }
         self.report.families(self.engine.tables(), is_done, now);
@@ -290,7 +285,12 @@ impl<K: Kernel + Send + 'static> Run<K> {
         if self.are_tables_in_place() {
             self.end_handover().await?;
         }
-        self.schedule.handle(outcome.input(), now);
+        match outcome {
+            SyncOutcome::Done => self.schedule.handle(Input::Committed, now),
+            SyncOutcome::Undone => self.schedule.handle(Input::Undone, now),
+            SyncOutcome::Narrowed => self.reads.doubt.handle(doubt::Input::ReadNow, now),
+            SyncOutcome::Failed => self.reads.doubt.handle(doubt::Input::Failed, now),
+        }
         // The last commit may have released leftovers, which need one more.
         if is_done && !self.engine.is_settled() {
             self.schedule.handle(Input::Changed, now);
@@ -314,7 +314,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 self.apply_batches(None);
             }
         }
-        self.commits.is_initial_sync = false;
+        self.reads.doubt.handle(doubt::Input::Committed, now());
         self.report.all_changes();
         self.flows.clean(&mut self.engine);
         self.commits.leftovers.release(&mut self.engine, now());
@@ -340,7 +340,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         self.spoil_handover();
         let outcome = self.writer.commit(transaction);
         // Only in the initial sync: later, a small change would wait for the transaction ahead too.
-        let ahead = if self.commits.is_initial_sync {
+        let ahead = if self.reads.doubt.is_start() {
             self.engine.next_transaction_ahead(self.commits.max_batch)
         } else {
             None
@@ -351,7 +351,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             Ok(committed) => {
                 let now = now();
                 // In the initial sync, the next transaction is made meanwhile.
-                let waited = (!self.commits.is_initial_sync).then(|| now - started);
+                let waited = (!self.reads.doubt.is_start()).then(|| now - started);
                 self.report.committed(&transaction, &committed, waited, now);
                 if !self.engine.has_urgent_changes() {
                     self.report.small_changes(now);

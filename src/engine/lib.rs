@@ -6,6 +6,7 @@
 pub mod counters;
 pub mod desired;
 pub mod diff;
+pub mod doubt;
 mod engine;
 pub mod flow;
 pub mod flowtable;

@@ -1,26 +1,18 @@
 //! Decides when to commit. Reads no clock and does no I/O.
 //!
 //! ```text
-//! Waiting -+- Ready -------------> Unknown   due at once
+//! Waiting -+- Ready -----> Idle
 //!
-//! Unknown -+- Committed ---------> Idle
-//!          +- Refused -----------> Unknown   due later, twice as late each time
-//!          +- Undone ------------> Pending   due at once
+//! Idle ----+- Changed ---> Pending   due `min_interval` after the last commit
+//!          +- Undone ----> Pending   due at once
 //!
-//! Idle ----+- Changed -----------> Pending   due `min_interval` after the last commit
-//!          +- Refused, ReadNow --> Unknown   due at once
-//!          +- Undone ------------> Pending   due at once
-//!
-//! Pending -+- Committed ---------> Idle
-//!          +- Refused -----------> Unknown   due after 50 ms
-//!          +- ReadNow -----------> Unknown   due at once
-//!          +- Undone ------------> Pending   due at once
+//! Pending -+- Committed -> Idle
+//!          +- Undone ----> Pending   due at once
 //! ```
 //!
 //! Any other input leaves the state as it is, with its time.
 //!
-//! Where lookups by key do not suffice, a start, a refused transaction, a lost answer and a change
-//! by another program take the same path: `Unknown`, read back, commit the difference.
+//! [`Doubt`](crate::doubt::Doubt) decides whether the tables must be read before the next commit.
 
 use std::time::{Duration, Instant};
 
@@ -40,11 +32,6 @@ pub enum Input {
     Changed,
     /// The kernel holds what was committed.
     Committed,
-    /// The kernel refused the transaction, or its outcome is unknown.
-    Refused,
-    /// The tables are to be read at once: another program changed one, a blocked one is free, or
-    /// a refused transaction was narrowed.
-    ReadNow,
     /// The kernel refused the transaction, and the installed state is known again.
     Undone,
 }
@@ -62,8 +49,6 @@ pub enum Task {
 enum State {
     /// Not every resource is listed. A commit now would delete services that are not listed yet.
     Waiting,
-    /// The kernel's contents are unknown and are read before the next commit.
-    Unknown { due: Instant, attempt: u32 },
     /// The kernel holds what was committed at `since`.
     Idle { since: Instant },
     /// A change is to be committed. Later changes do not move `due`.
@@ -79,43 +64,29 @@ impl Schedule {
 
     /// Applies `input`, which happened at `now`.
     pub fn handle(&mut self, input: Input, now: Instant) {
-        use Input::{Changed, Committed, ReadNow, Ready, Refused, Undone};
-        use State::{Idle, Pending, Unknown, Waiting};
+        use Input::{Changed, Committed, Ready, Undone};
+        use State::{Idle, Pending, Waiting};
         self.state = match (self.state, input) {
-            (Waiting, Ready) => Unknown { due: now, attempt: 0 },
-            (Waiting, Changed | Committed | Refused | ReadNow | Undone) => Waiting,
-            (Unknown { .. } | Idle { .. } | Pending { .. }, Undone) => Pending { due: now },
-
-            (Unknown { .. } | Pending { .. }, Committed) => Idle { since: now },
-            (Unknown { attempt, .. }, Refused) => {
-                Unknown { due: now + backoff(attempt), attempt: attempt.saturating_add(1) }
-            }
-            (unknown @ Unknown { .. }, Ready | Changed | ReadNow) => unknown,
-
+            (Waiting, Ready) => Idle { since: now },
+            (Waiting, Changed | Committed | Undone) => Waiting,
+            (Idle { .. } | Pending { .. }, Undone) => Pending { due: now },
             (Idle { since }, Changed) => Pending { due: now.max(since + self.min_interval) },
-            (Idle { .. }, Refused) | (Idle { .. } | Pending { .. }, ReadNow) => {
-                Unknown { due: now, attempt: 0 }
+            (Idle { .. } | Pending { .. }, Committed) => Idle { since: now },
+            (same @ (Idle { .. } | Pending { .. }), Ready) | (same @ Pending { .. }, Changed) => {
+                same
             }
-            (idle @ Idle { .. }, Ready | Committed) => idle,
-
-            (Pending { .. }, Refused) => Unknown { due: now + backoff(0), attempt: 1 },
-            (pending @ Pending { .. }, Ready | Changed) => pending,
         };
     }
 
-    /// Returns the work that is due and its time.
-    pub fn due(&self) -> Option<(Instant, Task)> {
-        match self.state {
-            State::Waiting | State::Idle { .. } => None,
-            State::Unknown { due, .. } => Some((due, Task::ReadBack)),
-            State::Pending { due } => Some((due, Task::Commit)),
+    /// Returns the work that is due and its time. `tables_due` is that of
+    /// [`Doubt`](crate::doubt::Doubt::tables_due).
+    pub fn due(&self, tables_due: Option<Instant>) -> Option<(Instant, Task)> {
+        match (self.state, tables_due) {
+            (State::Waiting, _) | (State::Idle { .. }, None) => None,
+            (State::Idle { .. } | State::Pending { .. }, Some(due)) => Some((due, Task::ReadBack)),
+            (State::Pending { due }, None) => Some((due, Task::Commit)),
         }
     }
-}
-
-/// Returns 50 ms, doubled with each attempt up to about 13 s.
-fn backoff(attempt: u32) -> Duration {
-    Duration::from_millis(50) * 2u32.pow(attempt.min(8))
 }
 
 #[cfg(test)]
@@ -123,7 +94,7 @@ fn backoff(attempt: u32) -> Duration {
 mod tests {
     use std::collections::BTreeSet;
 
-    use Input::{Changed, Committed, ReadNow, Ready, Refused, Undone};
+    use Input::{Changed, Committed, Ready, Undone};
 
     use super::*;
 
@@ -137,17 +108,23 @@ mod tests {
             schedule.handle(*input, start + Duration::from_millis(*at));
         }
         let expected = expected.map(|(at, task)| (start + Duration::from_millis(at), task));
-        assert_eq!(schedule.due(), expected);
+        assert_eq!(schedule.due(None), expected);
     }
 
     #[test]
     fn nothing_is_committed_before_everything_was_listed() {
-        check(&[(0, Changed), (10, ReadNow), (20, Changed)], None);
+        check(&[(0, Changed), (10, Undone), (20, Changed)], None);
     }
 
     #[test]
-    fn the_kernel_is_read_before_the_first_commit() {
-        check(&[(0, Changed), (10, Ready)], Some((10, Task::ReadBack)));
+    fn the_tables_are_read_before_the_next_commit() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(MIN_INTERVAL);
+        assert_eq!(schedule.due(Some(start)), None, "nothing is listed");
+        for input in [Ready, Changed] {
+            schedule.handle(input, start);
+            assert_eq!(schedule.due(Some(start)), Some((start, Task::ReadBack)));
+        }
     }
 
     #[test]
@@ -160,12 +137,6 @@ mod tests {
     fn a_burst_is_committed_once_and_its_last_change_does_not_delay_it() {
         let burst = [(0, Ready), (0, Committed), (10, Changed), (900, Changed)];
         check(&burst, Some((1_000, Task::Commit)));
-    }
-
-    #[test]
-    fn a_refusal_is_followed_by_a_delayed_read_back() {
-        let inputs = [(0, Ready), (0, Committed), (2_000, Changed), (2_000, Refused)];
-        check(&inputs, Some((2_050, Task::ReadBack)));
     }
 
     /// Names of all variants of an enum, and of the variant of a value. Does not compile without one.
@@ -181,25 +152,21 @@ mod tests {
         };
     }
 
-    names!(State, STATES, state_name: Waiting Unknown Idle Pending);
-    names!(Input, INPUTS, input_name: Ready Changed ReadNow Committed Refused Undone);
+    names!(State, STATES, state_name: Waiting Idle Pending);
+    names!(Input, INPUTS, input_name: Ready Changed Committed Undone);
 
     /// A state, and the states after the inputs in the order of [`INPUTS`].
     type Row = (State, [State; INPUTS.len()]);
 
     fn every_pair(now: Instant) -> [Row; STATES.len()] {
-        let ms = |n| now + Duration::from_millis(n);
-        let unknown = |due, attempt| State::Unknown { due: ms(due), attempt };
         let (waiting, idle) = (State::Waiting, State::Idle { since: now });
-        let (start, same) = (unknown(0, 0), unknown(300, 2));
-        let (soon, later, at_once) =
-            [700, 1_000, 0].map(|due| State::Pending { due: ms(due) }).into();
-        //         Ready    Changed  ReadNow  Committed  Refused          Undone
+        let [soon, later, at_once] =
+            [700, 1_000, 0].map(|due| State::Pending { due: now + Duration::from_millis(due) });
+        //         Ready Changed  Committed  Undone
         [
-            (waiting, [start, waiting, waiting, waiting, waiting, waiting]),
-            (same, [same, same, same, idle, unknown(200, 3), at_once]),
-            (idle, [idle, later, start, idle, start, at_once]),
-            (soon, [soon, soon, start, idle, unknown(50, 1), at_once]),
+            (waiting, [idle, waiting, waiting, waiting]),
+            (idle, [idle, later, idle, at_once]),
+            (soon, [soon, soon, idle, at_once]),
         ]
     }
 
@@ -207,7 +174,7 @@ mod tests {
     fn every_pair_of_state_and_input_leads_to_the_state_in_this_table() {
         let now = Instant::now();
         let table = every_pair(now);
-        let inputs = [Ready, Changed, ReadNow, Committed, Refused, Undone];
+        let inputs = [Ready, Changed, Committed, Undone];
         assert_eq!(table.map(|(state, _)| state_name(state)), STATES);
         assert_eq!(inputs.map(input_name), INPUTS);
         for (state, expected) in table {

@@ -2,12 +2,10 @@
 //!
 //! The engine does no I/O: it returns what to look up and takes what was found.
 
-mod changed;
-mod look_up;
+mod requests;
 mod slots;
 
-pub use changed::look_up_changed;
-pub use look_up::{Look, look_up};
+pub use requests::{answer, look_up_changed};
 
 use std::cmp::Reverse;
 use std::sync::Arc;

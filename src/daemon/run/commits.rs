@@ -1,6 +1,5 @@
 //! How far the loop's commits are.
 
-use engine::schedule::Input;
 use nft::Transaction;
 
 use super::leftovers::Leftovers;
@@ -12,8 +11,6 @@ use super::leftovers::Leftovers;
 #[derive(Debug)]
 pub(super) struct Commits {
     pub(super) max_batch: usize,
-    /// The kernel has never held the desired state.
-    pub(super) is_initial_sync: bool,
     /// The last commit or read-back ended without a failure; a table may be blocked.
     pub(super) is_synced: bool,
     /// The next transaction, rendered while the kernel applied the previous one.
@@ -23,13 +20,7 @@ pub(super) struct Commits {
 
 impl Commits {
     pub(super) fn new() -> Self {
-        Self {
-            max_batch: 0,
-            is_initial_sync: true,
-            is_synced: false,
-            ahead: None,
-            leftovers: Leftovers::default(),
-        }
+        Self { max_batch: 0, is_synced: false, ahead: None, leftovers: Leftovers::default() }
     }
 }
 
@@ -45,16 +36,4 @@ pub(super) enum SyncOutcome {
     Narrowed,
     /// Retried after a pause.
     Failed,
-}
-
-impl SyncOutcome {
-    /// Returns what the schedule learns.
-    pub(super) fn input(self) -> Input {
-        match self {
-            Self::Done => Input::Committed,
-            Self::Undone => Input::Undone,
-            Self::Narrowed => Input::ReadNow,
-            Self::Failed => Input::Refused,
-        }
-    }
 }

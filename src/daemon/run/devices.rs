@@ -7,7 +7,7 @@ use engine::{DeviceAnswer, FlowtableDevices, FoundTable, Tables};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use nft::family::Family;
-use nft::kernel::{CommitError, Kernel, LinkNews, interface_index};
+use nft::kernel::{CommitError, Contents, Kernel, LinkNews, interface_index};
 use nft::{Device, Operation, Transaction};
 use tokio::sync::mpsc;
 
@@ -106,6 +106,13 @@ impl DeviceFollowing {
                 Some(devices) => self.devices.observe(family, devices),
                 None => self.devices.lost(family),
             }
+        }
+    }
+
+    /// Records the devices of the flowtable of one table that was read.
+    pub(super) fn note_found(&mut self, family: Family, contents: Option<&Contents>) {
+        if let Some(flowtable) = contents.and_then(|contents| contents.flowtables.first()) {
+            self.devices.observe(family, flowtable.devices.clone());
         }
     }
 }

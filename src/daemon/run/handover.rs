@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use engine::doubt::Input;
 use engine::ruleset;
-use engine::schedule::Input;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use nft::family::Family;
@@ -218,8 +218,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
 
     /// Returns whether a step of a handover would delay nothing.
     pub(super) fn may_hand_over(&self) -> bool {
-        let is_checking = self.reads.check.urgent.is_some() || self.reads.check.search.is_some();
-        let is_idle = !is_checking
+        let is_idle = !self.reads.doubt.is_urgent()
             && self.engine.is_settled()
             && self.are_tables_in_place()
             && self.arrivals.is_empty()
@@ -379,7 +378,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             Some(error) => {
                 tracing::warn!("cannot change the flags of the tables: {error}; trying again");
                 // A part may be missing.
-                self.schedule.handle(Input::ReadNow, now());
+                self.reads.doubt.handle(Input::ReadNow, now());
             }
         }
         if let Some(handovers) = &mut self.handovers {
@@ -416,7 +415,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         let Some(handovers) = self.handovers.as_mut() else { return Ok(()) };
         let is_blocked =
             Family::ALL.iter().any(|family| self.engine.tables().blocked(*family).is_some());
-        if !handovers.leaves.load(Ordering::Relaxed) || self.commits.is_initial_sync || is_blocked {
+        if !handovers.leaves.load(Ordering::Relaxed) || self.reads.doubt.is_start() || is_blocked {
             return Ok(());
         }
         let hand_over = Arc::clone(&handovers.hand_over);

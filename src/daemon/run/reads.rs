@@ -1,29 +1,68 @@
 //! What the loop reads of the kernel, and whether it must.
 
+use std::time::{Duration, Instant};
+
+use engine::doubt::{Doubt, Reply};
 use futures::future::BoxFuture;
-use nft::kernel::Kernel;
+use nft::kernel::{Kernel, ReadError};
 
-use super::reading::{ReadOutcome, Watch};
-use super::{BackgroundCheck, OpenReader};
-use crate::writer::Writer;
+use crate::observe::Observe;
+use crate::writer::{Writer, WriterGone};
 
-/// The readings of the tables: the first one, those after changes of other programs, and the check.
+/// Opens another socket to the kernel, with a thread.
+pub type OpenReader<K> = Box<dyn Fn() -> Option<Writer<K>> + Send>;
+
+/// The answer to a request, or the error of the kernel.
+pub(super) type Answered = Result<Result<Reply, ReadError>, WriterGone>;
+
+/// What is not certain about the tables, and the requests that make it certain.
 pub(super) struct Reads<K> {
-    pub(super) watch: Watch,
-    pub(super) check: BackgroundCheck,
-    /// Both tables, read while the source lists objects.
-    pub(super) early: Option<BoxFuture<'static, ReadOutcome>>,
+    pub(super) doubt: Doubt,
+    /// A request for which commits do not wait: both tables while the source lists objects, later
+    /// dumps.
+    pub(super) long_request: Option<BoxFuture<'static, Answered>>,
+    /// The kernel reports changes of our tables by other programs: no process owns them.
+    pub(super) is_watching: bool,
+    /// Differences whose repair is not committed yet.
+    pub(super) unrepaired: u64,
     open_reader: Option<OpenReader<K>>,
 }
 
 impl<K: Kernel + Send + 'static> Reads<K> {
-    pub(super) fn new(check: BackgroundCheck, open_reader: Option<OpenReader<K>>) -> Self {
-        // Before the first reading there is no installed state that other programs could change.
-        Self { watch: Watch::Owned, check, early: None, open_reader }
+    pub(super) fn new(
+        check_period: Duration,
+        open_reader: Option<OpenReader<K>>,
+        now: Instant,
+    ) -> Self {
+        Self {
+            doubt: Doubt::new(check_period, now),
+            long_request: None,
+            // Before the first reading there is no installed state that other programs could change.
+            is_watching: false,
+            unrepaired: 0,
+            open_reader,
+        }
     }
 
     /// Opens another socket for a long dump; `None` if the dump must use that of the commits.
     pub(super) fn open_reader(&self) -> Option<Writer<K>> {
         self.open_reader.as_ref().and_then(|open| open())
+    }
+
+    /// Counts the repaired differences. The kernel must hold the desired state.
+    pub(super) fn note_synced(&mut self, observe: &Observe) {
+        observe.check_repaired(std::mem::take(&mut self.unrepaired));
+    }
+
+    /// Waits for the answer to the long request.
+    pub(super) async fn answered(&mut self) -> Answered {
+        match &mut self.long_request {
+            Some(request) => {
+                let answered = request.await;
+                self.long_request = None;
+                answered
+            }
+            None => std::future::pending().await,
+        }
     }
 }

@@ -1,36 +1,8 @@
-//! The reaction to refused transactions, and their log lines.
+//! The log lines of refused transactions.
 
 use engine::printable::Printable;
 use engine::{Answer, Cause};
-use nft::Transaction;
-use nft::family::Family;
-use nft::kernel::{CommitError, Kernel};
-
-use super::Run;
-use crate::read_back::look_up_changed;
-use crate::writer::WriterGone;
-
-impl<K: Kernel + Send + 'static> Run<K> {
-    /// Looks up the elements of a refused transaction, so that the tables need not be read. Returns
-    /// false if they must be.
-    pub(super) async fn undo(
-        &mut self,
-        cause: &Cause,
-        transaction: &Transaction,
-    ) -> Result<bool, WriterGone> {
-        let is_possible = cause.is_about_services() && !self.commits.is_initial_sync;
-        let places = self.engine.places_of_refused(transaction).filter(|_| is_possible);
-        let Some(places) = places else { return Ok(false) };
-        for family in Family::ALL {
-            // Without a chain or a set, the next transaction would be refused too.
-            if !self.read_rules(family).await? {
-                return Ok(false);
-            }
-        }
-        let changed = self.writer.run(move |kernel| look_up_changed(kernel, &places)).await?;
-        Ok(changed.is_some_and(|changed| self.engine.undo_step(&changed)))
-    }
-}
+use nft::kernel::CommitError;
 
 /// Logs a refusal by what follows from it.
 pub(super) fn log_refusal(answer: &Answer, error: &CommitError) {

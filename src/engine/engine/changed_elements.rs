@@ -35,13 +35,24 @@ pub struct Changed {
     pub finding: Finding,
 }
 
-/// Elements that are not as installed.
+/// Elements that were not as installed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Differences {
-    /// Installed elements of services that are missing or differ.
+pub struct Corrected {
+    /// Installed elements of services that were missing or differed.
     pub of_services: Vec<(ObjectName, Installed, Finding)>,
-    /// Other elements: found although they are not installed, or missing although they are.
+    /// Other elements: found although they were not installed, or missing although they were.
     pub of_none: Vec<(ElementId, Finding)>,
+    /// Services to be updated again.
+    pub(super) services: BTreeSet<ObjectName>,
+    /// The installed state is corrected. If it is not, the tables must be read.
+    pub is_enough: bool,
+}
+
+impl Corrected {
+    /// Returns the number of elements.
+    pub fn count(&self) -> usize {
+        self.of_services.len() + self.of_none.len()
+    }
 }
 
 impl ElementId {
@@ -71,9 +82,24 @@ impl ElementId {
     }
 }
 
+/// Replaces the installed state of elements by the findings.
+pub(super) fn correct(diff: &mut Diff, tables: &mut Tables, found: &[Changed]) -> Corrected {
+    let Some(mut corrected) = differences(diff, found) else { return Corrected::default() };
+    corrected.is_enough = true;
+    for (service, installed, finding) in &corrected.of_services {
+        corrected.is_enough &= diff.correct(*installed, *finding);
+        corrected.services.insert(service.clone());
+    }
+    match adopt(diff, tables, &corrected.of_none) {
+        Some(services) => corrected.services.extend(services),
+        None => corrected.is_enough = false,
+    }
+    corrected
+}
+
 /// Returns the elements that are not as installed. `None` if more must be compared: an element
-/// that is left over may be missing. [`super::Engine::knows_installed`] must hold.
-pub(super) fn differences(diff: &Diff, changed: &[Changed]) -> Option<Differences> {
+/// that is left over may be missing.
+fn differences(diff: &Diff, changed: &[Changed]) -> Option<Corrected> {
     let subjects = changed.iter().filter_map(|it| it.place.subject()).collect();
     let mut installed = HashMap::default();
     for service in diff.services_of(&subjects) {
@@ -81,7 +107,7 @@ pub(super) fn differences(diff: &Diff, changed: &[Changed]) -> Option<Difference
             installed.insert(ElementId::of_installed(&it), (service, it));
         });
     }
-    let mut differences = Differences::default();
+    let mut differences = Corrected::default();
     for Changed { place, finding } in changed {
         match installed.get(place) {
             Some((_, installed)) if *finding == Finding::Present(Some(*installed)) => {}
@@ -112,7 +138,7 @@ fn differs_from_none(diff: &Diff, place: &ElementId, finding: &Finding) -> Optio
 /// Records elements of no service, or of several, that differ from the installed state. An
 /// element that nothing may need is deleted first in the next transaction. Returns the services
 /// to be updated again, or `None` if the tables must be read.
-pub(super) fn adopt(
+fn adopt(
     diff: &mut Diff,
     tables: &mut Tables,
     differences: &[(ElementId, Finding)],

@@ -1,6 +1,5 @@
 //! The installed state: replaced by what was read, compared with the kernel, corrected.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -8,12 +7,12 @@ use nft::kernel::Contents;
 use nft::{Family, Operation, Transaction};
 
 use super::base_state::BaseState;
-use super::changed_elements::{self, Changed, Differences, ElementId};
+use super::changed_elements::{self, Changed, Corrected, ElementId};
 use super::found::FoundTable;
 use super::least_connections::adopt_weights;
 use super::tables::header;
 use super::{Engine, context};
-use crate::diff::{Finding, FoundElements, Installed};
+use crate::diff::{FoundElements, Installed};
 use crate::model::ObjectName;
 use crate::ruleset;
 use crate::ruleset::base::has_guard;
@@ -44,17 +43,15 @@ impl Engine {
         self.steps.are_done() && self.tables.are_ours()
     }
 
-    /// Returns the elements that are not as installed. `None` if more must be compared: an element
-    /// that is left over may be missing. [`Engine::knows_installed`] must hold.
-    pub fn element_differences(&self, changed: &[Changed]) -> Option<Differences> {
-        changed_elements::differences(&self.diff, changed)
-    }
-
-    /// Records elements of no service, or of several, that differ from the installed state. An
-    /// element that nothing may need is deleted first in the next transaction. Returns the services
-    /// to be updated again, or `None` if the tables must be read.
-    pub fn adopt(&mut self, differences: &[(ElementId, Finding)]) -> Option<Vec<ObjectName>> {
-        changed_elements::adopt(&mut self.diff, &mut self.tables, differences)
+    /// Replaces the installed state of these elements by the findings. The next updates write what
+    /// differs, and an element that nothing may need is deleted first in the next transaction.
+    /// [`Engine::knows_installed`] must hold.
+    pub fn correct_elements(&mut self, found: &[Changed]) -> Corrected {
+        let corrected = changed_elements::correct(&mut self.diff, &mut self.tables, found);
+        for service in &corrected.services {
+            self.update_again(service.clone());
+        }
+        corrected
     }
 
     /// Returns the ids of all elements of a refused transaction, and of the other part of its step.
@@ -68,22 +65,14 @@ impl Engine {
     /// [`Engine::places_of_refused`]. Returns false if the tables must be read.
     pub fn undo_step(&mut self, changed: &[Changed]) -> bool {
         self.steps.forget(true);
-        let mut services: BTreeSet<ObjectName> =
-            std::mem::take(&mut self.updates.after_commit).into_iter().collect();
-        let Some(differences) = self.element_differences(changed) else { return false };
-        let mut is_enough = true;
-        for (service, installed, finding) in differences.of_services {
-            is_enough &= self.correct(installed, finding);
-            services.insert(service);
-        }
-        let Some(adopting) = self.adopt(&differences.of_none) else { return false };
-        services.extend(adopting);
+        let unfinished = std::mem::take(&mut self.updates.after_commit);
+        let corrected = self.correct_elements(changed);
         self.diff.drop_named_leftovers();
-        for service in services {
+        for service in corrected.services.into_iter().chain(unfinished) {
             self.diff.forget_serving(&service);
             self.update_again(service);
         }
-        is_enough
+        corrected.is_enough
     }
 
     /// Returns the next `most` services after `last` that hold or claim something, sorted; the
@@ -108,13 +97,6 @@ impl Engine {
     /// Queues a service to be compared as a whole.
     pub fn update_again(&mut self, service: ObjectName) {
         self.updates.again(service);
-    }
-
-    /// Replaces an installed element by the one that was found. Returns whether
-    /// [`Engine::update_again`] suffices to write the element again; if not, the tables must be
-    /// read back.
-    pub fn correct(&mut self, installed: Installed, finding: Finding) -> bool {
-        self.diff.correct(installed, finding)
     }
 
     /// Returns whether the chains, rules and sets that were read equal those desired.

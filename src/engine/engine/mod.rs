@@ -31,7 +31,7 @@ mod updates;
 pub use crate::desired::SlotUse;
 pub use crate::diff::{Finding, Installed, Kept, NoLocalPorts};
 pub use blocked::Blocked;
-pub use changed_elements::{Changed, Differences, ElementId};
+pub use changed_elements::{Changed, Corrected, ElementId};
 pub use devices::{DeviceAnswer, FlowtableDevices};
 pub use found::FoundTable;
 pub use leftovers::GRACE;

@@ -1,0 +1,112 @@
+//! Requests of [`engine::doubt`] to the kernel.
+
+use std::time::Instant;
+
+use engine::doubt::{Keys, Reading, Reply, Request, Rules, Size};
+use engine::ruleset::{self, Layouts, SetId, TableElement};
+use engine::{Changed, ElementId, Finding, Installed};
+use nft::kernel::{ElementRead, Kernel, ReadError};
+use nft::{Family, Value};
+
+use super::read_watching;
+
+/// Keys of one request: all answers must fit the receive buffer.
+const KEYS: usize = 64;
+
+/// Returns the answer to a request. Calls `clock`, which returns the time, now and then during long ones.
+///
+/// # Errors
+/// See [`ReadError`].
+pub fn answer<K: Kernel>(
+    kernel: &mut K,
+    request: &Request,
+    layouts: &Layouts,
+    clock: &dyn Fn() -> Instant,
+) -> Result<Reply, ReadError> {
+    Ok(match request {
+        Request::Tables => {
+            let started = clock();
+            let super::Reading { tables, is_torn } = read_watching(kernel, layouts, &|| {
+                clock();
+            })?;
+            let (port, took) = (kernel.port(), clock() - started);
+            Reply::Tables(Reading { tables, is_torn, port, took })
+        }
+        Request::Rules(family) => {
+            let contents = kernel.read_table(&ruleset::table(*family))?;
+            Reply::Rules(Rules { family: *family, contents, port: kernel.port() })
+        }
+        Request::Keys(places) => Reply::Keys(look_up(kernel, places)?),
+        Request::Sizes => Reply::Sizes(count_all(kernel)?),
+        Request::Dump(sets) => Reply::Dump(dump(kernel, sets)?),
+    })
+}
+
+/// Looks up elements of a refused transaction. `None` if the tables must be read.
+pub fn look_up_changed<K: Kernel>(kernel: &mut K, places: &[ElementId]) -> Option<Vec<Changed>> {
+    look_up(kernel, places).ok()
+}
+
+fn look_up<K: Kernel>(kernel: &mut K, places: &[ElementId]) -> Result<Vec<Changed>, ReadError> {
+    let mut places = places.to_vec();
+    places.sort_unstable();
+    let mut found = Vec::with_capacity(places.len());
+    for of_set in places.chunk_by(|a, b| (a.family, a.set) == (b.family, b.set)) {
+        look_up_in_set(kernel, of_set, &mut found)?;
+    }
+    Ok(found)
+}
+
+fn look_up_in_set<K: Kernel>(
+    kernel: &mut K,
+    places: &[ElementId],
+    found: &mut Vec<Changed>,
+) -> Result<(), ReadError> {
+    let mut rest = places;
+    while let Some(&ElementId { family, set, .. }) = rest.first() {
+        let (asked, _) = rest.split_at(rest.len().min(KEYS));
+        let keys: Vec<Value> = asked.iter().map(|place| place.key).collect();
+        let mut answers = asked.iter();
+        kernel.find_elements(&ruleset::table(family), set.name(), &keys, &mut |view| {
+            let element = TableElement::read(family, set, &view);
+            let finding = Finding::Present(element.map(|it| Installed::found(family, &it)));
+            found.extend(answers.next().map(|place| Changed { place: *place, finding }));
+        })?;
+        // The answers end at the first missing element.
+        let missing = answers.next();
+        found.extend(missing.map(|place| Changed { place: *place, finding: Finding::Missing }));
+        rest = &rest[asked.len() - answers.len()..];
+    }
+    Ok(())
+}
+
+/// Returns the number of elements of each set.
+fn count_all<K: Kernel>(kernel: &mut K) -> Result<Vec<Size>, ReadError> {
+    let mut sizes = Vec::new();
+    for family in Family::ALL {
+        let table = ruleset::table(family);
+        // Packets write the clients of affinity.
+        for set in SetId::ALL.into_iter().filter(|set| *set != SetId::AffinityClients) {
+            let found = kernel.count_elements(&table, set.name())?;
+            sizes.push(Size { family, set, found, written: 0 });
+        }
+    }
+    Ok(sizes)
+}
+
+/// Returns the keys of the elements of sets.
+fn dump<K: Kernel>(kernel: &mut K, sets: &[(Family, SetId)]) -> Result<Keys, ReadError> {
+    let mut found = Keys::default();
+    for &(family, set) in sets {
+        let keys = found.entry((family, set)).or_default();
+        let mut each = |read: ElementRead<'_>| match read {
+            ElementRead::Start => keys.clear(),
+            ElementRead::Element(view) => keys.extend(Value::from_bytes(view.key)),
+        };
+        match kernel.read_elements(&ruleset::table(family), set.name(), &mut each) {
+            Ok(()) | Err(ReadError::Changing { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}

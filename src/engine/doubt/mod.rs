@@ -1,0 +1,457 @@
+//! What is not certain about the kernel's tables, and what to read next. Reads no clock and does no
+//! I/O.
+//!
+//! A part is certain if the kernel holds the installed state of the engine there. An input makes
+//! parts uncertain. The answer to a request makes them certain again: the finding replaces the
+//! installed state, and the usual update writes the difference.
+//!
+//! ```text
+//! Nothing -+- Elements ----------> Keys     looked up at once; commits wait
+//!          +- Refused -----------> Rules    then its elements; commits wait
+//!          +- Anything ----------> All      compared piece by piece, between commits
+//!          +- ReadNow, Failed ---> Tables   read as a whole; commits wait
+//!
+//! Keys ----+- Refused -----------> Rules
+//!          +- Anything ----------> All
+//!          +- ReadNow, Failed ---> Tables
+//!
+//! Rules ---+- Anything ----------> All
+//!          +- ReadNow, Failed ---> Tables
+//!
+//! Sets ----+- Anything ----------> All
+//!          +- ReadNow, Failed ---> Tables
+//!
+//! All -----+- ReadNow, Failed ---> Tables
+//! ```
+//!
+//! Any other input leaves the extent as it is. A start begins with `Tables`. An answer that does not
+//! suffice widens the extent: keys and rules to `Tables`, or to `All` if another program changed
+//! them, very many differences of `All` to `Tables`, and sets with too many elements to `Sets`.
+//!
+//! The background check looks at all elements, sizes and rules within its period. It widens the
+//! extent by each difference, which counts if a second lookup confirms it: another program may be in
+//! the middle of a change.
+
+mod corrections;
+mod input;
+mod limits;
+mod parts;
+mod request;
+mod round;
+mod search;
+
+pub use corrections::{Corrections, Ended};
+pub use input::{Cause, Input};
+pub use request::{Keys, Reading, Reply, Request, Rules, Size};
+
+use std::time::{Duration, Instant};
+
+use nft::Family;
+
+use self::limits::{AFTER_ERROR, MAX_DIFFERENCES, MAX_SUSPECTS, backoff, pause_after};
+use self::parts::{Origin, Parts};
+use self::request::Asked;
+use self::round::Round;
+use self::search::Search;
+use crate::ruleset::SetId;
+use crate::{Changed, Engine};
+
+/// What is not certain about the kernel's tables.
+#[derive(Debug)]
+pub struct Doubt {
+    /// The tables must be read as a whole, not before this time.
+    tables: Option<Instant>,
+    /// Failures since the last commit; each doubles the pause before the tables are read.
+    failures: u32,
+    /// The kernel has never held the desired state.
+    is_start: bool,
+    /// Elements and rules.
+    parts: Parts,
+    /// Sets with elements that are not installed.
+    search: Search,
+    /// The comparison of everything: at once, or in the background.
+    round: Round,
+    /// Another program has changed more than single elements since `round` began.
+    is_changed: bool,
+    /// Time before which `is_changed` causes no round.
+    not_before: Instant,
+    asked: Asked,
+    cause: Cause,
+    since: Instant,
+}
+
+/// How much is not certain. A larger extent includes the smaller ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Extent {
+    /// Nothing.
+    Nothing,
+    /// Elements.
+    Keys,
+    /// Chains, rules and sets of a table, and perhaps elements.
+    Rules,
+    /// Sets with more elements than were written.
+    Sets,
+    /// Everything, but most of it is probably as installed.
+    All,
+    /// Everything: the tables must be read.
+    Tables,
+}
+
+impl Doubt {
+    /// Returns the doubt of a start at `now`: the tables must be read. Later everything is compared
+    /// once per `check_period` in the background; zero turns this off.
+    pub fn new(check_period: Duration, now: Instant) -> Self {
+        Self {
+            tables: Some(now),
+            failures: 0,
+            is_start: true,
+            parts: Parts::none(now),
+            search: Search::None,
+            round: Round::new(Some(check_period).filter(|period| !period.is_zero()), now),
+            is_changed: false,
+            not_before: now,
+            asked: Asked::Part,
+            cause: Cause::Start,
+            since: now,
+        }
+    }
+
+    /// Applies `input`, which happened at `now`.
+    pub fn handle(&mut self, input: Input, now: Instant) {
+        match input {
+            Input::Committed => {
+                self.failures = 0;
+                self.is_start = false;
+            }
+            Input::ReadNow => self.widen_to_tables(Cause::Request, now, now),
+            Input::Failed => {
+                self.widen_to_tables(Cause::Commit, now, now);
+                self.tables = Some(now + backoff(self.failures));
+                self.failures = self.failures.saturating_add(1);
+            }
+            Input::Anything => self.note_anything(now),
+            Input::Elements(_) if self.is_start || self.is_changed => self.note_anything(now),
+            Input::Elements(keys) if keys.iter().any(|it| it.set == SetId::SourceRanges) => {
+                // A lookup of an interval may find another one.
+                self.note_anything(now);
+            }
+            Input::Refused(_) | Input::Elements(_) if self.tables.is_some() => {}
+            Input::Elements(mut keys) => {
+                // Packets write this map.
+                keys.retain(|it| it.set != SetId::AffinityClients);
+                self.note_cause(Cause::OtherProgram, now);
+                self.parts.add_keys(keys, Origin::OtherProgram, now);
+            }
+            Input::Refused(keys) => {
+                self.note_cause(Cause::Commit, now);
+                self.parts.add_rules(&Family::ALL, Origin::Refused, now);
+                self.parts.add_keys(keys, Origin::Refused, now);
+            }
+        }
+    }
+
+    /// Begins a round at once if another program changed more than single elements. `is_known`
+    /// means that the installed state is that of the last commit or reading.
+    pub fn begin_round(&mut self, is_known: bool, now: Instant) {
+        if !self.is_changed || now < self.not_before || self.round.is_urgent {
+            return;
+        }
+        if self.tables.is_none() && is_known && !self.is_start {
+            self.round.restart(true, now);
+            self.parts.add_rules(&Family::ALL, Origin::Search, now);
+        } else {
+            self.widen_to_tables(Cause::OtherProgram, now, now);
+        }
+        self.is_changed = false;
+    }
+
+    /// Returns how much is not certain.
+    pub fn extent(&self) -> Extent {
+        if self.tables.is_some() {
+            Extent::Tables
+        } else if self.is_changed || self.round.is_urgent {
+            Extent::All
+        } else if self.search.is_active() {
+            Extent::Sets
+        } else if self.parts.have_rules() {
+            Extent::Rules
+        } else if self.parts.are_none() {
+            Extent::Nothing
+        } else {
+            Extent::Keys
+        }
+    }
+
+    /// Returns why something is not certain, and since when.
+    pub fn reason(&self) -> Option<(Cause, Instant)> {
+        (self.extent() != Extent::Nothing).then_some((self.cause, self.since))
+    }
+
+    /// Returns when the tables are to be read as a whole, if they must be. Nothing may be committed
+    /// before.
+    pub fn tables_due(&self) -> Option<Instant> {
+        self.tables
+    }
+
+    /// Returns whether commits must wait for the answer to the next request.
+    pub fn must_wait(&self) -> bool {
+        !self.parts.are_none() && self.parts.origin() >= Origin::OtherProgram
+    }
+
+    /// Returns whether the next request is for what is not certain, and not for the background.
+    pub fn is_urgent(&self) -> bool {
+        self.round.is_urgent
+            || self.search.is_active()
+            || !self.parts.are_none() && self.parts.origin() > Origin::Check
+    }
+
+    /// Returns whether the kernel has never held the desired state.
+    pub fn is_start(&self) -> bool {
+        self.is_start
+    }
+
+    /// Returns whether another program changed more than single elements, which are not compared
+    /// yet.
+    pub fn is_changed(&self) -> bool {
+        self.is_changed
+    }
+
+    /// Returns whether the last request was for a dump. Its answer may come later.
+    pub fn is_dumping(&self) -> bool {
+        self.search.is_dumping()
+    }
+
+    /// Returns when the next request is due, other than that for the tables.
+    pub fn due(&self) -> Option<Instant> {
+        if self.tables.is_some() || self.search.is_dumping() {
+            None
+        } else if let Some(due) = self.parts.due() {
+            Some(due)
+        } else if self.search.is_active() {
+            Some(self.since)
+        } else {
+            self.round.due()
+        }
+    }
+
+    /// Returns the next request; `None` if a step needs none. The answer goes to
+    /// [`Doubt::answer`]. `elements` is the number of all installed elements.
+    pub fn next(&mut self, engine: &Engine, elements: usize, now: Instant) -> Option<Request> {
+        self.asked = Asked::Part;
+        if self.tables.is_some() {
+            return Some(Request::Tables);
+        }
+        if let Some(request) = self.parts.next() {
+            return Some(request);
+        }
+        if self.search.is_active() {
+            return self.next_of_search(engine, now);
+        }
+        let (request, piece) = self.round.next(engine, elements, now);
+        self.asked = Asked::Piece(piece);
+        Some(request)
+    }
+
+    fn next_of_search(&mut self, engine: &Engine, now: Instant) -> Option<Request> {
+        if let Some(sets) = self.search.begin() {
+            return Some(Request::Dump(sets));
+        }
+        match self.search.compare(engine) {
+            None => {}
+            Some(orphans) if orphans.len() > MAX_DIFFERENCES => {
+                self.widen_to_tables(self.cause, now, now);
+            }
+            Some(orphans) => self.parts.add_keys(orphans, Origin::Search, now),
+        }
+        None
+    }
+
+    /// Processes the answer to the last request of [`Doubt::next`], and corrects the installed
+    /// state.
+    pub fn answer(&mut self, reply: Reply, engine: &mut Engine, now: Instant) -> Corrections {
+        let asked = std::mem::replace(&mut self.asked, Asked::Part);
+        let mut corrections = Corrections::default();
+        let is_enough = match (reply, &asked) {
+            (Reply::Tables(reading), _) => {
+                let Reading { tables, is_torn, took, .. } = reading;
+                engine.replace_installed(tables);
+                self.were_read(is_torn, took, now);
+                true
+            }
+            (Reply::Failed, _) if self.is_background(&asked) => {
+                self.parts.forget();
+                self.round.pause(now + AFTER_ERROR);
+                true
+            }
+            (Reply::Failed, _) => false,
+            (Reply::Dump(found), _) => {
+                self.search = Search::Comparing { found, last: None };
+                true
+            }
+            (Reply::Rules(rules), Asked::Piece(_)) => {
+                if !engine.are_rules_as_desired(rules.family, rules.contents.as_ref()) {
+                    self.note_cause(Cause::Check, now);
+                    self.parts.add_rules(&[rules.family], Origin::Check, now);
+                }
+                true
+            }
+            (Reply::Rules(rules), Asked::Part) => {
+                self.correct_rules(&rules, engine, &mut corrections)
+            }
+            (Reply::Keys(found), Asked::Piece(piece)) => {
+                corrections.checked = piece.services.len();
+                corrections.outdated = piece.outdated(engine);
+                for service in &corrections.outdated {
+                    engine.update_again(service.clone());
+                }
+                self.note_differing(piece.differing(found), engine, &mut corrections, now)
+            }
+            (Reply::Keys(found), Asked::Part) => {
+                self.correct_elements(&found, engine, &mut corrections)
+            }
+            (Reply::Sizes(sizes), _) => self.note_sizes(&sizes, &mut corrections, now),
+        };
+        if !is_enough {
+            self.did_not_suffice(&asked, now);
+        }
+        let began = self.round.began();
+        corrections.ended = self.round.end(now);
+        if let Some(Ended::AtOnce { .. }) = corrections.ended {
+            self.not_before = now + pause_after(now - began);
+        }
+        corrections
+    }
+
+    fn were_read(&mut self, is_torn: bool, time: Duration, now: Instant) {
+        self.tables = None;
+        self.forget();
+        // A torn reading is used, and checked later: if changes never stop, every reading is torn.
+        self.is_changed = is_torn;
+        self.not_before = now + pause_after(time);
+        self.round.restart(false, now);
+    }
+
+    /// Lets the next round at once begin without a pause.
+    pub fn hurry(&mut self, now: Instant) {
+        self.not_before = now;
+    }
+
+    fn correct_rules(
+        &mut self,
+        rules: &Rules,
+        engine: &mut Engine,
+        corrections: &mut Corrections,
+    ) -> bool {
+        let Rules { family, contents, port } = rules;
+        if self.parts.origin() != Origin::Refused {
+            if engine.are_rules_as_desired(*family, contents.as_ref()) {
+                return true;
+            }
+            corrections.rules = Some(*family);
+        }
+        engine.replace_installed_rules(*family, contents.as_ref(), *port)
+    }
+
+    fn correct_elements(
+        &mut self,
+        found: &[Changed],
+        engine: &mut Engine,
+        corrections: &mut Corrections,
+    ) -> bool {
+        if self.parts.origin() == Origin::Refused {
+            self.failures = 0;
+            return engine.undo_step(found);
+        }
+        corrections.elements = engine.correct_elements(found);
+        corrections.elements.is_enough
+    }
+
+    /// Corrects the differences of a piece at once, or lets them be confirmed.
+    fn note_differing(
+        &mut self,
+        differing: Vec<Changed>,
+        engine: &mut Engine,
+        corrections: &mut Corrections,
+        now: Instant,
+    ) -> bool {
+        if differing.is_empty() {
+            return true;
+        }
+        if self.round.is_urgent {
+            let is_enough = self.correct_elements(&differing, engine, corrections);
+            self.round.differences += corrections.elements.count();
+            return is_enough && self.round.differences <= MAX_DIFFERENCES;
+        }
+        self.note_cause(Cause::Check, now);
+        if differing.len() <= MAX_SUSPECTS {
+            let keys = differing.iter().map(|it| it.place);
+            self.parts.add_keys(keys, Origin::Check, now);
+        } else {
+            self.is_changed = true;
+            self.not_before = now;
+            self.begin_round(engine.knows_installed(), now);
+        }
+        true
+    }
+
+    /// Searches sets with too many elements. Returns false if elements are missing that no service
+    /// has.
+    fn note_sizes(&mut self, sizes: &[Size], corrections: &mut Corrections, now: Instant) -> bool {
+        let (sets, wrong) = self.round.wrong_sizes(sizes);
+        let is_enough = wrong.iter().all(|(_, _, excess)| *excess > 0);
+        corrections.sizes = wrong;
+        if is_enough && !sets.is_empty() {
+            self.note_cause(Cause::Check, now);
+            self.search = Search::Due(sets);
+        }
+        is_enough
+    }
+
+    fn note_anything(&mut self, now: Instant) {
+        self.note_cause(Cause::OtherProgram, now);
+        self.is_changed = true;
+        if self.round.is_urgent {
+            // Packets pass rules first.
+            self.parts.add_rules(&Family::ALL, Origin::Search, now);
+        }
+    }
+
+    fn is_background(&self, asked: &Asked) -> bool {
+        match asked {
+            Asked::Piece(_) => !self.round.is_urgent,
+            Asked::Part => !self.search.is_active() && self.parts.origin() == Origin::Check,
+        }
+    }
+
+    /// Widens the extent after an answer that does not suffice.
+    fn did_not_suffice(&mut self, asked: &Asked, now: Instant) {
+        if matches!(asked, Asked::Part) && self.parts.origin() == Origin::OtherProgram {
+            self.parts.forget();
+            self.note_anything(now);
+        } else {
+            self.widen_to_tables(self.cause, now, now);
+        }
+    }
+
+    fn widen_to_tables(&mut self, cause: Cause, due: Instant, now: Instant) {
+        self.note_cause(cause, now);
+        self.tables.get_or_insert(due);
+        self.forget();
+    }
+
+    /// Forgets what the tables, once they are read, make certain.
+    fn forget(&mut self) {
+        self.parts.forget();
+        self.search = Search::None;
+        self.round.is_urgent = false;
+    }
+
+    fn note_cause(&mut self, cause: Cause, now: Instant) {
+        if self.extent() == Extent::Nothing {
+            (self.cause, self.since) = (cause, now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

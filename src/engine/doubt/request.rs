@@ -1,0 +1,93 @@
+//! What is read from the kernel, and the answers.
+
+use std::time::Duration;
+
+use ahash::{HashMap, HashSet};
+use nft::kernel::Contents;
+use nft::{Family, Value};
+
+use super::round::Piece;
+use crate::ruleset::SetId;
+use crate::{Changed, ElementId, FoundTable};
+
+/// Something to be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Both tables as a whole. Commits wait for the answer.
+    Tables,
+    /// Chains, rules and sets of a table.
+    Rules(Family),
+    /// Elements by their keys.
+    Keys(Vec<ElementId>),
+    /// The number of elements of each set.
+    Sizes,
+    /// The keys of all elements of these sets. Long: commits do not wait for it.
+    Dump(Vec<(Family, SetId)>),
+}
+
+/// The answer to a [`Request`].
+#[derive(Debug)]
+pub enum Reply {
+    /// Both tables.
+    Tables(Reading),
+    /// Chains, rules and sets.
+    Rules(Rules),
+    /// The finding at each key, in any order.
+    Keys(Vec<Changed>),
+    /// The numbers of elements of sets.
+    Sizes(Vec<Size>),
+    /// Keys of elements.
+    Dump(Keys),
+    /// None: the kernel returned an error.
+    Failed,
+}
+
+/// Both tables as read.
+#[derive(Debug)]
+pub struct Reading {
+    /// `ip` first.
+    pub tables: [FoundTable; 2],
+    /// Another program changed one of them meanwhile, so that the contents may never have existed.
+    pub is_torn: bool,
+    /// The netlink port of our socket.
+    pub port: u32,
+    /// Duration of the reading.
+    pub took: Duration,
+}
+
+/// Chains, rules and sets of a table that was read.
+#[derive(Debug)]
+pub struct Rules {
+    /// The family of the table.
+    pub family: Family,
+    /// Without elements; `None` without such a table.
+    pub contents: Option<Contents>,
+    /// The netlink port of our socket.
+    pub port: u32,
+}
+
+/// The number of elements of a set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// The family of the table.
+    pub family: Family,
+    /// The set.
+    pub set: SetId,
+    /// The number in the kernel; `None` if it does not report it.
+    pub found: Option<u32>,
+    /// The number that was written.
+    pub written: i64,
+}
+
+/// The keys of the elements of each set that was dumped. Commits meanwhile may cause missing keys,
+/// and keys of deleted elements.
+pub type Keys = HashMap<(Family, SetId), HashSet<Value>>;
+
+/// The reason of a request.
+#[derive(Debug)]
+pub(super) enum Asked {
+    /// A part is not certain.
+    Part,
+    /// It is the turn of these elements and services in a comparison of everything.
+    Piece(Piece),
+}

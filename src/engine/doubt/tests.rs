@@ -1,0 +1,160 @@
+//! Every pair of doubt and input.
+
+#![allow(clippy::disallowed_methods)] // The first time of each test is any time.
+
+use std::collections::BTreeSet;
+
+use nft::Value;
+
+use super::*;
+use crate::ElementId;
+
+const ALL: [Extent; 6] =
+    [Extent::Nothing, Extent::Keys, Extent::Rules, Extent::Sets, Extent::All, Extent::Tables];
+
+fn key(last: u8) -> ElementId {
+    let key = Value::new().ip([10, 96, 0, last].into());
+    ElementId { family: Family::Ip, set: SetId::ClusterIps, key }
+}
+
+/// A doubt of this extent, after a start.
+fn doubt(extent: Extent, now: Instant) -> Doubt {
+    let mut doubt = Doubt::new(Duration::ZERO, now);
+    if extent == Extent::Tables {
+        return doubt;
+    }
+    doubt.were_read(false, Duration::ZERO, now);
+    doubt.handle(Input::Committed, now);
+    match extent {
+        Extent::Nothing | Extent::Tables => {}
+        Extent::Keys => doubt.handle(Input::Elements(vec![key(1)]), now),
+        Extent::Rules => doubt.handle(Input::Refused(vec![key(1)]), now),
+        Extent::Sets => doubt.search = Search::Due(vec![(Family::Ip, SetId::Endpoints)]),
+        Extent::All => doubt.handle(Input::Anything, now),
+    }
+    doubt
+}
+
+fn inputs() -> [(&'static str, Input); 6] {
+    [
+        ("Elements", Input::Elements(vec![key(2)])),
+        ("Refused", Input::Refused(vec![key(2)])),
+        ("Anything", Input::Anything),
+        ("ReadNow", Input::ReadNow),
+        ("Failed", Input::Failed),
+        ("Committed", Input::Committed),
+    ]
+}
+
+/// Each extent with the extents after the inputs in the order of [`inputs`].
+fn every_pair() -> [(Extent, [Extent; 6]); ALL.len()] {
+    use Extent::{All, Keys, Nothing, Rules, Sets, Tables};
+    //         Elements Refused Anything ReadNow Failed  Committed
+    [
+        (Nothing, [Keys, Rules, All, Tables, Tables, Nothing]),
+        (Keys, [Keys, Rules, All, Tables, Tables, Keys]),
+        (Rules, [Rules, Rules, All, Tables, Tables, Rules]),
+        (Sets, [Sets, Sets, All, Tables, Tables, Sets]),
+        (All, [All, All, All, Tables, Tables, All]),
+        (Tables, [Tables, Tables, Tables, Tables, Tables, Tables]),
+    ]
+}
+
+#[test]
+fn every_pair_of_extent_and_input_leads_to_the_extent_in_this_table() {
+    let now = Instant::now();
+    assert_eq!(every_pair().map(|(extent, _)| extent), ALL);
+    for (extent, expected) in every_pair() {
+        for ((name, input), expected) in inputs().into_iter().zip(expected) {
+            let mut doubt = doubt(extent, now);
+            assert_eq!(doubt.extent(), extent);
+            doubt.handle(input, now);
+            assert_eq!(doubt.extent(), expected, "{extent:?} and {name}");
+        }
+    }
+}
+
+#[test]
+fn the_drawing_has_every_pair_that_changes_the_extent() {
+    let (mut drawn, mut from) = (BTreeSet::new(), "");
+    for line in include_str!("mod.rs").lines().take_while(|line| line.starts_with("//!")) {
+        let Some((left, right)) = line.split_once("-> ") else { continue };
+        let words = |text: &'static str| {
+            text.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty())
+        };
+        let mut names: Vec<_> = words(left).collect();
+        if ALL.iter().any(|extent| format!("{extent:?}") == names[0]) {
+            from = names.remove(0);
+        }
+        let to = words(right).next().unwrap_or_default();
+        drawn.extend(names.into_iter().map(|input| (from.to_owned(), input, to.to_owned())));
+    }
+    let pairs = every_pair().into_iter().flat_map(|(extent, after)| {
+        let changed = inputs().into_iter().zip(after).filter(move |(_, after)| *after != extent);
+        changed.map(move |((name, _), after)| (format!("{extent:?}"), name, format!("{after:?}")))
+    });
+    assert_eq!(drawn, pairs.collect());
+}
+
+/// As docs/architecture.md promises for changes of services.
+#[test]
+fn commits_wait_for_few_elements_for_a_refused_step_and_for_the_tables() {
+    let now = Instant::now();
+    let waits = ALL.map(|extent| {
+        let doubt = doubt(extent, now);
+        doubt.must_wait() || doubt.tables_due().is_some()
+    });
+    //                 Nothing Keys Rules Sets All   Tables
+    assert_eq!(waits, [false, true, true, false, false, true]);
+}
+
+#[test]
+fn the_tables_are_read_before_the_first_commit() {
+    let now = Instant::now();
+    for (name, input) in inputs() {
+        let mut doubt = Doubt::new(Duration::ZERO, now);
+        doubt.handle(input, now);
+        assert!(doubt.tables_due().is_some(), "{name}");
+    }
+}
+
+#[test]
+fn the_pause_before_the_tables_are_read_doubles_with_each_failure() {
+    let now = Instant::now();
+    let mut doubt = doubt(Extent::Nothing, now);
+    let pauses = [(); 3].map(|()| {
+        doubt.handle(Input::Failed, now);
+        doubt.tables_due().map(|due| (due - now).as_millis())
+    });
+    assert_eq!(pauses, [Some(50), Some(100), Some(200)]);
+    doubt.handle(Input::Committed, now);
+    doubt.handle(Input::Failed, now);
+    assert_eq!(doubt.tables_due(), Some(now + Duration::from_millis(50)));
+}
+
+#[test]
+fn changes_of_others_begin_a_round_after_a_pause_or_a_reading() {
+    let now = Instant::now();
+    let due = now + pause_after(Duration::ZERO);
+    for (is_known, expected) in [(true, None), (false, Some(due))] {
+        let mut doubt = doubt(Extent::All, now);
+        doubt.begin_round(is_known, now);
+        assert!(!doubt.is_urgent() && doubt.tables_due().is_none(), "the pause goes on");
+        doubt.begin_round(is_known, due);
+        assert_eq!((doubt.is_urgent(), doubt.tables_due()), (is_known, expected));
+        assert_eq!(doubt.reason(), Some((Cause::OtherProgram, now)));
+    }
+}
+
+#[test]
+fn elements_that_a_lookup_cannot_tell_apart_are_compared_with_all_others() {
+    let now = Instant::now();
+    let mut doubt = doubt(Extent::Nothing, now);
+    let range = ElementId { set: SetId::SourceRanges, ..key(1) };
+    doubt.handle(Input::Elements(vec![range]), now);
+    assert_eq!(doubt.extent(), Extent::All);
+    let mut doubt = self::doubt(Extent::Nothing, now);
+    let client = ElementId { set: SetId::AffinityClients, ..key(1) };
+    doubt.handle(Input::Elements(vec![client]), now);
+    assert_eq!(doubt.extent(), Extent::Nothing, "packets write this map");
+}
