@@ -97,6 +97,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         let corrections = self.reads.doubt.answer(reply, &mut self.engine, now());
         self.report_corrections(&corrections);
         self.note_change();
+        self.send_devices();
         let Some(Ended::AtOnce { differences }) = corrections.ended else { return Ok(()) };
         tracing::debug!(differences, "compared all elements");
         // Flows may have begun by the changed tables.

@@ -51,10 +51,10 @@ use nft::Family;
 use self::limits::{AFTER_ERROR, MAX_DIFFERENCES, MAX_SUSPECTS, backoff, pause_after};
 use self::parts::{Origin, Parts};
 use self::request::Asked;
-use self::round::Round;
+use self::round::{Piece, Round};
 use self::search::Search;
 use crate::ruleset::SetId;
-use crate::{Changed, Engine};
+use crate::{Changed, Corrected, Engine};
 
 /// What is not certain about the kernel's tables.
 #[derive(Debug)]
@@ -299,12 +299,8 @@ impl Doubt {
                 self.correct_rules(&rules, engine, &mut corrections)
             }
             (Reply::Keys(found), Asked::Piece(piece)) => {
-                corrections.checked = piece.services.len();
-                corrections.outdated = piece.outdated(engine);
-                for service in &corrections.outdated {
-                    engine.update_again(service.clone());
-                }
-                self.note_differing(piece.differing(found), engine, &mut corrections, now)
+                corrections = self.compare_piece(piece, found, engine, now);
+                corrections.elements.is_enough
             }
             (Reply::Keys(found), Asked::Part) => {
                 self.correct_elements(&found, engine, &mut corrections)
@@ -362,36 +358,45 @@ impl Doubt {
             self.failures = 0;
             return engine.undo_step(found);
         }
-        corrections.elements = engine.correct_elements(found);
+        corrections.elements = engine.correct_elements(found, &[]);
         corrections.elements.is_enough
     }
 
-    /// Corrects the differences of a piece at once, or lets them be confirmed.
-    fn note_differing(
+    /// Corrects the differences of a piece at once, or lets them be confirmed in the background.
+    fn compare_piece(
         &mut self,
-        differing: Vec<Changed>,
+        piece: &Piece,
+        found: Vec<Changed>,
         engine: &mut Engine,
-        corrections: &mut Corrections,
         now: Instant,
-    ) -> bool {
-        if differing.is_empty() {
-            return true;
+    ) -> Corrections {
+        let checked = piece.services.len();
+        let outdated = piece.outdated(engine);
+        for service in &outdated {
+            engine.update_again(service.clone());
         }
-        if self.round.is_urgent {
-            let is_enough = self.correct_elements(&differing, engine, corrections);
-            self.round.differences += corrections.elements.count();
-            return is_enough && self.round.differences <= MAX_DIFFERENCES;
+        let differing = piece.differing(found);
+        let mut elements = Corrected::nothing();
+        if self.round.is_urgent && !differing.is_empty() {
+            elements = engine.correct_elements(&differing, &piece.owners);
+            self.round.differences += elements.count();
+            elements.is_enough &= self.round.differences <= MAX_DIFFERENCES;
+        } else if !differing.is_empty() {
+            self.confirm(&differing, engine.knows_installed(), now);
         }
+        Corrections { checked, outdated, elements, ..Corrections::default() }
+    }
+
+    /// Lets differences be looked up again. Very many are a change by another program.
+    fn confirm(&mut self, differing: &[Changed], is_known: bool, now: Instant) {
         self.note_cause(Cause::Check, now);
         if differing.len() <= MAX_SUSPECTS {
-            let keys = differing.iter().map(|it| it.place);
-            self.parts.add_keys(keys, Origin::Check, now);
+            self.parts.add_keys(differing.iter().map(|it| it.place), Origin::Check, now);
         } else {
             self.is_changed = true;
             self.not_before = now;
-            self.begin_round(engine.knows_installed(), now);
+            self.begin_round(is_known, now);
         }
-        true
     }
 
     /// Searches sets with too many elements. Returns false if elements are missing that no service

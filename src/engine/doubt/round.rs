@@ -52,10 +52,13 @@ enum Stage {
     End,
 }
 
-/// Elements that are looked up at once, and the services that they complete.
+/// Elements that are looked up at once.
 #[derive(Debug, Default)]
 pub(super) struct Piece {
     elements: Vec<Installed>,
+    /// The services that have the elements.
+    pub(super) owners: Vec<ObjectName>,
+    /// Those of which all elements are looked up now.
     pub(super) services: Vec<ObjectName>,
 }
 
@@ -148,6 +151,7 @@ impl Round {
             }
             let left = self.rest.len().saturating_sub(KEYS - piece.elements.len());
             piece.elements.append(&mut self.rest.split_off(left));
+            piece.owners.push(service.clone());
             if left == 0 {
                 self.rest = Vec::new();
                 piece.services.push(service);

@@ -49,6 +49,11 @@ pub struct Corrected {
 }
 
 impl Corrected {
+    /// Returns the correction if nothing differs.
+    pub fn nothing() -> Self {
+        Self { is_enough: true, ..Self::default() }
+    }
+
     /// Returns the number of elements.
     pub fn count(&self) -> usize {
         self.of_services.len() + self.of_none.len()
@@ -82,15 +87,21 @@ impl ElementId {
     }
 }
 
-/// Replaces the installed state of elements by the findings.
-pub(super) fn correct(diff: &mut Diff, tables: &mut Tables, found: &[Changed]) -> Corrected {
-    let Some(mut corrected) = differences(diff, found) else { return Corrected::default() };
-    corrected.is_enough = true;
+/// Replaces the installed state of elements by the findings. `owners` are the services that have
+/// them; without any, they are searched.
+pub(super) fn correct(
+    diff: &mut Diff,
+    tables: &mut Tables,
+    found: &[Changed],
+    owners: &[ObjectName],
+) -> Corrected {
+    let differences = differences(diff, found, owners);
+    let Some(mut corrected) = differences else { return Corrected::default() };
     for (service, installed, finding) in &corrected.of_services {
         corrected.is_enough &= diff.correct(*installed, *finding);
         corrected.services.insert(service.clone());
     }
-    match adopt(diff, tables, &corrected.of_none) {
+    match adopt(diff, tables, &corrected.of_none, owners) {
         Some(services) => corrected.services.extend(services),
         None => corrected.is_enough = false,
     }
@@ -99,15 +110,19 @@ pub(super) fn correct(diff: &mut Diff, tables: &mut Tables, found: &[Changed]) -
 
 /// Returns the elements that are not as installed. `None` if more must be compared: an element
 /// that is left over may be missing.
-fn differences(diff: &Diff, changed: &[Changed]) -> Option<Corrected> {
-    let subjects = changed.iter().filter_map(|it| it.place.subject()).collect();
+fn differences(diff: &Diff, changed: &[Changed], owners: &[ObjectName]) -> Option<Corrected> {
+    let owners = if owners.is_empty() {
+        diff.services_of(&changed.iter().filter_map(|it| it.place.subject()).collect())
+    } else {
+        owners.iter().collect()
+    };
     let mut installed = HashMap::default();
-    for service in diff.services_of(&subjects) {
+    for service in owners {
         diff.each_installed(Some(service), &mut |it| {
             installed.insert(ElementId::of_installed(&it), (service, it));
         });
     }
-    let mut differences = Corrected::default();
+    let mut differences = Corrected::nothing();
     for Changed { place, finding } in changed {
         match installed.get(place) {
             Some((_, installed)) if *finding == Finding::Present(Some(*installed)) => {}
@@ -142,6 +157,7 @@ fn adopt(
     diff: &mut Diff,
     tables: &mut Tables,
     differences: &[(ElementId, Finding)],
+    owners: &[ObjectName],
 ) -> Option<Vec<ObjectName>> {
     let (mut subjects, mut missing) = (HashSet::default(), HashSet::default());
     for (place, finding) in differences {
@@ -159,7 +175,11 @@ fn adopt(
         }
     }
     let mut services = diff.services_of(&subjects);
-    services.extend(diff.services_with(&missing));
+    if owners.is_empty() || missing.is_empty() {
+        services.extend(diff.services_with(&missing));
+    } else {
+        services.extend(owners);
+    }
     Some(services.into_iter().cloned().collect())
 }
 

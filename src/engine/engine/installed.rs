@@ -45,9 +45,11 @@ impl Engine {
 
     /// Replaces the installed state of these elements by the findings. The next updates write what
     /// differs, and an element that nothing may need is deleted first in the next transaction.
+    /// `owners` are the services that have the elements; without any, they are searched.
     /// [`Engine::knows_installed`] must hold.
-    pub fn correct_elements(&mut self, found: &[Changed]) -> Corrected {
-        let corrected = changed_elements::correct(&mut self.diff, &mut self.tables, found);
+    pub fn correct_elements(&mut self, found: &[Changed], owners: &[ObjectName]) -> Corrected {
+        let (diff, tables) = (&mut self.diff, &mut self.tables);
+        let corrected = changed_elements::correct(diff, tables, found, owners);
         for service in &corrected.services {
             self.update_again(service.clone());
         }
@@ -66,7 +68,7 @@ impl Engine {
     pub fn undo_step(&mut self, changed: &[Changed]) -> bool {
         self.steps.forget(true);
         let unfinished = std::mem::take(&mut self.updates.after_commit);
-        let corrected = self.correct_elements(changed);
+        let corrected = self.correct_elements(changed, &[]);
         self.diff.drop_named_leftovers();
         for service in corrected.services.into_iter().chain(unfinished) {
             self.diff.forget_serving(&service);
