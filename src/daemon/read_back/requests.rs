@@ -30,7 +30,7 @@ pub fn answer<K: Kernel>(
                 clock();
             })?;
             let (port, took) = (kernel.port(), clock() - started);
-            Reply::Tables(Reading { tables, is_torn, port, took })
+            Reply::Tables(Box::new(Reading { tables, is_torn, port, took }))
         }
         Request::Rules(family) => {
             let contents = kernel.read_table(&ruleset::table(*family))?;

@@ -89,10 +89,10 @@ impl<K: Kernel + Send + 'static> Run<K> {
         if let Reply::Sizes(sizes) = &mut reply {
             sizes.iter_mut().for_each(|it| it.written = self.report.sizes.size(it.family, it.set));
         }
-        if let Reply::Rules(Rules { family, contents, .. }) = &reply {
-            if let Some(following) = &mut self.devices {
-                following.note_found(*family, contents.as_ref());
-            }
+        if let (Reply::Rules(Rules { family, contents, .. }), Some(following)) =
+            (&reply, &mut self.devices)
+        {
+            following.note_found(*family, contents.as_ref());
         }
         let corrections = self.reads.doubt.answer(reply, &mut self.engine, now());
         self.report_corrections(&corrections);
@@ -122,7 +122,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 }
             },
         };
-        let Reply::Tables(Reading { tables, port, .. }) = &reading else { return Ok(false) };
+        let Reply::Tables(read) = &reading else { return Ok(false) };
+        let Reading { tables, port, .. } = &**read;
         let owners =
             tables.each_ref().map(|found| found.contents.as_ref()?.owned_by_another(*port));
         self.report.sizes.found(tables);
@@ -146,11 +147,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
     async fn take_early_read(&mut self) -> Result<Option<Reply>, WriterGone> {
         let early = self.reads.long_request.take().filter(|_| self.reads.doubt.is_start());
         let Some(early) = early else { return Ok(None) };
-        let Ok(reply @ Reply::Tables(Reading { is_torn: false, .. })) = early.await? else {
-            return Ok(None);
-        };
-        let has_changed = self.writer.run(K::tampered).await?;
-        Ok((!has_changed).then_some(reply))
+        let Ok(Reply::Tables(read)) = early.await? else { return Ok(None) };
+        let has_changed = read.is_torn || self.writer.run(K::tampered).await?;
+        Ok((!has_changed).then_some(Reply::Tables(read)))
     }
 
     /// Stops watching tables that this process owns. If another program changed one before our

@@ -273,7 +273,7 @@ impl Doubt {
         let mut corrections = Corrections::default();
         let is_enough = match (reply, &asked) {
             (Reply::Tables(reading), _) => {
-                let Reading { tables, is_torn, took, .. } = reading;
+                let Reading { tables, is_torn, took, .. } = *reading;
                 engine.replace_installed(tables);
                 self.were_read(is_torn, took, now);
                 true

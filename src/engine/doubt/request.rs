@@ -29,7 +29,7 @@ pub enum Request {
 #[derive(Debug)]
 pub enum Reply {
     /// Both tables.
-    Tables(Reading),
+    Tables(Box<Reading>),
     /// Chains, rules and sets.
     Rules(Rules),
     /// The finding at each key, in any order.
