@@ -8,7 +8,7 @@ use engine::{Changed, ElementId, Finding, Installed};
 use nft::kernel::{ElementRead, Kernel, ReadError};
 use nft::{Family, Value};
 
-use super::read_watching;
+use super::tables::{self, read_watching};
 
 /// Keys of one request: all answers must fit the receive buffer.
 const KEYS: usize = 64;
@@ -26,7 +26,7 @@ pub fn answer<K: Kernel>(
     Ok(match request {
         Request::Tables => {
             let started = clock();
-            let super::Reading { tables, is_torn } = read_watching(kernel, layouts, &|| {
+            let tables::Reading { tables, is_torn } = read_watching(kernel, layouts, &|| {
                 clock();
             })?;
             let (port, took) = (kernel.port(), clock() - started);

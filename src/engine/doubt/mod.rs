@@ -50,8 +50,7 @@ use nft::Family;
 
 use self::limits::{AFTER_ERROR, MAX_DIFFERENCES, MAX_SUSPECTS, backoff, pause_after};
 use self::parts::{Origin, Parts};
-use self::request::Asked;
-use self::round::{Piece, Round};
+use self::round::{Asked, Piece, Round};
 use self::search::Search;
 use crate::ruleset::SetId;
 use crate::{Changed, Corrected, Engine};

@@ -6,7 +6,6 @@ use ahash::{HashMap, HashSet};
 use nft::kernel::Contents;
 use nft::{Family, Value};
 
-use super::round::Piece;
 use crate::ruleset::SetId;
 use crate::{Changed, ElementId, FoundTable};
 
@@ -82,12 +81,3 @@ pub struct Size {
 /// The keys of the elements of each set that was dumped. Commits meanwhile may cause missing keys,
 /// and keys of deleted elements.
 pub type Keys = HashMap<(Family, SetId), HashSet<Value>>;
-
-/// The reason of a request.
-#[derive(Debug)]
-pub(super) enum Asked {
-    /// A part is not certain.
-    Part,
-    /// It is the turn of these elements and services in a comparison of everything.
-    Piece(Piece),
-}

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use ahash::HashMap;
 use nft::Family;
 
-use super::Ended;
+use super::corrections::Ended;
 use super::limits::{GROUP, KEYS, LEAST_PAUSE, SERVICES};
 use super::request::{Request, Size};
 use crate::model::ObjectName;
@@ -60,6 +60,15 @@ pub(super) struct Piece {
     pub(super) owners: Vec<ObjectName>,
     /// Those of which all elements are looked up now.
     pub(super) services: Vec<ObjectName>,
+}
+
+/// The reason of a request.
+#[derive(Debug)]
+pub(super) enum Asked {
+    /// A part is not certain.
+    Part,
+    /// It is the turn of these elements and services in a comparison of everything.
+    Piece(Piece),
 }
 
 /// Sets to be searched, and sets with another size to be reported.
