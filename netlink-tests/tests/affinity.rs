@@ -138,7 +138,7 @@ fn restart(lab: &mut Lab) -> Sent {
     lab.apply(&objects)
 }
 
-/// Cases 69, 77 and 78: each pod has an endpoint of its own choice, though a node port masquerades
+/// Each pod has an endpoint of its own choice, though a node port masquerades
 /// them all.
 #[test]
 fn a_client_gets_the_same_endpoint_by_cluster_ip_node_port_and_load_balancers_ip() {
@@ -157,7 +157,6 @@ fn a_client_gets_the_same_endpoint_by_cluster_ip_node_port_and_load_balancers_ip
     assert!(!keeps_address(&lab.world, "pod", VIP));
 }
 
-/// Case 69.
 #[test]
 fn ports_of_a_service_are_remembered_each_by_itself() {
     let mut lab = Lab::new();
@@ -179,7 +178,6 @@ fn ports_of_a_service_are_remembered_each_by_itself() {
     assert_eq!(remembered(&lab.world).len(), 2 * CLIENTS.len());
 }
 
-/// Case 70.
 #[test]
 fn the_timeout_starts_again_at_each_new_connection_and_then_the_client_is_forgotten() {
     let mut lab = Lab::new();
@@ -206,7 +204,6 @@ fn the_timeout_starts_again_at_each_new_connection_and_then_the_client_is_forgot
     eventually("the client is forgotten", SOON, || remembered(&lab.world).is_empty().then_some(()));
 }
 
-/// Case 71.
 #[test]
 fn clients_of_an_endpoint_that_goes_get_others_and_do_not_return_with_it() {
     let mut lab = Lab::new();
@@ -235,7 +232,6 @@ fn clients_of_an_endpoint_that_goes_get_others_and_do_not_return_with_it() {
     assert_eq!(ask(&lab.world, &CLIENTS, WEB), then);
 }
 
-/// Case 72.
 #[test]
 fn clients_are_remembered_over_restarts_and_full_syncs() {
     let mut lab = Lab::new();
@@ -260,7 +256,6 @@ fn clients_are_remembered_over_restarts_and_full_syncs() {
     assert_eq!(ask(&lab.world, &CLIENTS, WEB), first[0]);
 }
 
-/// Case 73.
 #[test]
 fn a_new_timeout_applies_to_new_connections_and_keeps_all_clients() {
     let mut lab = Lab::new();
@@ -275,7 +270,6 @@ fn a_new_timeout_applies_to_new_connections_and_keeps_all_clients() {
     assert!(left <= Some(Duration::from_secs(60)), "{left:?}");
 }
 
-/// Case 74.
 #[test]
 fn switching_affinity_under_load_refuses_no_connection() {
     let mut lab = Lab::new();
@@ -311,7 +305,7 @@ fn switching_affinity_under_load_refuses_no_connection() {
     assert_eq!(shares.len(), 4, "without affinity all endpoints serve: {shares:?}");
 }
 
-/// Case 75: spoofed sources fill the places of the service that they are sent to and no others, and
+/// Spoofed sources fill the elements of the service that they are sent to and no others, and
 /// no client of either service is forgotten or left out.
 #[test]
 fn a_flood_of_sources_takes_one_list_s_share_and_every_client_is_remembered() {
@@ -412,7 +406,6 @@ fn clients_are_remembered_by_rules_that_nft_has_loaded_from_a_listing() {
     assert_eq!(ask(&lab.world, &CLIENTS, WEB), first);
 }
 
-/// Case 76.
 #[test]
 fn with_policy_local_clients_outside_stick_to_endpoints_on_the_node() {
     let mut lab = Lab::new();

@@ -28,7 +28,6 @@ fn traffic_follows_endpoints_that_come_go_and_are_replaced() {
     }
 }
 
-/// Case 101.
 #[test]
 fn endpoints_may_go_to_none_and_come_back() {
     let mut lab = Lab::new();
@@ -41,7 +40,6 @@ fn endpoints_may_go_to_none_and_come_back() {
     }
 }
 
-/// Case 97.
 #[test]
 fn a_tcp_connection_to_a_removed_endpoint_goes_on() {
     let mut lab = Lab::new();
@@ -60,7 +58,6 @@ fn a_tcp_connection_to_a_removed_endpoint_goes_on() {
     }
 }
 
-/// Case 39.
 #[test]
 fn a_deleted_services_address_becomes_an_unallocated_one() {
     let mut lab = Lab::new();
@@ -74,7 +71,6 @@ fn a_deleted_services_address_becomes_an_unallocated_one() {
     lab.check(&[("pod", WEB, keeps_source("a")), ("outside", NODE_PORT, masquerades("a"))]);
 }
 
-/// Case 22.
 #[test]
 fn slices_may_come_before_their_service_and_after_it() {
     let mut lab = Lab::new();
@@ -88,7 +84,6 @@ fn slices_may_come_before_their_service_and_after_it() {
     lab.check(&[("pod", WEB, keeps_source("b"))]);
 }
 
-/// Case 20.
 #[test]
 fn an_endpoint_that_moves_to_another_slice_changes_nothing() {
     let mut lab = Lab::new();
@@ -101,7 +96,6 @@ fn an_endpoint_that_moves_to_another_slice_changes_nothing() {
     lab.check(&[("pod", WEB, keeps_source("a b c"))]);
 }
 
-/// Case 102.
 #[test]
 fn a_service_port_that_gets_another_number_or_name_moves() {
     let mut lab = Lab::new();
@@ -119,7 +113,6 @@ fn a_service_port_that_gets_another_number_or_name_moves() {
     lab.check_in(tcp, &[("pod", "10.96.0.10:81", keeps_source("a"))]);
 }
 
-/// Case 103.
 #[test]
 fn a_service_may_change_its_type_back_and_forth() {
     let mut lab = Lab::new();
@@ -145,7 +138,6 @@ fn a_service_may_change_its_type_back_and_forth() {
     }
 }
 
-/// Case 104.
 #[test]
 fn labels_that_take_objects_away_count_at_run_time() {
     let mut lab = Lab::new();
@@ -162,7 +154,6 @@ fn labels_that_take_objects_away_count_at_run_time() {
     }
 }
 
-/// Case 105.
 #[test]
 fn a_service_that_is_renamed_keeps_its_addresses() {
     let mut lab = Lab::new();
@@ -172,7 +163,7 @@ fn a_service_that_is_renamed_keeps_its_addresses() {
     lab.check(&[("pod", WEB, keeps_source("a")), ("outside", NODE_PORT, masquerades("a"))]);
 }
 
-/// Case 44. The service that is older has the address; of the same age, the first by name.
+/// The service that is older has the address; of the same age, the first by name.
 #[test]
 fn two_services_with_one_external_ip_have_a_stable_winner() {
     let mut lab = Lab::new();
@@ -190,7 +181,6 @@ fn two_services_with_one_external_ip_have_a_stable_winner() {
     lab.check(&[("pod", EXTERNAL, masquerades("a"))]);
 }
 
-/// Case 110.
 #[test]
 fn an_invalid_object_keeps_its_former_state_and_does_not_stop_others() {
     let mut lab = Lab::new();
@@ -203,7 +193,7 @@ fn an_invalid_object_keeps_its_former_state_and_does_not_stop_others() {
     lab.check(&[("pod", WEB, keeps_source("a")), ("pod", "10.96.0.11:80", keeps_source("b"))]);
 }
 
-/// Cases 106 and 119: a new proxy on the tables of one that ended sends only the changes since.
+/// A new proxy on the tables of one that ended sends only the changes since.
 #[test]
 fn a_restart_sends_only_the_changes() {
     let mut lab = Lab::new();

@@ -68,7 +68,6 @@ fn assert_all(flows: &mut [Flow], expected: &Answer) {
     }
 }
 
-/// Case 90.
 #[test]
 fn a_flow_moves_at_once_when_its_endpoint_is_replaced() {
     let mut lab = Lab::new();
@@ -95,7 +94,7 @@ fn a_flow_stays_when_another_endpoint_is_removed_or_added() {
     assert_answered(&mut flows, "a");
 }
 
-/// Case 91. kube-proxy of 1.36 leaves the entries.
+/// kube-proxy of 1.36 leaves the entries.
 #[test]
 fn flows_to_a_service_without_endpoints_are_refused_and_come_back() {
     let mut lab = Lab::new();
@@ -108,7 +107,7 @@ fn flows_to_a_service_without_endpoints_are_refused_and_come_back() {
     assert_answered(&mut flows, "b");
 }
 
-/// Case 92. kube-proxy of 1.36 leaves the entries.
+/// kube-proxy of 1.36 leaves the entries.
 #[test]
 fn flows_to_a_deleted_service_end() {
     let mut lab = Lab::new();
@@ -122,7 +121,6 @@ fn flows_to_a_deleted_service_end() {
     assert_all(&mut through_port, &Answer::Refused);
 }
 
-/// Case 93.
 #[test]
 fn a_flow_moves_when_its_endpoint_changes_only_its_port() {
     let mut lab = Lab::new();
@@ -134,7 +132,6 @@ fn a_flow_moves_when_its_endpoint_changes_only_its_port() {
     assert_answered(&mut flows, "other port");
 }
 
-/// Case 94.
 #[test]
 fn a_flow_stays_with_an_endpoint_that_serves_until_it_ends() {
     let mut lab = Lab::new();
@@ -150,7 +147,7 @@ fn a_flow_stays_with_an_endpoint_that_serves_until_it_ends() {
     assert_answered(&mut flows, "b");
 }
 
-/// Case 95. kube-proxy leaves the entries until the next change of endpoints.
+/// kube-proxy leaves the entries until the next change of endpoints.
 #[test]
 fn a_flow_that_began_before_the_service_is_served() {
     let mut lab = Lab::new();
@@ -164,7 +161,7 @@ fn a_flow_that_began_before_the_service_is_served() {
     assert_answered(&mut early, "a");
 }
 
-/// Case 96. kube-proxy deletes flows to the number of a node port on any host.
+/// kube-proxy deletes flows to the number of a node port on any host.
 #[test]
 fn flows_to_other_ports_and_hosts_go_on() {
     let mut lab = Lab::new();
@@ -188,7 +185,6 @@ fn flows_to_other_ports_and_hosts_go_on() {
     assert_answered(&mut other_port, "a");
 }
 
-/// Case 98.
 #[test]
 fn a_flow_stays_when_a_policy_no_longer_chooses_its_endpoint() {
     let mut lab = Lab::new();
@@ -205,7 +201,7 @@ fn a_flow_stays_when_a_policy_no_longer_chooses_its_endpoint() {
     assert_answered(&mut flows, "a");
 }
 
-/// Case 99: the next proxy deletes the flows that an ended proxy left.
+/// The next proxy deletes the flows that an ended proxy left.
 #[test]
 fn a_restart_ends_flows_to_endpoints_that_left_meanwhile() {
     let mut lab = Lab::new();

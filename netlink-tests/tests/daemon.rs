@@ -161,7 +161,6 @@ fn a_server_without_streaming_lists_is_followed_by_list_and_watch() {
     cluster.wait_for("b");
 }
 
-/// Case 111, with seconds for its minutes.
 #[test]
 fn the_rules_stay_while_the_server_is_down_and_missed_changes_follow() {
     let cluster = Cluster::new();

@@ -89,7 +89,7 @@ fn check_matrix(lab: &mut Lab, clients: &Clients, masquerade_all: bool) {
     check(lab, clients, &[(&[WEB, NODE_PORT, EXTERNAL, VIP], Refused, Refused, Refused)]);
 }
 
-/// Case 84 too: packets of the node have no input interface and are masqueraded.
+/// Packets of the node have no input interface and are masqueraded.
 #[test]
 fn an_interface_prefix_identifies_pods() {
     check_matrix(&mut lab(prefix("veth"), false), &PODS_ON_NODE, false);
@@ -138,7 +138,6 @@ fn the_nodes_ranges_may_come_later_and_change() {
 /// The ranges of the pods on the lab's node.
 const NODE_CIDRS: [&str; 2] = ["10.244.1.0/24", "fd00:10:244:1::/64"];
 
-/// Case 79.
 #[test]
 fn hairpin_works_in_interface_modes() {
     let mut lab = lab(prefix("veth"), false);
@@ -148,7 +147,7 @@ fn hairpin_works_in_interface_modes() {
     }
 }
 
-/// Case 81: a pod with the node's network reaches itself.
+/// A pod in the node's network namespace reaches itself.
 #[test]
 fn a_pod_with_the_nodes_network_reaches_its_own_service() {
     let mut lab = lab(prefix("veth"), false);
@@ -160,7 +159,6 @@ fn a_pod_with_the_nodes_network_reaches_its_own_service() {
     lab.check(&[("pod", WEB, keeps_source("node"))]);
 }
 
-/// Case 83.
 #[test]
 fn an_interface_may_come_after_the_rules_that_name_it() {
     for (local_detection, interface) in [(prefix("cali"), "cali1"), (bridge("br0"), "br0")] {
@@ -172,7 +170,7 @@ fn an_interface_may_come_after_the_rules_that_name_it() {
     }
 }
 
-/// Case 85: kube-proxy writes names without quotes, which nft refuses or misreads.
+/// kube-proxy writes names without quotes, which nft refuses or misreads.
 #[test]
 fn unusual_interface_names_work_and_nft_loads_its_own_listing() {
     for interface in ["1234eth", "drop", "99", "veth@x", "fifteen-letters", "-", "accept"] {
@@ -194,7 +192,6 @@ fn unusual_interface_names_work_and_nft_loads_its_own_listing() {
     }
 }
 
-/// Cases 86 and 87.
 #[test]
 fn other_bits_of_the_mark_are_kept_and_ours_is_cleared() {
     if !nft_available() {

@@ -37,7 +37,7 @@ fn from_everywhere<'a>(to: &'a str, expect: &Expect) -> Vec<(&'a str, &'a str, E
 
 // Addresses of the node.
 
-/// Case 59: kube-proxy takes up to an hour.
+/// kube-proxy takes up to an hour for that.
 #[test]
 fn an_address_in_a_range_serves_node_ports_until_it_is_removed() {
     let mut lab = lab("192.168.51.0/24,fd00:192:168:51::/64", &[]);
@@ -87,7 +87,7 @@ fn an_address_outside_the_ranges_changes_nothing() {
     }
 }
 
-/// Case 51 in both modes, and a range that holds only one of two addresses.
+/// With `primary`, and with a range that holds only one of two addresses.
 #[test]
 fn a_second_address_serves_only_inside_a_range() {
     let primary = lab("primary", &ADDED);
@@ -98,7 +98,7 @@ fn a_second_address_serves_only_inside_a_range() {
     ranges.check(&from_everywhere(NODE_PORT, &Closed));
 }
 
-/// Case 53: a broadcast address is not one of the node.
+/// A broadcast address is not one of the node.
 #[test]
 fn a_broadcast_address_is_not_translated() {
     let lab = lab("0.0.0.0/0,::/0", &[]);
@@ -110,7 +110,7 @@ fn a_broadcast_address_is_not_translated() {
 
 // The Node object.
 
-/// Case 57: there kube-proxy opens every address of the other family.
+/// kube-proxy then opens every address of the other family.
 #[test]
 fn a_node_object_of_one_family_opens_node_ports_in_that_family() {
     let mut lab = lab("primary", &[]);
@@ -125,7 +125,7 @@ fn a_node_object_of_one_family_opens_node_ports_in_that_family() {
     }
 }
 
-/// Case 58: there kube-proxy opens every address.
+/// kube-proxy then opens every address.
 #[test]
 fn node_ports_are_closed_until_the_node_object_exists() {
     let mut lab = Lab::without_objects(routing());
@@ -159,7 +159,6 @@ fn a_primary_address_on_no_interface_serves_node_ports() {
 
 // The way to a NodePort.
 
-/// Case 55.
 #[test]
 fn the_node_reaches_its_own_node_ports_and_is_refused_without_endpoints() {
     let mut lab = lab("primary", &[]);
@@ -171,7 +170,7 @@ fn the_node_reaches_its_own_node_ports_and_is_refused_without_endpoints() {
     lab.check(&[("node", NODE_PORT, Refused)]);
 }
 
-/// Case 56: the packet belongs to the other node; this one does not translate it.
+/// The packet belongs to the other node; this one does not translate it.
 #[test]
 fn a_node_port_of_another_node_is_handled_there() {
     let mut lab = lab("0.0.0.0/0,::/0", &[]);
@@ -234,7 +233,7 @@ impl Daemon {
     }
 }
 
-/// Case 59, by the notifications of the kernel.
+/// By the notifications of the kernel.
 #[test]
 fn a_daemon_follows_the_addresses_of_interfaces() {
     let ranges = "--nodeport-addresses=192.168.51.0/24,fd00:192:168:51::/64";
@@ -304,7 +303,6 @@ fn lost_notifications_of_addresses_are_made_good() {
 /// Addresses of the lab's node without any link: its own two and two of loopback.
 const BEFORE: usize = 4;
 
-/// Cases 57 and 58.
 #[test]
 fn a_daemon_logs_closed_node_ports_once_and_opens_them_with_the_node_object() {
     let mut daemon = Daemon::start(&[], None);

@@ -17,7 +17,7 @@ fn web() -> Service {
     Service::new("web", "10.96.0.10").port(80)
 }
 
-/// Case 82 too: an endpoint elsewhere sees the address of the interface to it.
+/// At an endpoint elsewhere the source is the address of the interface to it.
 #[test]
 fn a_cluster_ip_leads_to_all_endpoints_and_pods_keep_their_address() {
     let mut lab = Lab::new();
@@ -30,7 +30,6 @@ fn a_cluster_ip_leads_to_all_endpoints_and_pods_keep_their_address() {
     ]);
 }
 
-/// Cases 7 and 55.
 #[test]
 fn a_node_port_leads_to_all_endpoints_and_masquerades_everybody() {
     let mut lab = Lab::new();
@@ -43,7 +42,6 @@ fn a_node_port_leads_to_all_endpoints_and_masquerades_everybody() {
     ]);
 }
 
-/// Case 49.
 #[test]
 fn external_ips_that_no_interface_has_work_from_everywhere() {
     let mut lab = Lab::new();
@@ -55,7 +53,7 @@ fn external_ips_that_no_interface_has_work_from_everywhere() {
     ]);
 }
 
-/// Case 48. A packet that is not translated takes the default route, where no host answers.
+/// A packet that is not translated takes the default route, where no host answers.
 #[test]
 fn external_ips_may_be_switched_off() {
     let mut lab = Lab::with(Routing { external_ips: false, ..routing() });
@@ -70,7 +68,7 @@ fn external_ips_may_be_switched_off() {
     ]);
 }
 
-/// Case 50: also without a node port.
+/// Also without a node port.
 #[test]
 fn a_load_balancers_ip_leads_to_the_endpoints() {
     let mut lab = Lab::new();
@@ -82,7 +80,7 @@ fn a_load_balancers_ip_leads_to_the_endpoints() {
     ]);
 }
 
-/// Cases 46 and 47. A packet that is not translated takes the default route, where
+/// A packet that is not translated takes the default route, where
 /// nothing answers.
 #[test]
 fn ingress_with_mode_proxy_or_only_a_host_name_is_not_captured() {
@@ -100,7 +98,6 @@ fn ingress_with_mode_proxy_or_only_a_host_name_is_not_captured() {
     lab.check(&[("pod", "198.51.100.1:80", Silent), ("pod", WEB, keeps_source("a"))]);
 }
 
-/// Case 31.
 #[test]
 fn one_port_number_of_three_protocols_leads_to_three_target_ports() {
     let mut lab = Lab::new();
@@ -118,7 +115,6 @@ fn one_port_number_of_three_protocols_leads_to_three_target_ports() {
     lab.check_in(Scope::SCTP, &[("pod", WEB, keeps_source("over-sctp"))]);
 }
 
-/// Cases 18 and 19.
 #[test]
 fn target_ports_are_found_by_name_and_protocol() {
     let mut lab = Lab::new();
@@ -164,7 +160,6 @@ fn a_service_of_one_family_has_nothing_in_the_other() {
     }
 }
 
-/// Case 40.
 #[test]
 fn a_dual_stack_service_with_ipv4_endpoints_only_refuses_ipv6() {
     let mut lab = Lab::new();
@@ -183,7 +178,6 @@ fn everything_is_refused_without_endpoints() {
     }
 }
 
-/// Cases 32 and 33.
 #[test]
 fn an_undefined_port_or_protocol_of_a_cluster_ip_is_refused() {
     let mut lab = Lab::new();
@@ -196,7 +190,6 @@ fn an_undefined_port_or_protocol_of_a_cluster_ip_is_refused() {
     lab.check_in(Scope::TCP, &[("pod", WEB, keeps_source("a"))]);
 }
 
-/// Case 34.
 #[test]
 fn a_cluster_ip_does_not_answer_pings() {
     let mut lab = Lab::new();
@@ -208,7 +201,6 @@ fn a_cluster_ip_does_not_answer_pings() {
     }
 }
 
-/// Case 35.
 #[test]
 fn an_unallocated_address_of_a_service_cidr_is_silent_and_others_are_routed() {
     let mut lab = Lab::new();
@@ -225,7 +217,6 @@ fn an_unallocated_address_of_a_service_cidr_is_silent_and_others_are_routed() {
     ]);
 }
 
-/// Cases 36, 37 and 38.
 #[test]
 fn a_second_service_cidr_counts_at_once_may_overlap_and_may_go_again() {
     let mut lab = Lab::new();
@@ -243,7 +234,7 @@ fn a_second_service_cidr_counts_at_once_may_overlap_and_may_go_again() {
     }
 }
 
-/// Case 21 too: none of these leave anything in the tables.
+/// None of these leaves anything in the tables.
 #[test]
 fn headless_and_other_services_that_are_not_routed_leave_no_trace() {
     let mut lab = Lab::new();
@@ -266,7 +257,6 @@ fn headless_and_other_services_that_are_not_routed_leave_no_trace() {
     assert_eq!(tables(&lab), before);
 }
 
-/// Case 54.
 #[test]
 fn one_node_port_number_serves_two_services_by_protocol() {
     let mut lab = Lab::new();
@@ -288,7 +278,6 @@ fn lab_with_node_ports(addresses: &str) -> Lab {
     lab
 }
 
-/// Case 51.
 #[test]
 fn node_ports_are_open_on_the_primary_addresses() {
     let lab = lab_with_node_ports("primary");
@@ -300,7 +289,6 @@ fn node_ports_are_open_on_the_primary_addresses() {
     }
 }
 
-/// Case 51.
 #[test]
 fn node_ports_are_open_on_the_addresses_in_the_ranges() {
     let lab = lab_with_node_ports("192.168.51.0/24,fd00:192:168:51::/64");
@@ -313,7 +301,6 @@ fn node_ports_are_open_on_the_addresses_in_the_ranges() {
     }
 }
 
-/// Case 53.
 #[test]
 fn node_ports_can_be_open_on_every_local_address() {
     let lab = lab_with_node_ports("0.0.0.0/0,::/0");
@@ -327,7 +314,6 @@ fn node_ports_can_be_open_on_every_local_address() {
     lab.check(&[("node", "192.168.51.2:30080", masquerades("a c"))]);
 }
 
-/// Case 52.
 #[test]
 fn node_ports_never_answer_on_loopback_addresses() {
     for addresses in ["primary", "0.0.0.0/0,::/0"] {
@@ -338,7 +324,7 @@ fn node_ports_never_answer_on_loopback_addresses() {
     }
 }
 
-/// Cases 3 and 55: refused on the node's addresses only.
+/// Rejected on the node's addresses only.
 #[test]
 fn a_node_port_without_endpoints_is_refused_from_the_node_too() {
     let mut lab = Lab::new();
@@ -351,7 +337,6 @@ fn a_node_port_without_endpoints_is_refused_from_the_node_too() {
     ]);
 }
 
-/// Case 60.
 #[test]
 fn a_node_port_wins_over_a_local_listener() {
     let mut lab = Lab::new();

@@ -22,7 +22,7 @@ const TERMINATING: [bool; 3] = [false, false, true];
 
 // Traffic policies.
 
-/// Cases 1, 5 and 6: the short circuit for pods and the node.
+/// The short circuit for pods and the node.
 #[test]
 fn external_policy_local_keeps_the_clients_address_and_uses_local_endpoints() {
     let mut lab = Lab::new();
@@ -38,7 +38,6 @@ fn external_policy_local_keeps_the_clients_address_and_uses_local_endpoints() {
     lab.check(&[("pod", WEB, keeps_source("a c")), ("outside", WEB, masquerades("a c"))]);
 }
 
-/// Cases 1 and 2.
 #[test]
 fn external_policy_local_without_local_endpoint_is_silent_for_outside_only() {
     let mut lab = Lab::new();
@@ -52,7 +51,6 @@ fn external_policy_local_without_local_endpoint_is_silent_for_outside_only() {
     }
 }
 
-/// Case 3.
 #[test]
 fn external_policy_local_without_any_endpoint_refuses() {
     let mut lab = Lab::new();
@@ -62,7 +60,6 @@ fn external_policy_local_without_any_endpoint_refuses() {
     }
 }
 
-/// Case 4.
 #[test]
 fn internal_policy_local_uses_local_endpoints_and_concerns_the_cluster_ip_only() {
     let mut lab = Lab::new();
@@ -86,7 +83,6 @@ fn internal_policy_local_uses_local_endpoints_and_concerns_the_cluster_ip_only()
     lab.check(&[("pod", WEB, Refused), ("node", WEB, Refused), ("outside", WEB, Refused)]);
 }
 
-/// Case 5.
 #[test]
 fn both_policies_local_together() {
     let mut lab = Lab::new();
@@ -119,7 +115,6 @@ fn a_policy_that_changes_counts_at_once() {
 
 // Masquerade.
 
-/// Case 8.
 #[test]
 fn masquerade_all_concerns_cluster_ips_and_not_external_policy_local() {
     let mut lab = Lab::with(Routing { masquerade_all: true, ..routing() });
@@ -138,7 +133,6 @@ fn masquerade_all_concerns_cluster_ips_and_not_external_policy_local() {
     }
 }
 
-/// Case 9.
 #[test]
 fn without_cluster_cidr_cluster_ips_are_not_masqueraded_and_pods_count_as_outside() {
     let mut lab = Lab::with(Routing { local_detection: LocalDetection::default(), ..routing() });
@@ -160,7 +154,6 @@ fn without_cluster_cidr_cluster_ips_are_not_masqueraded_and_pods_count_as_outsid
     lab.check(&[("outside", WEB, keeps_source("a"))]);
 }
 
-/// Case 79.
 #[test]
 fn a_pod_reaches_itself_through_every_address_and_sees_the_node() {
     let mut lab = Lab::new();
@@ -174,7 +167,6 @@ fn a_pod_reaches_itself_through_every_address_and_sees_the_node() {
     }
 }
 
-/// Case 80.
 #[test]
 fn hairpin_needs_no_cluster_cidr() {
     let mut lab = Lab::with(Routing { local_detection: LocalDetection::default(), ..routing() });
@@ -189,7 +181,7 @@ fn a_pod_that_connects_to_itself_directly_is_not_masqueraded() {
     lab.check(&[("a", "10.244.1.5:8080", keeps_source("a"))]);
 }
 
-/// Case 86: marks of other programs stay; ours is cleared before the packet leaves.
+/// Marks of other programs stay; ours is cleared before the packet leaves.
 #[test]
 fn the_masquerade_bit_can_be_any_bit() {
     for masquerade_bit in [0, 31] {
@@ -213,7 +205,6 @@ fn only_ready_endpoints_are_used_while_there_is_one() {
     lab.check(&[("pod", WEB, keeps_source("a")), ("outside", VIP, masquerades("a"))]);
 }
 
-/// Case 10.
 #[test]
 fn serving_endpoints_that_terminate_are_used_until_one_is_ready() {
     let mut lab = Lab::new();
@@ -227,7 +218,6 @@ fn serving_endpoints_that_terminate_are_used_until_one_is_ready() {
     lab.check(&[("pod", WEB, keeps_source("d")), ("outside", VIP, masquerades("d"))]);
 }
 
-/// Case 11.
 #[test]
 fn a_local_endpoint_that_terminates_serves_external_policy_local() {
     let mut lab = Lab::new();
@@ -236,7 +226,6 @@ fn a_local_endpoint_that_terminates_serves_external_policy_local() {
     lab.check(&[("outside", VIP, keeps_source("a")), ("pod", VIP, keeps_source("c"))]);
 }
 
-/// Cases 12 and 13.
 #[test]
 fn endpoints_that_do_not_serve_or_are_not_ready_are_never_used() {
     let mut lab = Lab::new();
@@ -251,7 +240,6 @@ fn endpoints_that_do_not_serve_or_are_not_ready_are_never_used() {
     }
 }
 
-/// Case 15.
 #[test]
 fn of_one_address_twice_the_live_entry_counts() {
     let [live, dead] = [READY, SERVING_TERMINATING].map(|it| endpoint("a", it));
@@ -266,7 +254,6 @@ fn of_one_address_twice_the_live_entry_counts() {
     }
 }
 
-/// Cases 16 and 17.
 #[test]
 fn slices_of_one_service_with_different_target_ports_add_up() {
     let mut lab = Lab::new();
@@ -279,7 +266,6 @@ fn slices_of_one_service_with_different_target_ports_add_up() {
     assert_even(&shares, 4);
 }
 
-/// Case 23.
 #[test]
 fn an_endpoint_without_node_name_is_not_local() {
     let mut lab = Lab::new();
@@ -298,7 +284,6 @@ fn zoned(zones: [&str; 4]) -> Slice {
     })
 }
 
-/// Cases 26 and 30.
 #[test]
 fn hints_for_this_zone_are_obeyed_except_by_external_policy_local() {
     let mut lab = Lab::new();
@@ -310,7 +295,6 @@ fn hints_for_this_zone_are_obeyed_except_by_external_policy_local() {
     lab.check(&[("pod", WEB, keeps_source("a b c d"))]);
 }
 
-/// Case 27.
 #[test]
 fn one_endpoint_without_hint_makes_hints_void() {
     let mut lab = Lab::new();
@@ -318,7 +302,6 @@ fn one_endpoint_without_hint_makes_hints_void() {
     lab.check(&[("pod", WEB, keeps_source("a b c d"))]);
 }
 
-/// Case 28.
 #[test]
 fn node_hints_come_before_zone_hints() {
     let mut lab = Lab::new();
@@ -335,7 +318,6 @@ fn node_hints_come_before_zone_hints() {
     lab.check(&[("pod", WEB, keeps_source("b"))]);
 }
 
-/// Case 29.
 #[test]
 fn a_zone_that_changes_at_run_time_moves_traffic_at_once() {
     let mut lab = Lab::new();

@@ -362,7 +362,6 @@ fn elements_with_another_value_are_replaced() {
     );
 }
 
-/// Case 107.
 #[test]
 fn stray_chains_and_sets_go() {
     check_repair(
@@ -442,7 +441,7 @@ fn one_table_that_is_gone_comes_back_and_the_other_is_left_alone() {
     assert_eq!(after[1].clone().map(without_handles), before[1].clone().map(without_handles));
 }
 
-/// Case 99: the same proxy, told to look again.
+/// The same process reads the tables a second time.
 #[test]
 fn a_proxy_that_reads_the_tables_again_repairs_them() {
     if !nft_available() {

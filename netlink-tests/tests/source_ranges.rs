@@ -28,7 +28,6 @@ fn restricted(ranges: &[&str]) -> Service {
     open().spec("loadBalancerSourceRanges", json!(ranges))
 }
 
-/// Case 61.
 #[test]
 fn sources_that_are_not_listed_hear_nothing_wherever_they_are() {
     let mut lab = Lab::new();
@@ -50,7 +49,7 @@ fn sources_that_are_not_listed_hear_nothing_wherever_they_are() {
     lab.check(&[("outside", VIP, Silent), ("pod", VIP, Silent), ("node", VIP, masquerades("a c"))]);
 }
 
-/// Case 61: also where pods and the node are spared the policy.
+/// Also where pods and the node are spared the policy.
 #[test]
 fn ranges_come_before_external_policy_local() {
     let mut lab = Lab::new();
@@ -60,7 +59,7 @@ fn ranges_come_before_external_policy_local() {
     lab.check(&[("outside", VIP, Silent), ("pod", VIP, keeps_source("a c"))]);
 }
 
-/// Case 62. A node that has the load balancer's address itself sends with it to it.
+/// A node that has the load balancer's address itself sends with it to it.
 #[test]
 fn a_range_with_the_nodes_address_lets_the_load_balancers_address_in() {
     let mut lab = Lab::with_node_addresses(routing(), &["198.51.100.2", "fd00:198:51:100::2"]);
@@ -70,7 +69,6 @@ fn a_range_with_the_nodes_address_lets_the_load_balancers_address_in() {
     lab.check(&[("node", VIP, Silent), ("outside", VIP, masquerades("a c"))]);
 }
 
-/// Case 63.
 #[test]
 fn a_range_of_all_addresses_among_others_restricts_no_source() {
     let mut lab = Lab::new();
@@ -81,7 +79,6 @@ fn a_range_of_all_addresses_among_others_restricts_no_source() {
     }
 }
 
-/// Case 64.
 #[test]
 fn ranges_may_have_spaces_repeat_overlap_and_hold_the_address_itself() {
     let mut lab = Lab::new();
@@ -101,7 +98,6 @@ fn ranges_may_have_spaces_repeat_overlap_and_hold_the_address_itself() {
     lab.check(&[("outside", VIP, masquerades("a c")), ("pod", VIP, Silent)]);
 }
 
-/// Case 65.
 #[test]
 fn ranges_of_one_family_leave_the_other_open() {
     for (family, range) in [(Family::Ipv4, NOBODY[0]), (Family::Ipv6, NOBODY[1])] {
@@ -118,7 +114,6 @@ fn ranges_of_one_family_leave_the_other_open() {
     }
 }
 
-/// Case 66.
 #[test]
 fn other_addresses_of_the_service_are_not_restricted() {
     let mut lab = Lab::new();
@@ -133,7 +128,6 @@ fn other_addresses_of_the_service_are_not_restricted() {
     }
 }
 
-/// Case 67.
 #[test]
 fn an_established_connection_survives_the_exclusion_of_its_source() {
     let mut lab = Lab::new();
@@ -157,7 +151,6 @@ fn an_established_connection_survives_the_exclusion_of_its_source() {
     }
 }
 
-/// Case 68.
 #[test]
 fn without_endpoints_listed_sources_are_refused_and_others_hear_nothing() {
     let mut lab = Lab::new();

@@ -17,7 +17,6 @@ use socket2::{Domain, Socket, Type};
 
 // Endpoints.
 
-/// Case 14.
 #[test]
 fn a_condition_that_is_left_out_or_null_counts_as_ready() {
     let mut lab = Lab::new();
@@ -31,7 +30,6 @@ fn a_condition_that_is_left_out_or_null_counts_as_ready() {
     lab.check_in(Scope::IPV4, &[("pod", WEB, keeps_source("a b"))]);
 }
 
-/// Case 21.
 #[test]
 fn a_slice_of_host_names_does_not_disturb_others() {
     let mut lab = Lab::new();
@@ -42,7 +40,7 @@ fn a_slice_of_host_names_does_not_disturb_others() {
     lab.check(&[("pod", WEB, keeps_source("b"))]);
 }
 
-/// Case 24: the author of the slice marks such endpoints as ready.
+/// The author of the slice marks such endpoints as ready.
 #[test]
 fn a_pod_that_is_not_ready_serves_where_its_service_publishes_it() {
     let mut lab = Lab::new();
@@ -54,7 +52,7 @@ fn a_pod_that_is_not_ready_serves_where_its_service_publishes_it() {
     lab.check(&[("pod", WEB, keeps_source("a c")), ("outside", NODE_PORT, masquerades("a c"))]);
 }
 
-/// Case 25. All addresses lead to one host, where 4,000 of them have one port and 1,000 another.
+/// All addresses lead to one host, where 4,000 of them have one port and 1,000 another.
 #[test]
 fn each_of_five_thousand_endpoints_gets_its_share() {
     if !nft_available() {
@@ -77,7 +75,7 @@ fn each_of_five_thousand_endpoints_gets_its_share() {
     assert!((293..=507).contains(&shares["few"]), "{shares:?}");
 }
 
-/// Case 45: nothing is translated twice.
+/// Nothing is translated twice.
 #[test]
 fn an_endpoint_that_is_another_services_cluster_ip_is_refused() {
     let mut lab = Lab::new();
@@ -92,7 +90,7 @@ fn an_endpoint_that_is_another_services_cluster_ip_is_refused() {
 
 // Addresses.
 
-/// Case 41: leading zeros are decimal, as they once were in the API.
+/// Leading zeros are decimal, as they once were in the API.
 #[test]
 fn addresses_may_have_leading_zeros_everywhere() {
     let mut lab = Lab::new();
@@ -117,7 +115,6 @@ fn addresses_may_have_leading_zeros_everywhere() {
     );
 }
 
-/// Case 42.
 #[test]
 fn an_ipv6_address_may_be_spelled_in_any_way() {
     let mut lab = Lab::new();
@@ -132,7 +129,6 @@ fn an_ipv6_address_may_be_spelled_in_any_way() {
     assert_eq!(outside.connect_tcp("[fd00::a00:22]:80").server(), "a");
 }
 
-/// Case 43.
 #[test]
 fn one_address_may_be_the_load_balancers_and_external_too() {
     let mut lab = Lab::new();
@@ -151,7 +147,6 @@ fn one_address_may_be_the_load_balancers_and_external_too() {
 
 // Masquerade.
 
-/// Case 89.
 #[test]
 fn clients_with_one_source_port_get_ports_of_their_own_when_masqueraded() {
     let mut lab = Lab::new();
@@ -173,7 +168,7 @@ fn clients_with_one_source_port_get_ports_of_their_own_when_masqueraded() {
     assert!(ports.iter().filter(|port| **port == 5555).count() <= 1, "they are random");
 }
 
-/// Case 88, where a Node has two ranges of a family; `--cluster-cidr` refuses such a list.
+/// `--cluster-cidr` refuses such a list, but a Node may have one.
 #[test]
 fn of_two_pod_ranges_of_one_family_the_first_counts() {
     let mut lab = Lab::with(Routing { local_detection: LocalDetection::NodeCidr, ..routing() });
@@ -185,7 +180,7 @@ fn of_two_pod_ranges_of_one_family_the_first_counts() {
 
 // Tables of others.
 
-/// Case 113: priorities and chains of an earlier kube-proxy, and a map that has other data.
+/// Priorities and chains of an earlier kube-proxy, and a map that has other data.
 #[test]
 fn the_tables_of_an_earlier_kube_proxy_are_taken_over() {
     if !nft_available() {
@@ -299,7 +294,7 @@ impl Segments {
     }
 }
 
-/// Case 100. A packet that is invalid to conntrack is not translated back: the client gets it from an
+/// A packet that is invalid to conntrack is not translated back: the client gets it from an
 /// address that it does not know and resets the connection. Administrators set
 /// `nf_conntrack_tcp_be_liberal` against it.
 #[test]

@@ -140,13 +140,13 @@ fn interval(text: &str) -> Result<Duration, String> {
 pub fn top(flags: &TopFlags) -> Result<(), Failure> {
     let mut sampler = Sampler::new(flags.daemon.0)?;
     let order = flags.sort.order();
-    let view = sampler.look(order);
+    let view = sampler.sample(order);
     if let (Err(daemon), Err(kernel)) = (&view.daemon, &view.kernel) {
         return Err(Failure(vec![format!("no daemon: {daemon}"), kernel.clone()]));
     }
     if flags.once || !io::stdout().is_terminal() {
         thread::sleep(flags.interval);
-        print(&plain(&sampler.look(order)));
+        print(&plain(&sampler.sample(order)));
         return Ok(());
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -209,7 +209,7 @@ fn sample(
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     let start = now();
-                    let view = sampler.look(order);
+                    let view = sampler.sample(order);
                     next = now() + interval.max(start.elapsed() * PAUSE);
                     view
                 }

@@ -118,7 +118,7 @@ fn probe(host: &Host, address: &str, path: &str) -> Option<String> {
     Some(answer.ok()?.split(' ').nth(1)?.to_owned())
 }
 
-/// Cases 114, without its wait of 60 s, which `src/daemon/observe/health_state.rs` has, and 117.
+/// `src/daemon/observe/health_state.rs` tests the 60 s for which a change may wait.
 #[test]
 fn a_node_is_healthy_until_manifests_say_that_it_is_leaving() {
     let net = Net::new();
@@ -220,7 +220,7 @@ fn changes_made_while_no_daemon_runs_are_found_at_the_next_start() {
     wait_for_endpoints(net.node(), 1);
 }
 
-/// Cases 108 and 109: with an owner the tables cannot go; else they are repaired.
+/// With an owner the tables cannot go; else they are repaired.
 #[test]
 fn the_tables_survive_changes_of_other_programs_while_the_daemon_runs() {
     if !nft_available() {
@@ -295,7 +295,7 @@ fn tables_without_owner_are_repaired() {
     repaired("a repair of the flushed ruleset", limit);
 }
 
-/// Case 112 too: a refused change is retried without another event.
+/// A refused change is retried without another event.
 #[test]
 fn a_second_daemon_takes_over_when_the_first_ends() {
     if !kernel_has_owners() {

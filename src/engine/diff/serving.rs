@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(serving.take(Family::Ip), change(endpoints(&[1, 2]), None));
     }
 
-    /// Case 99: endpoints that left with a refused transaction stay pending.
+    /// Endpoints that left with a refused transaction stay pending.
     #[test]
     fn a_change_survives_a_read_back() {
         let mut serving = Serving::default();

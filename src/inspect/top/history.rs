@@ -18,7 +18,7 @@ pub const ROWS: usize = 200;
 
 /// A sample: everything that was read at one moment.
 #[derive(Clone, Debug)]
-pub struct Look {
+pub struct Sample {
     /// Monotonic time.
     pub at: Duration,
     /// Time since 1970.
@@ -26,7 +26,7 @@ pub struct Look {
     /// Report of the daemon, or why it is absent.
     pub daemon: Result<Report, String>,
     /// State of the kernel, or why it cannot be read.
-    pub kernel: Result<KernelLook, String>,
+    pub kernel: Result<KernelSample, String>,
 }
 
 /// Answers of the daemon's metrics port.
@@ -40,7 +40,7 @@ pub struct Report {
 
 /// State of the kernel.
 #[derive(Clone, Debug)]
-pub struct KernelLook {
+pub struct KernelSample {
     /// Number of the last commit.
     pub generation: Generation,
     /// Number of frontends in the tables.
@@ -48,12 +48,12 @@ pub struct KernelLook {
     /// Missing data, one sentence each.
     pub notes: Vec<String>,
     /// Connections; `None` if conntrack cannot be read.
-    pub connections: Option<ConnectionsLook>,
+    pub connections: Option<ConnectionsSample>,
 }
 
 /// Connections of our services.
 #[derive(Clone, Debug)]
-pub struct ConnectionsLook {
+pub struct ConnectionsSample {
     /// First services in the requested order.
     pub services: Top<BusyService>,
     /// The draining endpoints with the most connections.
@@ -71,8 +71,8 @@ pub struct History {
 
 impl History {
     /// Adds a sample and returns the view after it.
-    pub fn add(&mut self, look: Look) -> View {
-        let Look { at, now, daemon, kernel } = look;
+    pub fn add(&mut self, sample: Sample) -> View {
+        let Sample { at, now, daemon, kernel } = sample;
         View {
             daemon: match daemon {
                 Ok(report) => Ok(self.add_report(at, report)),
@@ -107,25 +107,25 @@ impl History {
         daemon_view(&status, Some(newest), Some((&added, span)))
     }
 
-    fn add_kernel(&mut self, (at, now): (Duration, Duration), look: KernelLook) -> KernelView {
-        self.generations.add(at, look.generation);
+    fn add_kernel(&mut self, (at, now): (Duration, Duration), sample: KernelSample) -> KernelView {
+        self.generations.add(at, sample.generation);
         let ends = self.generations.ends();
         let commits = ends.map(|(oldest, newest, span)| {
             f64::from(newest.0.wrapping_sub(oldest.0)) / span.as_secs_f64()
         });
-        let connections = look.connections;
+        let connections = sample.connections;
         let (services, draining) = match connections {
-            Some(ConnectionsLook { services, draining, since }) => (
+            Some(ConnectionsSample { services, draining, since }) => (
                 Some(rows(&services, |row| service_row(row, since))),
                 Some(rows(&draining, |row| draining_row(row, now))),
             ),
             None => (None, None),
         };
         KernelView {
-            frontends: look.frontends,
+            frontends: sample.frontends,
             commits_per_second: commits,
             span: ends.map(|(.., span)| span),
-            notes: look.notes.iter().map(|note| printable(note)).collect(),
+            notes: sample.notes.iter().map(|note| printable(note)).collect(),
             services,
             draining,
         }

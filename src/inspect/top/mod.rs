@@ -1,7 +1,7 @@
 //! Live state of this node on one screen: from the daemon's metrics port, the kernel's tables and
 //! conntrack.
 //!
-//! Nothing here reads a socket or a clock. [`History`] builds a [`View`] from a [`Look`] and those
+//! Nothing here reads a socket or a clock. [`History`] builds a [`View`] from a [`Sample`] and those
 //! before it, and [`draw`] or [`plain`] writes the view. Text from outside is escaped when a view
 //! is built.
 
@@ -14,7 +14,7 @@ mod view;
 mod window;
 
 pub use draw::{draw, plain};
-pub use history::{ConnectionsLook, History, KernelLook, Look, ROWS, Report};
+pub use history::{ConnectionsSample, History, KernelSample, ROWS, Report, Sample};
 pub use scrape::Scrape;
 pub use state::{Action, Key, List, State};
 pub use status::Status;

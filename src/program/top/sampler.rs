@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use conntrack::ReopenedTable;
 use inspect::show::{Connections, Latest, Order};
-use inspect::top::{ConnectionsLook, History, KernelLook, Look, ROWS, Report, View};
+use inspect::top::{ConnectionsSample, History, KernelSample, ROWS, Report, Sample, View};
 use tokio::runtime::Runtime;
 
 use super::client::report;
@@ -18,7 +18,7 @@ pub(super) struct Sampler {
     started: Instant,
     kernel: KernelReader,
     history: History,
-    last: Option<Look>,
+    last: Option<Sample>,
 }
 
 /// Services and connections of the kernel.
@@ -40,24 +40,24 @@ impl Sampler {
     }
 
     /// Reads everything.
-    pub(super) fn look(&mut self, order: Order) -> View {
+    pub(super) fn sample(&mut self, order: Order) -> View {
         let daemon = self.report();
         let kernel = self.kernel.read(order);
         let at = self.started.elapsed();
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let look = Look { at, now: since_1970, daemon, kernel };
-        self.last = Some(look.clone());
-        self.history.add(look)
+        let sample = Sample { at, now: since_1970, daemon, kernel };
+        self.last = Some(sample.clone());
+        self.history.add(sample)
     }
 
     /// Returns the last results, with services in another order.
     pub(super) fn sorted(&mut self, order: Order) -> View {
-        let Some(mut look) = self.last.take() else { return self.look(order) };
-        if let Ok(kernel) = &mut look.kernel {
-            kernel.connections = self.kernel.connections_look(order);
+        let Some(mut sample) = self.last.take() else { return self.sample(order) };
+        if let Ok(kernel) = &mut sample.kernel {
+            kernel.connections = self.kernel.connections_sample(order);
         }
-        self.last = Some(look.clone());
-        self.history.add(look)
+        self.last = Some(sample.clone());
+        self.history.add(sample)
     }
 
     fn report(&self) -> Result<Report, String> {
@@ -68,7 +68,7 @@ impl Sampler {
 }
 
 impl KernelReader {
-    fn read(&mut self, order: Order) -> Result<KernelLook, String> {
+    fn read(&mut self, order: Order) -> Result<KernelSample, String> {
         let generation = self.latest.refresh().map_err(|error| {
             self.connections = None;
             error.to_string()
@@ -84,11 +84,11 @@ impl KernelReader {
         if self.connections.as_ref().is_some_and(|(it, ..)| it.left_out() > 0) {
             notes.push("too many pairs of address and endpoint: some are not counted".into());
         }
-        Ok(KernelLook {
+        Ok(KernelSample {
             generation,
             frontends: self.latest.services().len(),
             notes,
-            connections: self.connections_look(order),
+            connections: self.connections_sample(order),
         })
     }
 
@@ -104,10 +104,10 @@ impl KernelReader {
         Ok(())
     }
 
-    fn connections_look(&self, order: Order) -> Option<ConnectionsLook> {
+    fn connections_sample(&self, order: Order) -> Option<ConnectionsSample> {
         let (connections, _, since) = self.connections.as_ref()?;
         let services = self.latest.services();
-        Some(ConnectionsLook {
+        Some(ConnectionsSample {
             services: services.busiest(connections, order, ROWS),
             draining: services.draining_most(connections, ROWS),
             since: *since,

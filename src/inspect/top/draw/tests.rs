@@ -10,7 +10,7 @@ use ratatui_core::terminal::Terminal;
 
 use super::*;
 use crate::show::{BusyService, Counts, DrainingEndpoint, Top};
-use crate::top::{ConnectionsLook, History, KernelLook, Key, Look, Report, Scrape, Status};
+use crate::top::{ConnectionsSample, History, KernelSample, Key, Report, Sample, Scrape, Status};
 
 const STATUS: &str = r#"{
   "version": "0.1.0", "node": "node1", "source": "API server of /etc/kubeconfig",
@@ -62,7 +62,7 @@ fn report(changes: u32) -> Report {
 }
 
 /// Returns services in descending order of connections.
-fn kernel(services: u32) -> KernelLook {
+fn kernel(services: u32) -> KernelSample {
     let rows = (0..services).map(|n| BusyService {
         label: format!("default/web-{n}:http"),
         address: format!("10.96.0.{n}:80/tcp"),
@@ -84,11 +84,11 @@ fn kernel(services: u32) -> KernelLook {
         endpoint: "10.244.1.6:8080".to_owned(),
         counts: Counts { active: 2, oldest, ..Counts::default() },
     };
-    KernelLook {
+    KernelSample {
         generation: Generation(7 + services),
         frontends: 1_234,
         notes: Vec::new(),
-        connections: Some(ConnectionsLook {
+        connections: Some(ConnectionsSample {
             services: Top { rows: rows.collect(), count: services as usize },
             draining: Top { rows: vec![draining], count: 1 },
             since: Some(Duration::from_secs(1)),
@@ -96,23 +96,23 @@ fn kernel(services: u32) -> KernelLook {
     }
 }
 
-fn look(second: u64, daemon: Result<Report, &str>, kernel: Result<KernelLook, &str>) -> Look {
+fn sample(second: u64, daemon: Result<Report, &str>, kernel: Result<KernelSample, &str>) -> Sample {
     let (at, now) = (Duration::from_secs(second), Duration::from_secs(8_000 + second));
-    Look { at, now, daemon: daemon.map_err(str::to_owned), kernel: kernel.map_err(str::to_owned) }
+    Sample { at, now, daemon: daemon.map_err(str::to_owned), kernel: kernel.map_err(str::to_owned) }
 }
 
 /// Returns a daemon with 100 changes in 2 seconds, and some services with connections.
 fn busy(services: u32) -> View {
     let mut history = History::default();
-    history.add(look(0, Ok(report(200)), Ok(kernel(0))));
-    history.add(look(2, Ok(report(300)), Ok(kernel(services))))
+    history.add(sample(0, Ok(report(200)), Ok(kernel(0))));
+    history.add(sample(2, Ok(report(300)), Ok(kernel(services))))
 }
 
 fn without_daemon() -> View {
     let why = "127.0.0.1:10249: Connection refused";
     let mut history = History::default();
-    history.add(look(0, Err(why), Ok(kernel(0))));
-    history.add(look(2, Err(why), Ok(kernel(2))))
+    history.add(sample(0, Err(why), Ok(kernel(0))));
+    history.add(sample(2, Err(why), Ok(kernel(2))))
 }
 
 /// Returns the lines of a terminal of this size, without trailing spaces.
@@ -209,16 +209,16 @@ q quit  Tab list: services  Up/Down scroll  s sort: began/s
 #[test]
 fn a_lost_daemon_is_shown_without_its_values_and_starts_anew() {
     let mut history = History::default();
-    history.add(look(0, Ok(report(200)), Ok(kernel(1))));
-    let lost = history.add(look(2, Err("gone"), Ok(kernel(1))));
+    history.add(sample(0, Ok(report(200)), Ok(kernel(1))));
+    let lost = history.add(sample(2, Err("gone"), Ok(kernel(1))));
     assert!(lost.daemon.is_err() && rates(&lost).is_some());
-    let back = history.add(look(4, Ok(report(300)), Ok(kernel(1))));
+    let back = history.add(sample(4, Ok(report(300)), Ok(kernel(1))));
     assert_eq!(back.daemon.as_ref().unwrap().rates, None, "nothing is known of the time between");
-    let next = history.add(look(6, Ok(report(320)), Ok(kernel(1))));
+    let next = history.add(sample(6, Ok(report(320)), Ok(kernel(1))));
     assert_eq!(next.daemon.as_ref().unwrap().rates.unwrap()[0], 10.0);
-    let restarted = history.add(look(8, Ok(report(10)), Ok(kernel(1))));
+    let restarted = history.add(sample(8, Ok(report(10)), Ok(kernel(1))));
     assert_eq!(restarted.daemon.as_ref().unwrap().rates, None);
-    let next = history.add(look(10, Ok(report(30)), Ok(kernel(1))));
+    let next = history.add(sample(10, Ok(report(30)), Ok(kernel(1))));
     assert_eq!(next.daemon.as_ref().unwrap().rates.unwrap()[0], 10.0);
 }
 
