@@ -1,4 +1,4 @@
-//! The manifests and the chart of `deploy/` are valid, ask for no more than the program needs, and
+//! The manifests and the chart of `deploy/` are valid, grant no more than the program needs, and
 //! agree with each other.
 
 #![allow(clippy::unwrap_used)] // An unreadable file is a failed test.

@@ -1,5 +1,5 @@
-//! Weights and tables of several namespaces on the fake kernel: what is shared, and that only who
-//! asks for much gets less.
+//! Weights and hash tables of several namespaces on the fake kernel: how slots are shared, and that
+//! only large demands are reduced.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
@@ -24,7 +24,7 @@ use tables::{config, contents, elements, settle, settle_unencoded};
 
 const MAGLEV: Scheduler = Scheduler::Maglev(HashedSource::Address);
 
-/// A service of a test: its namespace and number, and what it asks for.
+/// A service of a test: its namespace and number, and its demand.
 #[derive(Clone, Debug)]
 struct Wish {
     namespace: u8,
@@ -239,7 +239,7 @@ proptest! {
         const GREEDY: u8 = 9;
         let alone = Node::with(u32::MAX, &wishes);
         let requested = u32::try_from(alone.engine.slots_in_use().requested).unwrap();
-        // Five namespaces, each of which may have what all others ask for together.
+        // Five namespaces, each of which may have the demands of all others together.
         let budget = requested * 5;
         let mut alone = Node::with(budget, &wishes);
         let greed: Vec<_> =

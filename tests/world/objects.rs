@@ -294,13 +294,13 @@ impl Objects {
             .collect()
     }
 
-    /// A new daemon knows only of the Node that exists.
+    /// A new daemon gets only the Node that exists.
     pub(crate) fn forget_gone(&mut self) {
         let is_node = |event: &&Event| matches!(event, Event::Node(_));
         self.last_node = self.objects.values().find(is_node).cloned();
     }
 
-    /// All that a daemon knows.
+    /// All objects that a daemon has received.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Event> {
         self.objects.values().chain(&self.last_node)
     }

@@ -133,12 +133,12 @@ impl Oracle {
         }
     }
 
-    /// Flows that somebody asked to delete are gone.
-    pub(crate) fn delete(&mut self, asked: &[StaleFlow]) {
-        if asked.is_empty() {
+    /// Removes the flows that the daemon deletes.
+    pub(crate) fn delete(&mut self, deleted: &[StaleFlow]) {
+        if deleted.is_empty() {
             return;
         }
-        let asked: BTreeSet<_> = asked.iter().map(ToString::to_string).collect();
+        let deleted: BTreeSet<_> = deleted.iter().map(ToString::to_string).collect();
         self.flows.retain(|(frontend, endpoint)| {
             let (frontend, endpoint) = (*frontend, *endpoint);
             let meaning = [
@@ -146,7 +146,7 @@ impl Oracle {
                 StaleFlow::Between { frontend, endpoint },
                 StaleFlow::ThroughPort { port: frontend.port, endpoint },
             ];
-            !meaning.iter().any(|flow| asked.contains(&flow.to_string()))
+            !meaning.iter().any(|flow| deleted.contains(&flow.to_string()))
         });
     }
 

@@ -70,7 +70,7 @@ mod tests {
         (first..first + count).map(|bits| Ipv4Addr::from(bits).into()).collect()
     }
 
-    /// Renders a service with so many endpoints.
+    /// Renders a service with `endpoints` endpoints.
     fn rendered(service: Service, endpoints: u32) -> DesiredService {
         let (mut cluster, name) = (Cluster::default(), service.name.clone());
         let port = |port: &ServicePort| EndpointPort::tcp(&port.name, port.port);

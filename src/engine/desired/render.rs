@@ -173,7 +173,7 @@ impl PortRenderer<'_> {
         SlotPlan::new(self.view.scheduler(), list, weights, limits)
     }
 
-    /// Reports that a list has fewer slots than it asks for, once for equal lists.
+    /// Reports that a list has fewer slots than it needs, once for equal lists.
     fn report_reduction(&self, reduction: &Reduction, wanted: &mut DesiredService) {
         let service = &self.view.service;
         let field = match service.weights {

@@ -64,7 +64,7 @@ impl SlotGrants<'_> {
 }
 
 impl SlotBudget {
-    /// Returns a budget of so many slots.
+    /// Returns a budget of `budget` slots.
     pub fn new(budget: u32) -> Self {
         Self {
             namespaces: BTreeMap::new(),
@@ -165,7 +165,7 @@ impl Namespace {
         (self.share, self.given) = (self.requested, self.requested);
     }
 
-    /// Shares out so many slots; adds the services that are given more or less than before.
+    /// Shares out `share` slots; adds the services that are given more or less than before.
     fn share_out(&mut self, share: u64, changed: &mut Vec<ObjectName>) {
         let before: Vec<u32> = self.services.values().flat_map(SlotDemand::grants).collect();
         let most =

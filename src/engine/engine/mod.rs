@@ -285,7 +285,7 @@ impl Engine {
         self.health_checks.take_addresses()
     }
 
-    /// Returns the slots that services ask for and are given.
+    /// Returns the slots that services request and are given.
     pub fn slots_in_use(&self) -> SlotUse {
         self.updates.slot_budget.sums()
     }

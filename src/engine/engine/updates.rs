@@ -16,7 +16,7 @@ use crate::model::{Cluster, Extent, ObjectName};
 #[derive(Debug)]
 pub(super) struct Updates {
     pub(super) queue: Queue,
-    /// Slots of weights and tables, which all services share.
+    /// Slots of weights and hash tables, which all services share.
     pub(super) slot_budget: SlotBudget,
     /// Touched services whose demand of slots is not known yet.
     unmeasured: HashSet<ObjectName>,
@@ -111,18 +111,18 @@ impl Updates {
         }
     }
 
-    /// Notes those of the touched services that may ask for other slots.
+    /// Notes those of the touched services that may request other slots.
     pub(super) fn note_demands<'a>(
         &mut self,
         cluster: &Cluster,
         touched: impl Iterator<Item = &'a ObjectName>,
     ) {
-        let may_ask =
-            |name: &&ObjectName| cluster.may_ask_for_slots(name) || self.slot_budget.has(name);
-        self.unmeasured.extend(touched.filter(may_ask).cloned());
+        let may_request =
+            |name: &&ObjectName| cluster.may_request_slots(name) || self.slot_budget.has(name);
+        self.unmeasured.extend(touched.filter(may_request).cloned());
     }
 
-    /// Shares the slots again if services ask for others, and queues those that are given more or
+    /// Shares the slots again if services request others, and queues those that are given more or
     /// less than before.
     ///
     /// The first list arrives in many parts, so it is called when transactions are made.

@@ -164,11 +164,11 @@ impl Cluster {
 
     /// Returns whether a service may need more than one slot for an endpoint: it has weights, or
     /// another scheduler than the default.
-    pub fn may_ask_for_slots(&self, name: &ObjectName) -> bool {
+    pub fn may_request_slots(&self, name: &ObjectName) -> bool {
         let asks = |entry: &Entry| {
             let service = entry.service.as_ref();
             service.is_some_and(|service| {
-                service.may_ask_for_slots() || entry.slices.iter().any(|it| it.weighing.is_some())
+                service.may_request_slots() || entry.slices.iter().any(|it| it.weighing.is_some())
             })
         };
         self.services.get(name).is_some_and(asks)

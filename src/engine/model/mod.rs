@@ -1,4 +1,4 @@
-//! What the cluster asks for on this node, in types without invalid states.
+//! The objects of the cluster that matter on this node, in types without invalid states.
 //!
 //! Independent of Kubernetes' JSON and of nftables. `source` creates these types, `desired` reads
 //! them.

@@ -161,7 +161,7 @@ impl StoredService {
     }
 
     /// Returns whether the service has weights, or another scheduler than the default.
-    pub(super) fn may_ask_for_slots(&self) -> bool {
+    pub(super) fn may_request_slots(&self) -> bool {
         let asks = |it: &Unusual| it.scheduler.is_some() || it.weights.is_some();
         self.unusual.as_deref().is_some_and(asks)
     }

@@ -12,7 +12,7 @@ pub struct LeastConnections {
 }
 
 impl LeastConnections {
-    /// Default of [`LeastConnections::changes_per_second`]. The kernel takes some 8 ms for so many.
+    /// Default of [`LeastConnections::changes_per_second`]. The kernel takes some 8 ms for 1,000.
     pub const DEFAULT_CHANGES: u32 = 1_000;
 
     /// Returns the slots that may change after each count.
