@@ -286,8 +286,8 @@ fn a_reduced_service_is_reported_with_figures_and_gets_all_once_the_others_are_g
         *about(&weighted),
         "Service ns-1/web-1: metadata.annotations[deltaproxy.io/scheduler]: port 80: its 3 \
          endpoints request 4997 slots beyond one each and get 1792: the share of one differs from \
-         its weight by 0.05 percentage points; services of this namespace ask for more than its \
-         part of the node's slots (deltaproxy.slotBudget)"
+         its weight by 0.05 percentage points; services of this namespace request more than its \
+         share of the node's slots (deltaproxy.slotBudget)"
     );
     let of_table = "of its 40 endpoints needs 4093 slots and gets 1021: the share of one differs";
     assert!(about(&table).contains(of_table));
