@@ -123,6 +123,16 @@ mod tests {
 
     /// An entry of a connection from 10.244.1.9 to 10.96.0.10:80, answered by 10.244.1.5:8080.
     fn entry(protocol: u8, status: u32, more: impl FnOnce(&mut AttrWriter<'_>)) -> Vec<u8> {
+        entry_in_zone(protocol, status, None, more)
+    }
+
+    /// The same; a zone applies to the direction of the replies alone.
+    fn entry_in_zone(
+        protocol: u8,
+        status: u32,
+        zone: Option<u16>,
+        more: impl FnOnce(&mut AttrWriter<'_>),
+    ) -> Vec<u8> {
         let mut out = vec![2, 0, 0, 0];
         let mut w = AttrWriter::new(&mut out);
         let ends = [([10, 244, 1, 9], 40_000), ([10, 96, 0, 10], 80), ([10, 244, 1, 5], 8080)];
@@ -137,6 +147,9 @@ mod tests {
                     w.be16(CTA_PROTO_SRC_PORT, ends[from].1);
                     w.be16(CTA_PROTO_DST_PORT, ends[to].1);
                 });
+                if let Some(zone) = zone.filter(|_| kind == CTA_TUPLE_REPLY) {
+                    w.be16(CTA_TUPLE_ZONE, zone);
+                }
             });
         }
         w.be32(CTA_STATUS, status);
@@ -182,8 +195,7 @@ mod tests {
         assert_eq!(Connection::decode(NEW, &entry(1, IPS_DST_NAT, |_| {})), None);
         let of_zone = entry(17, IPS_DST_NAT, |w| w.be16(CTA_ZONE, 9));
         assert_eq!(Connection::decode(NEW, &of_zone), None);
-        let reply = |w: &mut AttrWriter<'_>| w.be16(CTA_TUPLE_ZONE, 9);
-        let of_zone = entry(17, IPS_DST_NAT, |w| w.nest(CTA_TUPLE_REPLY, reply));
+        let of_zone = entry_in_zone(17, IPS_DST_NAT, Some(9), |_| {});
         assert_eq!(Connection::decode(NEW, &of_zone), None);
         assert_eq!(Connection::decode(0x102, &entry(17, IPS_DST_NAT, |_| {})), None);
     }
