@@ -170,6 +170,10 @@ fn a_connection_with_affinity_counts_once_for_new_and_known_clients() {
         check(&lab, "pod", WEB, |made| [made, 0, 0, made]);
         check(&lab, "outside", NODE_PORT, |made| [0, made, 0, made]);
     }
+    let row = shown(lab.world.node(), "10.96.0.10:80/tcp");
+    let of_endpoints = row["endpoints"].as_array().unwrap().iter();
+    let shown_by_endpoint = of_endpoints.filter_map(|it| it["counted"]["connections"].as_u64());
+    assert!(shown_by_endpoint.sum::<u64>() > 0, "{row}");
     // The endpoint of a known client is gone.
     lab.apply(&[&slice("")]);
     lab.apply(&[&slice("d")]);
