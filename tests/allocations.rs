@@ -88,18 +88,18 @@ fn a_change_of_one_endpoint_allocates_a_few_times_at_any_cluster_size() {
 #[test]
 fn the_metrics_of_a_commit_allocate_nothing() {
     let observe = Observe::new();
-    let sizes = observe.set_sizes(["endpoints"]);
+    let sizes = observe.commits().set_sizes(["endpoints"]);
     let took = Duration::from_micros(50);
     let note = || {
         observe.event(ChangedObject::EndpointSlice);
-        Stage::ALL.into_iter().for_each(|stage| observe.stage_took(stage, took));
+        Stage::ALL.into_iter().for_each(|stage| observe.commits().stage_took(stage, took));
         let operations = &[("newsetelem", 1), ("delsetelem", 1)];
         let family = Some(Family::Ip);
         observe.committed(&Transaction { operations, elements: 2, bytes: 300, family, took });
         sizes.add(Family::Ip, 0, 1);
         sizes.subtract(Family::Ip, 0, 1);
         observe.events_committed(took);
-        observe.sync_took(SyncExtent::Partial, took);
+        observe.kube_proxy().sync_took(SyncExtent::Partial, took);
     };
     // The first message of a kind makes its counter.
     note();

@@ -133,13 +133,13 @@ fn all_ipv4_addresses_are_all_addresses_of_both_families() {
 fn metrics_are_served_as_text_and_on_request_as_openmetrics() {
     let server = Server::start(Site::Metrics, "127.0.0.1:0");
     server.observe.event(ChangedObject::Service);
-    server.observe.problems("invalid", 2);
-    server.observe.sync_took(SyncExtent::Partial, Duration::from_millis(3));
+    server.observe.own().problems("invalid", 2);
+    server.observe.kube_proxy().sync_took(SyncExtent::Partial, Duration::from_millis(3));
     server.observe.network_programmed(&[SystemTime::now()]);
     Family::ALL
         .into_iter()
         .for_each(|family| server.observe.sync_failed(family, false, Instant::now()));
-    server.observe.refused();
+    server.observe.commits().refused();
     server.observe.committed(&Transaction {
         operations: &[("newsetelem", 5)],
         elements: 7,
@@ -147,7 +147,7 @@ fn metrics_are_served_as_text_and_on_request_as_openmetrics() {
         family: Some(Family::Ip),
         took: Duration::from_micros(90),
     });
-    server.observe.stage_took(Stage::Commit, Duration::from_micros(50));
+    server.observe.commits().stage_took(Stage::Commit, Duration::from_micros(50));
     let accept = "Accept: application/openmetrics-text; version=1.0.0";
     let answer = server.send(&format!("GET /metrics HTTP/1.1\r\nHost: x\r\n{accept}\r\n\r\n"));
     for part in [

@@ -98,7 +98,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         parts: Parts<K>,
     ) -> Self {
         engine.keep_leftovers();
-        observe.affinity_clients_max(CLIENTS);
+        observe.figures().affinity_clients_max(CLIENTS);
         let Parts { cleaning, balancing, leaving, .. } = parts;
         Self {
             engine,
@@ -273,7 +273,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             Task::Commit => SyncExtent::Partial,
             Task::ReadBack => SyncExtent::Full,
         };
-        self.report.observe.sync_took(extent, now - started);
+        self.report.observe.kube_proxy().sync_took(extent, now - started);
         if is_done {
             self.flows.note_synced();
             self.report.desired(&mut self.engine);

@@ -65,10 +65,10 @@ fn look(mut looks: OwnedMutexGuard<Looks>, observe: &Observe) {
     let started = now();
     if looks.what.offloaded {
         match looks.conntrack.with(ConntrackTable::count_offloaded) {
-            Ok(count) => observe.offloaded_connections(Some(count)),
+            Ok(count) => observe.service_counts().set_offloaded(Some(count)),
             Err(error) => {
                 tracing::warn!("cannot count the connections in the flowtable: {error}");
-                observe.offloaded_connections(None);
+                observe.service_counts().set_offloaded(None);
             }
         }
     }
@@ -81,13 +81,13 @@ fn look(mut looks: OwnedMutexGuard<Looks>, observe: &Observe) {
 impl Looks {
     fn read_elements(&mut self, observe: &Observe) {
         match self.read() {
-            Ok(()) => observe.service_counts(Some(service_counts(&self.counts))),
+            Ok(()) => observe.service_counts().set(Some(service_counts(&self.counts))),
             // No tables exist before the first commit.
-            Err(TablesError::Missing) => observe.service_counts(None),
+            Err(TablesError::Missing) => observe.service_counts().set(None),
             Err(error) => {
                 tracing::warn!("cannot read what the kernel counts: {error}");
                 self.reader = None;
-                observe.service_counts(None);
+                observe.service_counts().set(None);
             }
         }
     }

@@ -58,7 +58,7 @@ impl LineQueue {
         let before = self.waiting.fetch_add(length, Ordering::Relaxed);
         if before + length > MAX_WAITING || self.entries.send(Entry::Line(line)).is_err() {
             self.waiting.fetch_sub(length, Ordering::Relaxed);
-            self.observe.log_line_dropped();
+            self.observe.own().log_line_dropped();
         }
     }
 
@@ -109,14 +109,14 @@ impl<W: Write> Drain<W> {
                 Ok(()) if left <= MAX_WAITING / 2 => self.report_dropped(&mut reported),
                 Ok(()) => {}
                 // Not logged: that line could not be written either.
-                Err(_) => self.observe.log_line_dropped(),
+                Err(_) => self.observe.own().log_line_dropped(),
             }
         }
     }
 
     /// Logs the number of lines dropped since the last such log line.
     fn report_dropped(&self, reported: &mut u64) {
-        let dropped = self.observe.dropped_log_lines();
+        let dropped = self.observe.own().dropped_log_lines();
         let new = dropped - std::mem::replace(reported, dropped);
         if new > 0 {
             tracing::warn!("{new} log lines were dropped: standard error was not read");
@@ -158,13 +158,13 @@ mod tests {
         for _ in 0..10 {
             queue.push(line.clone());
         }
-        assert_eq!(observe.dropped_log_lines(), 6);
+        assert_eq!(observe.own().dropped_log_lines(), 6);
         for _ in 0..4 {
             assert_eq!(pipe.recv().unwrap().len(), line.len());
         }
         queue.push(b"short\n".to_vec());
         assert_eq!(pipe.recv().unwrap(), b"short\n");
-        assert_eq!(observe.dropped_log_lines(), 6);
+        assert_eq!(observe.own().dropped_log_lines(), 6);
     }
 
     #[test]
@@ -191,10 +191,10 @@ mod tests {
         // A flush has a limit, which the thread of the queue may miss.
         for _ in 0..40 {
             queue.flush();
-            if observe.dropped_log_lines() == 3 {
+            if observe.own().dropped_log_lines() == 3 {
                 return;
             }
         }
-        panic!("{} lines were counted", observe.dropped_log_lines());
+        panic!("{} lines were counted", observe.own().dropped_log_lines());
     }
 }

@@ -87,8 +87,8 @@ pub fn run(
     let startup = startup(&config).map_err(Failure::new)?;
     let configuration = startup.configuration.clone();
     observe.set_startup(startup);
-    observe.feature(EXTERNAL_IPS, "", config.routing.external_ips);
-    observe.problem_kinds(ProblemKind::ALL.map(ProblemKind::name));
+    observe.component().feature(EXTERNAL_IPS, "", config.routing.external_ips);
+    observe.own().problem_kinds(ProblemKind::ALL.map(ProblemKind::name));
     api_server::check(&config.source)?;
     if let Err(error) = open_files::raise() {
         tracing::warn!("the soft limit of open files stays as it is: {error}");
@@ -121,7 +121,7 @@ async fn run_until_stopped(
     let elements = config.routing.counters != Counters::Off;
     let reads = Reads { elements, offloaded: offload.is_some() };
     if reads.elements || reads.offloaded {
-        observe.set_read_counts(read_counts(observe.clone(), reads));
+        observe.service_counts().set_read(read_counts(observe.clone(), reads));
     }
     let writer = Writer::spawn(kernel).map_err(Failure::new)?;
 
@@ -139,7 +139,7 @@ async fn run_until_stopped(
         if done.complete {
             own.flows_cleaned(done.entries, done.took)
         } else {
-            own.flow_cleaning_failed()
+            own.own().flow_cleaning_failed()
         }
     };
     let (cleaner, lists) = Cleaner::spawn(Limits::default(), report).map_err(Failure::new)?;

@@ -5,7 +5,6 @@ use std::time::SystemTime;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
-use super::Observe;
 use super::metrics::{Floating, Label, Names, seconds_since_1970};
 
 /// A kind of difference between the kernel and the desired state.
@@ -25,7 +24,7 @@ pub enum Difference {
 
 /// Metrics of the background check.
 #[derive(Debug)]
-pub(super) struct CheckMetrics {
+pub struct CheckMetrics {
     services: Counter,
     differences: [Counter; Difference::ALL.len()],
     repairs: Counter,
@@ -74,31 +73,25 @@ impl CheckMetrics {
     }
 }
 
-/// The background check.
-impl Observe {
+impl CheckMetrics {
     /// Counts compared services.
-    pub fn checked_services(&self, count: usize) {
-        self.check().services.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
+    pub fn compared(&self, services: usize) {
+        self.services.inc_by(u64::try_from(services).unwrap_or(u64::MAX));
     }
 
     /// Counts differences of a kind that were found.
-    pub fn check_found(&self, kind: Difference, count: usize) {
-        let counter = &self.check().differences[kind as usize];
-        counter.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
+    pub fn found(&self, kind: Difference, count: usize) {
+        self.differences[kind as usize].inc_by(u64::try_from(count).unwrap_or(u64::MAX));
     }
 
     /// Counts differences that were repaired.
-    pub fn check_repaired(&self, count: u64) {
-        self.check().repairs.inc_by(count);
+    pub fn repaired(&self, count: u64) {
+        self.repairs.inc_by(count);
     }
 
     /// Counts a completed round: every service was compared once.
-    pub fn check_round_ended(&self) {
-        self.check().last_round.set(seconds_since_1970(SystemTime::now()));
-    }
-
-    fn check(&self) -> &CheckMetrics {
-        &self.shared.metrics.check
+    pub fn round_ended(&self) {
+        self.last_round.set(seconds_since_1970(SystemTime::now()));
     }
 }
 
@@ -106,13 +99,14 @@ impl Observe {
 mod tests {
     use super::super::metrics::tests::has;
     use super::*;
+    use crate::observe::Observe;
 
     #[test]
     fn differences_are_counted_by_kind_and_are_zero_before_the_first() {
         let observe = Observe::new();
-        observe.checked_services(7);
-        observe.check_found(Difference::Orphan, 2);
-        observe.check_repaired(2);
+        observe.check().compared(7);
+        observe.check().found(Difference::Orphan, 2);
+        observe.check().repaired(2);
         has(
             &observe,
             &[
@@ -123,7 +117,7 @@ mod tests {
                 "deltaproxy_check_last_round_timestamp_seconds 0.0",
             ],
         );
-        observe.check_round_ended();
+        observe.check().round_ended();
         let text = observe.metrics_text();
         assert!(text.contains("deltaproxy_check_last_round_timestamp_seconds 1"), "{text}");
     }

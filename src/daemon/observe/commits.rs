@@ -11,8 +11,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
+use super::buckets;
 use super::metrics::{Label, Names};
-use super::{Observe, buckets};
 
 /// A stage of the path of an event to the kernel, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +70,7 @@ pub struct SetSizes(Vec<[Gauge; 2]>);
 
 /// Metrics of commits.
 #[derive(Debug)]
-pub(super) struct Commits {
+pub struct Commits {
     committed: Counter,
     refused: Counter,
     operations: Family<Label<&'static str>, Counter>,
@@ -124,41 +124,35 @@ impl Commits {
     }
 }
 
-impl Observe {
-    /// Counts a transaction that the kernel applied.
-    pub fn committed(&self, transaction: &Transaction<'_>) {
-        let metrics = &self.shared.metrics.commits;
-        metrics.committed.inc();
-        metrics.bytes.observe(as_f64(transaction.bytes));
-        metrics.elements.observe(as_f64(transaction.elements));
+impl Commits {
+    pub(super) fn committed(&self, transaction: &Transaction<'_>) {
+        self.committed.inc();
+        self.bytes.observe(as_f64(transaction.bytes));
+        self.elements.observe(as_f64(transaction.elements));
         for (kind, count) in transaction.operations {
-            metrics.operations.get_or_create(&[("kind", *kind)]).inc_by(*count as u64);
+            self.operations.get_or_create(&[("kind", *kind)]).inc_by(*count as u64);
         }
-        self.shared.page.committed(transaction);
+    }
+
+    pub(super) fn events_committed(&self, duration: Duration) {
+        self.event_to_commit.observe(duration.as_secs_f64());
     }
 
     /// Counts a transaction that the kernel refused.
     pub fn refused(&self) {
-        self.shared.metrics.commits.refused.inc();
+        self.refused.inc();
     }
 
     /// Adds the duration of a stage.
     pub fn stage_took(&self, stage: Stage, duration: Duration) {
-        self.shared.metrics.commits.stages[stage as usize].observe(duration.as_secs_f64());
-    }
-
-    /// Adds the time from the last bytes of a batch of events to its commit.
-    pub fn events_committed(&self, duration: Duration) {
-        self.shared.metrics.commits.event_to_commit.observe(duration.as_secs_f64());
-        self.shared.page.events_committed(duration);
+        self.stages[stage as usize].observe(duration.as_secs_f64());
     }
 
     /// Creates gauges at zero for the sets and maps `names`.
     pub fn set_sizes(&self, names: impl IntoIterator<Item = &'static str>) -> SetSizes {
-        let family = &self.shared.metrics.commits.set_elements;
         let gauges = |set| {
             let label = |ip: IpFamily| [("ip_family", ip.name()), ("set", set)];
-            IpFamily::ALL.map(|ip| family.get_or_create_owned(&label(ip)))
+            IpFamily::ALL.map(|ip| self.set_elements.get_or_create_owned(&label(ip)))
         };
         SetSizes(names.into_iter().map(gauges).collect())
     }
@@ -199,6 +193,7 @@ fn as_i64(count: usize) -> i64 {
 mod tests {
     use super::super::metrics::tests::has;
     use super::*;
+    use crate::observe::Observe;
 
     #[test]
     fn a_transaction_is_counted_by_kind_elements_and_bytes() {
@@ -207,7 +202,7 @@ mod tests {
         let (family, took) = (Some(IpFamily::Ip), Duration::ZERO);
         observe.committed(&Transaction { operations, elements: 5, bytes: 900, family, took });
         observe.committed(&Transaction { operations, elements: 4, bytes: 100, family, took });
-        observe.refused();
+        observe.commits().refused();
         has(
             &observe,
             &[
@@ -229,7 +224,7 @@ mod tests {
         for (i, stage) in Stage::ALL.into_iter().enumerate() {
             assert_eq!(stage as usize, i);
         }
-        observe.stage_took(Stage::Commit, Duration::from_micros(40));
+        observe.commits().stage_took(Stage::Commit, Duration::from_micros(40));
         observe.events_committed(Duration::from_micros(300));
         let bucket = "deltaproxy_stage_duration_seconds_bucket";
         has(
@@ -247,7 +242,7 @@ mod tests {
     #[test]
     fn a_set_has_a_size_in_each_family() {
         let observe = Observe::new();
-        let sizes = observe.set_sizes(["endpoints", "services"]);
+        let sizes = observe.commits().set_sizes(["endpoints", "services"]);
         sizes.set(IpFamily::Ip, 1, 7);
         sizes.add(IpFamily::Ip, 1, 2);
         sizes.subtract(IpFamily::Ip, 1, 1);

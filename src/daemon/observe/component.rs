@@ -4,12 +4,11 @@
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use super::Observe;
 use super::metrics::Names;
 
 /// Version and feature gates.
 #[derive(Debug)]
-pub(super) struct Component {
+pub struct Component {
     features: Family<[(&'static str, &'static str); 2], Gauge>,
 }
 
@@ -21,13 +20,10 @@ impl Component {
         let help = "Whether a feature gate is on, of those that have an effect";
         Self { features: names.add("feature_enabled", help, Family::default()) }
     }
-}
 
-impl Observe {
     /// Sets whether a feature gate is on. `stage` is empty for one that is generally available.
     pub fn feature(&self, name: &'static str, stage: &'static str, is_enabled: bool) {
-        let features = &self.shared.metrics.component.features;
-        features.get_or_create(&[("name", name), ("stage", stage)]).set(is_enabled.into());
+        self.features.get_or_create(&[("name", name), ("stage", stage)]).set(is_enabled.into());
     }
 }
 
@@ -54,12 +50,12 @@ const PLATFORM: &str = if cfg!(target_arch = "x86_64") {
 #[cfg(test)]
 mod tests {
     use super::super::metrics::tests::has;
-    use super::*;
+    use crate::observe::Observe;
 
     #[test]
     fn version_and_gates_are_those_of_this_program() {
         let observe = Observe::new();
-        observe.feature("SomeGate", "", false);
+        observe.component().feature("SomeGate", "", false);
         has(&observe, &["kubernetes_feature_enabled{name=\"SomeGate\",stage=\"\"} 0"]);
         let text = observe.metrics_text();
         let version = concat!("git_version=\"v", env!("CARGO_PKG_VERSION"), "\"");

@@ -11,8 +11,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
+use super::buckets;
 use super::metrics::{Answers, Floating, Names, PerFamily, seconds_since_1970};
-use super::{Observe, buckets};
 
 /// The part of the tables that a sync compares with the desired elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub enum ChangedObject {
 
 /// Metrics that kube-proxy has too.
 #[derive(Debug)]
-pub(super) struct KubeProxy {
+pub struct KubeProxy {
     sync_duration: PerFamily<Histogram>,
     full_sync_duration: PerFamily<Histogram>,
     partial_sync_duration: PerFamily<Histogram>,
@@ -154,32 +154,20 @@ impl KubeProxy {
     }
 }
 
-impl Observe {
+impl KubeProxy {
     /// Adds the duration of a sync, from the first comparison of the changes to the kernel's last
     /// answer.
     pub fn sync_took(&self, extent: SyncExtent, duration: Duration) {
-        let metrics = &self.shared.metrics.kube_proxy;
-        observe_all(&metrics.sync_duration, duration);
+        observe_all(&self.sync_duration, duration);
         match extent {
-            SyncExtent::Full => observe_all(&metrics.full_sync_duration, duration),
-            SyncExtent::Partial => observe_all(&metrics.partial_sync_duration, duration),
+            SyncExtent::Full => observe_all(&self.full_sync_duration, duration),
+            SyncExtent::Partial => observe_all(&self.partial_sync_duration, duration),
         }
     }
 
     /// Counts a failed transaction that only deletes unused elements.
     pub fn cleanup_failed(&self, family: IpFamily) {
-        self.shared.metrics.kube_proxy.cleanup_failures[family.index()].inc();
-    }
-
-    /// Records that changes of endpoints are in the kernel; `triggers` are the times of their
-    /// causes. Times before the start are ignored, as in kube-proxy.
-    pub fn network_programmed(&self, triggers: &[SystemTime]) {
-        let now = SystemTime::now();
-        for trigger in triggers.iter().filter(|trigger| **trigger > self.shared.started) {
-            // The clocks of two machines may differ.
-            let duration = now.duration_since(*trigger).unwrap_or_default();
-            observe_all(&self.shared.metrics.kube_proxy.network_programming, duration);
-        }
+        self.cleanup_failures[family.index()].inc();
     }
 
     /// Sets the number of service ports of a family that have endpoints, but none on this node
@@ -187,18 +175,27 @@ impl Observe {
     pub fn no_local_endpoints(&self, family: IpFamily, internal: usize, external: usize) {
         for (policy, count) in [("internal", internal), ("external", external)] {
             let label = [("ip_family", family.name()), ("traffic_policy", policy)];
-            let gauge = self.shared.metrics.kube_proxy.no_local_endpoints.get_or_create(&label);
+            let gauge = self.no_local_endpoints.get_or_create(&label);
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+    }
+
+    /// Records that changes of endpoints are in the kernel; `triggers` are the times of their
+    /// causes. Times before `started` are ignored, as in kube-proxy.
+    pub(super) fn network_programmed(&self, triggers: &[SystemTime], started: SystemTime) {
+        let now = SystemTime::now();
+        for trigger in triggers.iter().filter(|trigger| **trigger > started) {
+            // The clocks of two machines may differ.
+            let duration = now.duration_since(*trigger).unwrap_or_default();
+            observe_all(&self.network_programming, duration);
         }
     }
 
     /// Records the deletion of conntrack entries of stale flows: their number by family, and the
     /// time it took.
-    pub fn flows_cleaned(&self, entries: [u64; 2], took: Duration) {
-        let metrics = &self.shared.metrics;
-        observe_all(&metrics.kube_proxy.flows_cleaned, took);
-        metrics.own.flows_cleaned.observe(took.as_secs_f64());
-        for (deleted, entries) in metrics.kube_proxy.flows_deleted.iter().zip(entries) {
+    pub(super) fn flows_cleaned(&self, entries: [u64; 2], took: Duration) {
+        observe_all(&self.flows_cleaned, took);
+        for (deleted, entries) in self.flows_deleted.iter().zip(entries) {
             deleted.inc_by(entries);
         }
     }
@@ -230,6 +227,7 @@ fn observe_all(histograms: &PerFamily<Histogram>, duration: Duration) {
 mod tests {
     use super::super::metrics::tests::has;
     use super::*;
+    use crate::observe::Observe;
 
     #[test]
     fn a_sync_leaves_no_change_pending() {
@@ -265,9 +263,9 @@ mod tests {
     #[test]
     fn a_sync_is_full_or_partial() {
         let observe = Observe::new();
-        observe.sync_took(SyncExtent::Full, Duration::from_millis(3));
-        observe.sync_took(SyncExtent::Partial, Duration::from_micros(300));
-        observe.sync_took(SyncExtent::Partial, Duration::from_micros(300));
+        observe.kube_proxy().sync_took(SyncExtent::Full, Duration::from_millis(3));
+        observe.kube_proxy().sync_took(SyncExtent::Partial, Duration::from_micros(300));
+        observe.kube_proxy().sync_took(SyncExtent::Partial, Duration::from_micros(300));
         let bucket = |name, le| {
             format!("kubeproxy_{name}_duration_seconds_bucket{{le=\"{le}\",ip_family=\"IPv6\"}}")
         };

@@ -6,12 +6,12 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
+use super::buckets;
 use super::metrics::Names;
-use super::{Observe, buckets};
 
 /// Metrics of scheduler `lc`.
 #[derive(Debug)]
-pub(super) struct LeastConnections {
+pub struct LeastConnections {
     counts: Histogram,
     failures: Counter,
     connections: Gauge,
@@ -49,26 +49,22 @@ impl LeastConnections {
     }
 }
 
-/// Scheduler `lc`.
-impl Observe {
+impl LeastConnections {
     /// Records a count that went through this many translated connections.
-    pub fn connections_counted(&self, connections: u64, took: Duration) {
-        let metrics = &self.shared.metrics.least_connections;
-        metrics.connections.set(i64::try_from(connections).unwrap_or(i64::MAX));
-        metrics.counts.observe(took.as_secs_f64());
+    pub fn counted(&self, connections: u64, took: Duration) {
+        self.connections.set(i64::try_from(connections).unwrap_or(i64::MAX));
+        self.counts.observe(took.as_secs_f64());
     }
 
     /// Counts a failed count.
-    pub fn connection_count_failed(&self) {
-        self.shared.metrics.least_connections.failures.inc();
+    pub fn failed(&self) {
+        self.failures.inc();
     }
 
     /// Counts services that were compared with their connections, and the slots changed for that.
-    pub fn weights_adjusted(&self, services: usize, slots: usize) {
-        let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
-        let metrics = &self.shared.metrics.least_connections;
-        metrics.services.inc_by(count(services));
-        metrics.slots.inc_by(count(slots));
+    pub fn adjusted(&self, services: usize, slots: usize) {
+        self.services.inc_by(u64::try_from(services).unwrap_or(u64::MAX));
+        self.slots.inc_by(u64::try_from(slots).unwrap_or(u64::MAX));
     }
 }
 
@@ -76,13 +72,16 @@ impl Observe {
 mod tests {
     use super::super::metrics::tests::has;
     use super::*;
+    use crate::observe::Observe;
 
     #[test]
     fn counts_and_adjustments_are_added_up() {
         let observe = Observe::new();
-        observe.connections_counted(7, Duration::from_millis(3));
-        observe.connection_count_failed();
-        (0..2).for_each(|_| observe.weights_adjusted(3, 10));
+        observe.least_connections().counted(7, Duration::from_millis(3));
+        observe.least_connections().failed();
+        for _ in 0..2 {
+            observe.least_connections().adjusted(3, 10);
+        }
         has(
             &observe,
             &[

@@ -11,15 +11,16 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 
 use super::background_check::CheckMetrics;
+use super::buckets;
 use super::commits::Commits;
 use super::component::Component;
+use super::figures::Figures;
 use super::kube_proxy::{ChangedObject, KubeProxy};
 use super::least_connections::LeastConnections;
 use super::process::Process;
 use super::requests::Requests;
-use super::service_counts::Store;
+use super::service_counts::CountStore;
 use super::watches::Watches;
-use super::{Observe, buckets};
 
 pub(super) type Label<V> = [(&'static str, V); 1];
 pub(super) type Floating = Gauge<f64, std::sync::atomic::AtomicU64>;
@@ -37,6 +38,7 @@ pub(super) struct Metrics {
     pub(super) kube_proxy: KubeProxy,
     pub(super) commits: Commits,
     pub(super) own: Own,
+    pub(super) figures: Figures,
     pub(super) check: CheckMetrics,
     pub(super) least_connections: LeastConnections,
     pub(super) watches: Watches,
@@ -46,7 +48,7 @@ pub(super) struct Metrics {
 
 /// Other metrics of our own.
 #[derive(Debug)]
-pub(super) struct Own {
+pub struct Own {
     problems: Family<Label<&'static str>, Counter>,
     events: Counter,
     pub(super) flows_cleaned: Histogram,
@@ -54,37 +56,17 @@ pub(super) struct Own {
     programmed: PerFamily<Gauge>,
     log_lines_dropped: Counter,
     pub(super) readyz: Answers,
-    /// Absent until the kernel has reported a value.
-    affinity_clients: Family<Label<&'static str>, Gauge>,
-    affinity_clients_max: Gauge,
-    services: Family<Label<&'static str>, Gauge>,
-    slots_budget: Gauge,
-    slots_requested: Gauge,
-    slots_given: Gauge,
-    services_reduced: Gauge,
-}
-
-/// Slots of weights and hash tables, and the services that get fewer than they request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SlotCounts {
-    /// Slots that services may use beyond one for each endpoint.
-    pub budget: u64,
-    /// Slots that they request.
-    pub requested: u64,
-    /// Slots that they get.
-    pub given: u64,
-    /// Services that get fewer than they request.
-    pub reduced: usize,
 }
 
 impl Metrics {
     /// Creates all metrics at zero, and those of `counts`.
-    pub(super) fn new(counts: Store) -> Self {
+    pub(super) fn new(counts: CountStore) -> Self {
         let mut registry = Registry::default();
         let kube_proxy = KubeProxy::register(&mut Names::new(&mut registry, "kubeproxy_"));
         let mut names = Names::new(&mut registry, "deltaproxy_");
         let commits = Commits::register(&mut names);
         let own = Own::register(&mut names);
+        let figures = Figures::register(&mut names);
         let check = CheckMetrics::register(&mut names);
         let least_connections = LeastConnections::register(&mut names);
         let watches = Watches::register(&mut names);
@@ -99,6 +81,7 @@ impl Metrics {
             kube_proxy,
             commits,
             own,
+            figures,
             check,
             least_connections,
             watches,
@@ -142,107 +125,47 @@ impl Own {
                 Counter::default(),
             ),
             readyz: names.add("readyz", "Answers of /readyz", Family::default()),
-            affinity_clients: names.add(
-                "affinity_clients",
-                "Places of clients that session affinity remembers, if the kernel reports them",
-                Family::default(),
-            ),
-            affinity_clients_max: names.add(
-                "affinity_clients_max",
-                "The most places of clients that are remembered in each family",
-                Gauge::default(),
-            ),
-            services: names.add(
-                "services",
-                "Services that are routed, by scheduler",
-                Family::default(),
-            ),
-            slots_budget: names.add(
-                "slots_budget",
-                "Slots that services may use beyond one for each endpoint",
-                Gauge::default(),
-            ),
-            slots_requested: names.add(
-                "slots_requested",
-                "Slots that services request beyond one for each endpoint",
-                Gauge::default(),
-            ),
-            slots_given: names.add(
-                "slots_given",
-                "Slots that services get beyond one for each endpoint",
-                Gauge::default(),
-            ),
-            services_reduced: names.add(
-                "services_reduced",
-                "Services that get fewer slots than they request",
-                Gauge::default(),
-            ),
         }
     }
 }
 
 /// Counters and gauges.
-impl Observe {
+impl Own {
     /// Counts a failed deletion of conntrack entries of stale flows.
     pub fn flow_cleaning_failed(&self) {
-        self.shared.metrics.own.cleanings_failed.inc();
-    }
-
-    /// Sets the number of places of clients that session affinity stores in a family.
-    pub fn affinity_clients(&self, family: IpFamily, count: u32) {
-        let label = [("ip_family", family.name())];
-        self.shared.metrics.own.affinity_clients.get_or_create(&label).set(count.into());
-    }
-
-    /// Sets the most places of clients that session affinity stores in each family.
-    pub fn affinity_clients_max(&self, most: u32) {
-        self.shared.metrics.own.affinity_clients_max.set(most.into());
-    }
-
-    /// Sets the number of services with a scheduler.
-    pub fn services(&self, scheduler: &'static str, count: usize) {
-        let count = i64::try_from(count).unwrap_or(i64::MAX);
-        self.shared.metrics.own.services.get_or_create(&[("scheduler", scheduler)]).set(count);
-    }
-
-    /// Sets the slots of weights and tables.
-    pub fn slots(&self, SlotCounts { budget, requested, given, reduced }: SlotCounts) {
-        let own = &self.shared.metrics.own;
-        let gauges =
-            [&own.slots_budget, &own.slots_requested, &own.slots_given, &own.services_reduced];
-        for (gauge, value) in gauges.into_iter().zip([budget, requested, given, reduced as u64]) {
-            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
-        }
+        self.cleanings_failed.inc();
     }
 
     /// Creates a counter for each of these kinds of problems.
     pub fn problem_kinds(&self, kinds: impl IntoIterator<Item = &'static str>) {
-        kinds.into_iter().for_each(|kind| self.problems(kind, 0));
+        for kind in kinds {
+            self.problems(kind, 0);
+        }
     }
 
     /// Counts objects, or parts of objects, that were left out for a kind of problem.
     pub fn problems(&self, kind: &'static str, count: u64) {
-        self.shared.metrics.own.problems.get_or_create(&[("kind", kind)]).inc_by(count);
+        self.problems.get_or_create(&[("kind", kind)]).inc_by(count);
     }
 
     /// Counts a dropped log line.
     pub fn log_line_dropped(&self) {
-        self.shared.metrics.own.log_lines_dropped.inc();
+        self.log_lines_dropped.inc();
     }
 
     /// Returns the number of dropped log lines.
     pub fn dropped_log_lines(&self) -> u64 {
-        self.shared.metrics.own.log_lines_dropped.get()
-    }
-
-    /// Counts an event about an object.
-    pub fn event(&self, change: ChangedObject) {
-        self.shared.metrics.own.events.inc();
-        self.shared.metrics.kube_proxy.changed(change);
+        self.log_lines_dropped.get()
     }
 }
 
 impl Metrics {
+    /// Counts an event about an object.
+    pub(super) fn event(&self, change: ChangedObject) {
+        self.own.events.inc();
+        self.kube_proxy.changed(change);
+    }
+
     pub(super) fn synced(&self, family: IpFamily, now: SystemTime) {
         self.kube_proxy.synced(family, now);
         self.own.programmed[family.index()].set(1);
@@ -303,7 +226,7 @@ pub(super) fn seconds_since_1970(time: SystemTime) -> f64 {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::*;
+    use crate::observe::Observe;
 
     #[track_caller]
     pub(in crate::observe) fn has(observe: &Observe, lines: &[&str]) {
@@ -326,28 +249,6 @@ pub(super) mod tests {
                 "# EOF",
             ],
         );
-    }
-
-    #[test]
-    fn clients_with_affinity_have_a_value_once_they_are_counted() {
-        let observe = Observe::new();
-        observe.services("mh", 3);
-        has(&observe, &["deltaproxy_services{scheduler=\"mh\"} 3"]);
-        observe.slots(SlotCounts { budget: 9, requested: 8, given: 7, reduced: 6 });
-        has(
-            &observe,
-            &[
-                "deltaproxy_slots_budget 9",
-                "deltaproxy_slots_requested 8",
-                "deltaproxy_slots_given 7",
-                "deltaproxy_services_reduced 6",
-            ],
-        );
-        observe.affinity_clients_max(1_000);
-        has(&observe, &["deltaproxy_affinity_clients_max 1000"]);
-        assert!(!observe.shared.metrics.text().contains("deltaproxy_affinity_clients{"));
-        observe.affinity_clients(IpFamily::Ip6, 7);
-        has(&observe, &["deltaproxy_affinity_clients{ip_family=\"IPv6\"} 7"]);
     }
 
     #[allow(clippy::disallowed_methods, reason = "some instant")]

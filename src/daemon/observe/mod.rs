@@ -9,6 +9,7 @@ mod commits;
 mod component;
 mod connections;
 mod exposition;
+mod figures;
 mod health_state;
 mod http_responses;
 mod kube_proxy;
@@ -26,27 +27,32 @@ mod watches;
 mod zpages;
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use health_state::Health;
 use metrics::Metrics;
 use nft::family::Family;
 use page::Page;
-use service_health::HealthChecks;
 use slis::Slis;
 
-pub use background_check::Difference;
-pub use commits::{SetSizes, Stage, Transaction};
+pub use background_check::{CheckMetrics, Difference};
+pub use commits::{Commits, SetSizes, Stage, Transaction};
+pub use component::Component;
+pub use figures::{Figures, SlotCounts};
 pub use http_responses::Site;
-pub use kube_proxy::{ChangedObject, SyncExtent};
-pub use metrics::SlotCounts;
+pub use kube_proxy::{ChangedObject, KubeProxy, SyncExtent};
+pub use least_connections::LeastConnections;
+pub use metrics::Own;
 pub use page::{LeftOut, PageSetup, Query, Search};
+pub use requests::Requests;
 pub use server::{bind, serve, serve_at};
-pub use service_counts::{Counted, ReadCounts, ServiceCounts, ServicePortCount};
-pub use service_health::{ClosedPort, HealthCheck, serve_health_checks};
+pub use service_counts::{CountStore, Counted, ReadCounts, ServiceCounts, ServicePortCount};
+pub use service_health::{ClosedPort, HealthCheck, HealthChecks, serve_health_checks};
 pub use zpages::Startup;
 
 /// State of the daemon that is visible from outside. Clones share it.
+///
+/// A report about one part goes to that part. The methods of this type report to several parts.
 #[derive(Clone, Debug)]
 pub struct Observe {
     shared: Arc<Shared>,
@@ -61,14 +67,14 @@ struct Shared {
     slis: Slis,
     startup: OnceLock<Startup>,
     page: Page,
-    counts: service_counts::Store,
+    counts: CountStore,
 }
 
 impl Observe {
     /// Returns the health of a daemon that has done nothing yet, and metrics at zero.
     pub fn new() -> Self {
         let started = SystemTime::now();
-        let counts = service_counts::Store::default();
+        let counts = CountStore::default();
         let (health, metrics) = (Mutex::default(), Metrics::new(counts.clone()));
         let health_checks = HealthChecks::default();
         let (slis, startup) = (Slis::default(), OnceLock::new());
@@ -118,9 +124,120 @@ impl Observe {
         self.health().node_eligible = eligible;
     }
 
+    /// Sets the fixed content of the status page; only the first call has an effect.
+    pub fn set_page(&self, setup: PageSetup) {
+        self.shared.page.set_up(setup);
+    }
+
+    /// Counts a problem and shows it on the status page.
+    pub fn left_out(&self, left_out: LeftOut) {
+        self.own().problems(left_out.kind, 1);
+        self.shared.page.left_out(left_out);
+    }
+
+    /// Sets why the table of a family is not written; `None` if it is.
+    pub fn table_blocked(&self, family: Family, reason: Option<&str>) {
+        self.shared.page.table_blocked(family, reason);
+    }
+
+    /// Counts an event about an object.
+    pub fn event(&self, change: ChangedObject) {
+        self.shared.metrics.event(change);
+    }
+
+    /// Counts a transaction that the kernel applied.
+    pub fn committed(&self, transaction: &Transaction<'_>) {
+        self.commits().committed(transaction);
+        self.shared.page.committed(transaction);
+    }
+
+    /// Adds the time from the last bytes of a batch of events to its commit.
+    pub fn events_committed(&self, duration: Duration) {
+        self.commits().events_committed(duration);
+        self.shared.page.events_committed(duration);
+    }
+
+    /// Records that changes of endpoints are in the kernel; `triggers` are the times of their
+    /// causes. Times before the start are ignored, as in kube-proxy.
+    pub fn network_programmed(&self, triggers: &[SystemTime]) {
+        self.kube_proxy().network_programmed(triggers, self.shared.started);
+    }
+
+    /// Records the deletion of conntrack entries of stale flows: their number by family, and the
+    /// time it took.
+    pub fn flows_cleaned(&self, entries: [u64; 2], took: Duration) {
+        self.kube_proxy().flows_cleaned(entries, took);
+        self.own().flows_cleaned.observe(took.as_secs_f64());
+    }
+
+    /// Records that the API server sent something for a resource at `now`: an answer, or on its
+    /// watch.
+    pub fn watch_heard(&self, resource: &'static str, now: Instant) {
+        self.health().source_heard(now);
+        let at = SystemTime::now();
+        self.shared.metrics.watches.heard(resource, at);
+        self.shared.page.watch_heard(resource, at);
+    }
+
+    /// Records that a resource cannot be watched at present; `reason` is one of a few names.
+    pub fn watch_lost(&self, resource: &'static str, reason: &'static str) {
+        self.shared.metrics.watches.lost(resource, reason);
+        self.shared.page.watch_lost(resource, reason);
+    }
+
     /// Returns all metrics in the OpenMetrics text format.
     pub fn metrics_text(&self) -> String {
         self.shared.metrics.text()
+    }
+
+    /// Metrics of the background check.
+    pub fn check(&self) -> &CheckMetrics {
+        &self.shared.metrics.check
+    }
+
+    /// Metrics of commits.
+    pub fn commits(&self) -> &Commits {
+        &self.shared.metrics.commits
+    }
+
+    /// Metrics that every component of Kubernetes has.
+    pub fn component(&self) -> &Component {
+        &self.shared.metrics.component
+    }
+
+    /// Figures of the desired state and of session affinity.
+    pub fn figures(&self) -> &Figures {
+        &self.shared.metrics.figures
+    }
+
+    /// Health check ports of Services.
+    pub fn health_checks(&self) -> &HealthChecks {
+        &self.shared.health_checks
+    }
+
+    /// Metrics that kube-proxy has too.
+    pub fn kube_proxy(&self) -> &KubeProxy {
+        &self.shared.metrics.kube_proxy
+    }
+
+    /// Metrics of scheduler `lc`.
+    pub fn least_connections(&self) -> &LeastConnections {
+        &self.shared.metrics.least_connections
+    }
+
+    /// Metrics of problems, events, flows and the log.
+    pub fn own(&self) -> &Own {
+        &self.shared.metrics.own
+    }
+
+    /// Metrics of requests to the API server.
+    pub fn requests(&self) -> &Requests {
+        &self.shared.metrics.requests
+    }
+
+    /// Counts of connections to service ports.
+    pub fn service_counts(&self) -> &CountStore {
+        &self.shared.counts
     }
 
     fn health(&self) -> MutexGuard<'_, Health> {

@@ -8,8 +8,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 
+use super::buckets;
 use super::metrics::Names;
-use super::{Observe, buckets};
 
 /// Receiver of requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -29,7 +29,7 @@ type Histograms = Family<Target, Histogram, fn() -> Histogram>;
 
 /// Metrics of requests. There is one host unless the kubeconfig changes.
 #[derive(Debug)]
-pub(super) struct Requests {
+pub struct Requests {
     answered: Family<Answered, Counter>,
     durations: Histograms,
     request_sizes: Histograms,
@@ -62,30 +62,23 @@ impl Requests {
     }
 }
 
-impl Observe {
+impl Requests {
     /// Counts a request of `size` bytes to the API server at `host`, with its HTTP status, or
     /// `None` without an answer.
-    pub fn request_answered(&self, (verb, host): (&str, &str), size: u64, code: Option<u16>) {
-        let requests = &self.shared.metrics.requests;
+    pub fn answered(&self, (verb, host): (&str, &str), size: u64, code: Option<u16>) {
         let code = code.map_or_else(|| "<error>".to_owned(), |code| code.to_string());
         let label = Answered { code, method: verb.to_owned(), host: host.to_owned() };
-        requests.answered.get_or_create(&label).inc();
-        requests.request_sizes.get_or_create(&Target::new(verb, host)).observe(as_f64(size));
+        self.answered.get_or_create(&label).inc();
+        self.request_sizes.get_or_create(&Target::new(verb, host)).observe(as_f64(size));
     }
 
     /// Adds the time from sending a request to the end of its answer, and the answer's length in
     /// bytes, if there was one.
-    pub fn request_took(
-        &self,
-        (verb, host): (&str, &str),
-        duration: Duration,
-        response: Option<u64>,
-    ) {
-        let requests = &self.shared.metrics.requests;
+    pub fn took(&self, (verb, host): (&str, &str), duration: Duration, response: Option<u64>) {
         let target = Target::new(verb, host);
-        requests.durations.get_or_create(&target).observe(duration.as_secs_f64());
+        self.durations.get_or_create(&target).observe(duration.as_secs_f64());
         if let Some(size) = response {
-            requests.response_sizes.get_or_create(&target).observe(as_f64(size));
+            self.response_sizes.get_or_create(&target).observe(as_f64(size));
         }
     }
 }
@@ -105,15 +98,16 @@ fn as_f64(size: u64) -> f64 {
 mod tests {
     use super::super::metrics::tests::has;
     use super::*;
+    use crate::observe::Observe;
 
     #[test]
     fn requests_have_the_labels_of_the_go_client() {
         let observe = Observe::new();
         let get = ("GET", "10.96.0.1:443");
-        observe.request_answered(get, 0, Some(200));
-        observe.request_answered(get, 0, None);
-        observe.request_took(get, Duration::from_millis(20), Some(5_000));
-        observe.request_took(get, Duration::from_millis(200), None);
+        observe.requests().answered(get, 0, Some(200));
+        observe.requests().answered(get, 0, None);
+        observe.requests().took(get, Duration::from_millis(20), Some(5_000));
+        observe.requests().took(get, Duration::from_millis(200), None);
         let (target, host) = ("verb=\"GET\",host=\"10.96.0.1:443\"", "host=\"10.96.0.1:443\"");
         let answered =
             |code| format!("rest_client_requests_total{{code=\"{code}\",method=\"GET\",{host}}} 1");

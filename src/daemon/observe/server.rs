@@ -59,7 +59,7 @@ pub async fn serve(observe: Observe, site: Site, listener: TcpListener) {
             return Either::Left(found);
         }
         let (path, format) = (request.uri().path(), Format::accepted(request.headers()));
-        if let Some(read) = observe.reads_counts(site, path) {
+        if let Some(read) = observe.service_counts().read_before(site, path) {
             let (observe, path) = (observe.clone(), path.to_owned());
             let answer = async move {
                 read.await;

@@ -14,7 +14,6 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use super::Observe;
 use super::http_responses::Site;
 
 /// Counted packets and bytes.
@@ -50,12 +49,12 @@ pub struct ServiceCounts {
     pub total: Counted,
 }
 
-/// Reads the counters; completes after it called [`Observe::service_counts`].
+/// Reads the counters; completes after it called [`CountStore::set`].
 pub type ReadCounts = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// The last counts, and the function that reads them.
 #[derive(Clone, Default)]
-pub(super) struct Store(Arc<Stored>);
+pub struct CountStore(Arc<Stored>);
 
 #[derive(Default)]
 struct Stored {
@@ -64,42 +63,42 @@ struct Stored {
     offloaded: Mutex<Option<u64>>,
 }
 
-impl Observe {
+impl CountStore {
     /// Sets the function that each scrape calls to read the counters; only the first call has an
     /// effect.
-    pub fn set_read_counts(&self, read: ReadCounts) {
-        let _ = self.shared.counts.0.read.set(read);
+    pub fn set_read(&self, read: ReadCounts) {
+        let _ = self.0.read.set(read);
     }
 
     /// Stores the counts of service ports; `None` if they cannot be read.
-    pub fn service_counts(&self, counts: Option<ServiceCounts>) {
-        *self.shared.counts.lock() = counts;
+    pub fn set(&self, counts: Option<ServiceCounts>) {
+        *self.lock() = counts;
     }
 
     /// Stores the number of connections in the flowtable; `None` if it is unknown or there is no
     /// flowtable.
-    pub fn offloaded_connections(&self, count: Option<u64>) {
-        *self.shared.counts.0.offloaded.lock().unwrap_or_else(PoisonError::into_inner) = count;
+    pub fn set_offloaded(&self, count: Option<u64>) {
+        *self.0.offloaded.lock().unwrap_or_else(PoisonError::into_inner) = count;
     }
 
     /// Returns the read that must precede the answer to a request for `path`, if any.
-    pub(super) fn reads_counts(&self, site: Site, path: &str) -> Option<BoxFuture<'static, ()>> {
+    pub(super) fn read_before(&self, site: Site, path: &str) -> Option<BoxFuture<'static, ()>> {
         let is_scrape = site == Site::Metrics && path == "/metrics";
-        let read = self.shared.counts.0.read.get().filter(|_| is_scrape)?;
+        let read = self.0.read.get().filter(|_| is_scrape)?;
         Some(read())
     }
 }
 
-impl Store {
+impl CountStore {
     fn lock(&self) -> MutexGuard<'_, Option<ServiceCounts>> {
         // The value is replaced as a whole.
         self.0.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl fmt::Debug for Store {
+impl fmt::Debug for CountStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Store").finish_non_exhaustive()
+        f.debug_struct("CountStore").finish_non_exhaustive()
     }
 }
 
@@ -112,7 +111,7 @@ const NUMBERS: [(&str, &str, Number); 2] = [
     ("first_packet_bytes", "Bytes of the first packets of new connections", |it| it.bytes),
 ];
 
-impl Collector for Store {
+impl Collector for CountStore {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let offloaded = *self.0.offloaded.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = offloaded {
@@ -166,6 +165,7 @@ impl ServicePortCount {
 mod tests {
     use super::super::metrics::tests::has;
     use super::*;
+    use crate::observe::Observe;
 
     #[test]
     fn service_ports_and_endpoints_have_series_with_their_names() {
@@ -179,7 +179,7 @@ mod tests {
             counted: counted(3),
             endpoints: vec![("[fd00::1]:80".parse().unwrap(), counted(2))],
         };
-        observe.service_counts(Some(ServiceCounts { ports: vec![port], total: counted(5) }));
+        observe.service_counts().set(Some(ServiceCounts { ports: vec![port], total: counted(5) }));
         let labels = "namespace=\"default\",service=\"web\",port=\"http\"";
         has(
             &observe,
@@ -194,7 +194,7 @@ mod tests {
                 ),
             ],
         );
-        observe.service_counts(None);
+        observe.service_counts().set(None);
         assert!(!observe.metrics_text().contains("first_packet"));
     }
 }

@@ -57,7 +57,7 @@ impl fmt::Display for ClosedPort {
 
 /// All health checks.
 #[derive(Debug, Default)]
-pub(super) struct HealthChecks {
+pub struct HealthChecks {
     state: Mutex<State>,
     /// Signals a change of ports or addresses.
     changed: Notify,
@@ -93,45 +93,41 @@ impl State {
 }
 
 impl HealthChecks {
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Each change is one call on a collection, so a panic elsewhere does no harm.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Observe {
     /// Sets or removes the health check of a service (`NAMESPACE/NAME`).
-    pub fn health_check(&self, service: &str, check: Option<HealthCheck>) {
-        let checks = &self.shared.health_checks;
-        let mut state = checks.state();
+    pub fn set(&self, service: &str, check: Option<HealthCheck>) {
+        let mut state = self.state();
         let before = match check {
             Some(check) => state.services.insert(service.into(), check),
             None => state.services.remove(service),
         };
         if before.map(|check| check.port) != check.map(|check| check.port) {
             state.closed.remove(service);
-            checks.changed.notify_one();
+            self.changed.notify_one();
         }
     }
 
     /// Sets the addresses on which health check ports listen; `0.0.0.0` and `::` mean all addresses
     /// of their family.
-    pub fn health_check_addresses(&self, addresses: Vec<IpAddr>) {
-        let checks = &self.shared.health_checks;
-        let mut state = checks.state();
+    pub fn set_addresses(&self, addresses: Vec<IpAddr>) {
+        let mut state = self.state();
         if state.addresses != addresses {
             state.addresses = addresses;
-            checks.changed.notify_one();
+            self.changed.notify_one();
         }
     }
 
     /// Records that a port of a service cannot be opened; returns true if this is new.
     fn closed(&self, service: &Arc<str>) -> bool {
-        self.shared.health_checks.state().closed.insert(Arc::clone(service))
+        self.state().closed.insert(Arc::clone(service))
     }
 
     fn opened(&self, service: &Arc<str>) {
-        self.shared.health_checks.state().closed.remove(service);
+        self.state().closed.remove(service);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Each change is one call on a collection, so a panic elsewhere does no harm.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -145,8 +141,9 @@ pub async fn serve_health_checks(
     let connections = Arc::new(Mutex::new(Connections::within(soft_limit())));
     let mut servers = BTreeMap::<SocketAddr, (Arc<str>, JoinHandle<()>)>::new();
     loop {
-        let (sockets, contested) = observe.shared.health_checks.state().sockets();
-        let new = contested.into_iter().filter(|port| observe.closed(&port.service));
+        let (sockets, contested) = observe.health_checks().state().sockets();
+        let new =
+            contested.into_iter().filter(|port| observe.health_checks().closed(&port.service));
         new.collect::<Vec<_>>().into_iter().for_each(&report);
         let is_unwanted = |socket: &SocketAddr, (service, _): &mut (Arc<str>, _)| {
             sockets.get(socket) != Some(service)
@@ -159,7 +156,8 @@ pub async fn serve_health_checks(
         }
         let new = sockets.into_iter().filter(|(socket, _)| !servers.contains_key(socket));
         let (opened, closed) = within_share(by_service(new), servers.len(), soft_limit());
-        let closed = closed.into_iter().filter(|port| observe.closed(&port.service));
+        let closed =
+            closed.into_iter().filter(|port| observe.health_checks().closed(&port.service));
         closed.for_each(&report);
         for (socket, service) in opened {
             let observe = observe.clone();
@@ -167,7 +165,7 @@ pub async fn serve_health_checks(
             let server = Server { observe, service: Arc::clone(&service), socket, connections };
             servers.insert(socket, (service, tokio::spawn(server.run(report.clone()))));
         }
-        observe.shared.health_checks.changed.notified().await;
+        observe.health_checks().changed.notified().await;
     }
 }
 
@@ -213,7 +211,7 @@ struct Server {
 impl Server {
     async fn run(self, report: impl Fn(ClosedPort)) {
         let listener = self.listen(report).await;
-        self.observe.opened(&self.service);
+        self.observe.health_checks().opened(&self.service);
         let Self { observe, service, .. } = self;
         let respond = move |_: &Request<Incoming>, local| ready(respond(&observe, &service, local));
         serve_with(listener, &self.connections, respond).await;
@@ -227,7 +225,7 @@ impl Server {
                 Err(error) if is_absent(&error) => debug!(socket = %self.socket, %error),
                 Err(error) => {
                     let port = self.socket.port();
-                    if self.observe.closed(&self.service) {
+                    if self.observe.health_checks().closed(&self.service) {
                         report(ClosedPort { service: Arc::clone(&self.service), port, error });
                     }
                 }
@@ -253,7 +251,7 @@ struct ServiceName<'a> {
 
 /// Returns the answer to any request at this address of the node.
 fn respond(observe: &Observe, service: &str, local: IpAddr) -> Response<Full<Bytes>> {
-    let check = observe.shared.health_checks.state().services.get(service).copied();
+    let check = observe.health_checks().state().services.get(service).copied();
     let count = check.map_or(0, |check| check.local_endpoints[Family::of(local).index()]);
     let healthy = observe.health().verdict(now()).healthy();
     let (namespace, name) = service.split_once('/').unwrap_or_default();

@@ -1,13 +1,12 @@
 //! Metrics of the watches: whether each is connected, the time of its last message, and why it
 //! failed.
 
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use super::Observe;
 use super::metrics::{Floating, Label, Names, seconds_since_1970};
 
 type OfResource = Label<&'static str>;
@@ -41,26 +40,15 @@ impl Watches {
             ),
         }
     }
-}
 
-impl Observe {
-    /// Records that the API server sent something for a resource at `now`: an answer, or on its
-    /// watch.
-    pub fn watch_heard(&self, resource: &'static str, now: Instant) {
-        self.health().source_heard(now);
-        let (watches, label) = (&self.shared.metrics.watches, [("resource", resource)]);
-        watches.connected.get_or_create(&label).set(1);
-        let at = SystemTime::now();
-        watches.heard_at.get_or_create(&label).set(seconds_since_1970(at));
-        self.shared.page.watch_heard(resource, at);
+    pub(super) fn heard(&self, resource: &'static str, at: SystemTime) {
+        let label = [("resource", resource)];
+        self.connected.get_or_create(&label).set(1);
+        self.heard_at.get_or_create(&label).set(seconds_since_1970(at));
     }
 
-    /// Records that a resource cannot be watched at present; `reason` is one of a few names.
-    pub fn watch_lost(&self, resource: &'static str, reason: &'static str) {
-        let watches = &self.shared.metrics.watches;
-        watches.connected.get_or_create(&[("resource", resource)]).set(0);
-        let label = [("resource", resource), ("reason", reason)];
-        watches.failures.get_or_create(&label).inc();
-        self.shared.page.watch_lost(resource, reason);
+    pub(super) fn lost(&self, resource: &'static str, reason: &'static str) {
+        self.connected.get_or_create(&[("resource", resource)]).set(0);
+        self.failures.get_or_create(&[("resource", resource), ("reason", reason)]).inc();
     }
 }

@@ -79,7 +79,7 @@ impl Clients {
     }
 
     fn note(&mut self, family: Family, count: u32, observe: &Observe) {
-        observe.affinity_clients(family, count);
+        observe.figures().affinity_clients(family, count);
         if self.tables[family.index()].note(count) {
             tracing::warn!(
                 "session affinity remembers {count} places of {} clients, of at most {CLIENTS}: \

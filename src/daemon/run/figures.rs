@@ -26,7 +26,7 @@ impl Figures {
         for family in Family::ALL {
             let ports = engine.no_local_endpoints(family);
             if self.no_local[family.index()].replace(ports) != Some(ports) {
-                observe.no_local_endpoints(family, ports.internal, ports.external);
+                observe.kube_proxy().no_local_endpoints(family, ports.internal, ports.external);
             }
         }
     }
@@ -36,7 +36,7 @@ impl Figures {
         let counts = engine.services_by_scheduler();
         if self.schedulers.replace(counts) != Some(counts) {
             for (scheduler, count) in Scheduler::ALL.into_iter().zip(counts) {
-                observe.services(scheduler.name(), count);
+                observe.figures().services(scheduler.name(), count);
             }
         }
     }
@@ -46,7 +46,7 @@ impl Figures {
         let slots = engine.slots_in_use();
         if self.slots.replace(slots) != Some(slots) {
             let SlotUse { budget, requested, given, reduced } = slots;
-            observe.slots(observe::SlotCounts { budget, requested, given, reduced });
+            observe.figures().slots(observe::SlotCounts { budget, requested, given, reduced });
         }
     }
 }

@@ -79,13 +79,13 @@ impl Flows {
         match count {
             Ok(Count { live, connections, took }) => {
                 let adjusted = engine.balance(&live);
-                observe.connections_counted(connections, took);
-                observe.weights_adjusted(adjusted.services, adjusted.slots);
+                observe.least_connections().counted(connections, took);
+                observe.least_connections().adjusted(adjusted.services, adjusted.slots);
                 tracing::debug!(connections, ?took, ?adjusted, "counted connections");
                 true
             }
             Err(error) => {
-                observe.connection_count_failed();
+                observe.least_connections().failed();
                 tracing::warn!("cannot count connections for scheduler lc: {error}");
                 false
             }

@@ -51,7 +51,7 @@ impl<K: Kernel + Send + 'static> Reads<K> {
 
     /// Counts the repaired differences. The kernel must hold the desired state.
     pub(super) fn note_synced(&mut self, observe: &Observe) {
-        observe.check_repaired(std::mem::take(&mut self.unrepaired));
+        observe.check().repaired(std::mem::take(&mut self.unrepaired));
     }
 
     /// Waits for the answer to the long request.

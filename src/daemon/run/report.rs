@@ -50,8 +50,8 @@ impl Report {
     /// Measures a batch of changes until now, and its latency later.
     pub(super) fn arrived(&mut self, times: BatchTimes, size: ChangeSize) {
         let BatchTimes { received, parsed, taken } = times;
-        self.observe.stage_took(Stage::Parse, parsed.saturating_duration_since(received));
-        self.observe.stage_took(Stage::Queue, taken.saturating_duration_since(parsed));
+        self.observe.commits().stage_took(Stage::Parse, parsed.saturating_duration_since(received));
+        self.observe.commits().stage_took(Stage::Queue, taken.saturating_duration_since(parsed));
         self.latency.arrived(received, size);
     }
 
@@ -87,12 +87,12 @@ impl Report {
             family: transaction.family(),
             took: encode_time + kernel_time,
         });
-        self.observe.stage_took(Stage::Compare, self.latency.take_compared());
-        self.observe.stage_took(Stage::Encode, encode_time);
-        self.observe.stage_took(Stage::Commit, kernel_time);
+        self.observe.commits().stage_took(Stage::Compare, self.latency.take_compared());
+        self.observe.commits().stage_took(Stage::Encode, encode_time);
+        self.observe.commits().stage_took(Stage::Commit, kernel_time);
         if let Some(waited) = waited {
             let rest = waited.saturating_sub(encode_time + kernel_time);
-            self.observe.stage_took(Stage::Acknowledge, rest);
+            self.observe.commits().stage_took(Stage::Acknowledge, rest);
         }
         for operation in &transaction.operations {
             self.sizes.applied(operation);
@@ -123,11 +123,11 @@ impl Report {
 
     /// Records a refused transaction.
     pub(super) fn refused(&self, transaction: &Transaction) {
-        self.observe.refused();
+        self.observe.commits().refused();
         if is_cleanup(transaction)
             && let Some(family) = transaction.family()
         {
-            self.observe.cleanup_failed(family);
+            self.observe.kube_proxy().cleanup_failed(family);
         }
     }
 
@@ -141,10 +141,10 @@ impl Report {
                 port: check.port,
                 local_endpoints: check.local_endpoints,
             });
-            self.observe.health_check(service.as_str(), check);
+            self.observe.health_checks().set(service.as_str(), check);
         }
         if let Some(addresses) = engine.take_health_check_addresses() {
-            self.observe.health_check_addresses(addresses);
+            self.observe.health_checks().set_addresses(addresses);
         }
     }
 

@@ -82,8 +82,8 @@ fn observed_requests(observe: &Observe) -> OnRequest {
     Arc::new(move |sent, progress| {
         let target = (sent.method.as_str(), &*sent.host);
         match progress {
-            Progress::Answered { size, code } => observe.request_answered(target, size, code),
-            Progress::Done { took, size } => observe.request_took(target, took, size),
+            Progress::Answered { size, code } => observe.requests().answered(target, size, code),
+            Progress::Done { took, size } => observe.requests().took(target, took, size),
         }
     })
 }

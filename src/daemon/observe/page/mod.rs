@@ -132,6 +132,19 @@ impl Page {
         });
     }
 
+    pub(super) fn left_out(&self, left_out: LeftOut) {
+        lock(&self.problems).add(left_out, SystemTime::now());
+    }
+
+    pub(super) fn table_blocked(&self, family: Family, reason: Option<&str>) {
+        lock(&self.blocked)[family.index()] = reason.map(str::to_owned);
+    }
+
+    /// Sets the content that is fixed at the start; only the first call has an effect.
+    pub(super) fn set_up(&self, setup: PageSetup) {
+        let _ = self.setup.set(setup);
+    }
+
     fn watch(&self, resource: &'static str, change: impl FnOnce(&mut Watch)) {
         let mut watches = lock(&self.watches);
         let place = watches.iter().position(|it| it.resource == resource).unwrap_or_else(|| {
@@ -152,22 +165,6 @@ impl Page {
 }
 
 impl Observe {
-    /// Sets the fixed content of the status page; only the first call has an effect.
-    pub fn set_page(&self, setup: PageSetup) {
-        let _ = self.shared.page.setup.set(setup);
-    }
-
-    /// Counts a problem and shows it on the status page.
-    pub fn left_out(&self, left_out: LeftOut) {
-        self.problems(left_out.kind, 1);
-        lock(&self.shared.page.problems).add(left_out, SystemTime::now());
-    }
-
-    /// Sets why the table of a family is not written; `None` if it is.
-    pub fn table_blocked(&self, family: Family, reason: Option<&str>) {
-        lock(&self.shared.page.blocked)[family.index()] = reason.map(str::to_owned);
-    }
-
     /// Returns the content of the page, without services.
     fn status(&self, now: (Instant, SystemTime)) -> Value {
         let page = &self.shared.page;
