@@ -4,6 +4,8 @@
 
 #[path = "tidy/circles.rs"]
 mod circles;
+#[path = "tidy/types.rs"]
+mod types;
 
 use std::collections::BTreeSet;
 use std::fs;

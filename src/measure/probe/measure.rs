@@ -55,11 +55,34 @@ struct Run<'a> {
     current: Which,
     tries: Tries,
     events: Events,
-    commits: Result<Commits, String>,
-    committers: Vec<String>,
+    writers: Writers,
     /// Details about this machine, for errors.
     hint: String,
     changes: Vec<ChangeTimes>,
+}
+
+/// The commits that are seen, or why none is, and the programs that made them.
+struct Writers {
+    commits: Result<Commits, String>,
+    committers: Vec<String>,
+}
+
+impl Writers {
+    /// Forgets commits before a change.
+    fn drain(&mut self) {
+        if let Ok(commits) = &mut self.commits {
+            commits.drain();
+        }
+    }
+
+    /// Returns the time of the first commit with the endpoint, and notes its program.
+    fn committed(&mut self, new: Which, sent: Duration) -> Option<Duration> {
+        let commit = self.commits.as_mut().ok()?.first(new, sent)?;
+        if !self.committers.contains(&commit.program) {
+            self.committers.push(commit.program);
+        }
+        Some(commit.at)
+    }
 }
 
 impl<'a> Run<'a> {
@@ -107,8 +130,7 @@ impl<'a> Run<'a> {
             current: Which::A,
             tries: Tries::new(service, settings.protocol, base),
             events,
-            commits,
-            committers: Vec::new(),
+            writers: Writers { commits, committers: Vec::new() },
             hint,
             changes: Vec::new(),
         };
@@ -152,9 +174,7 @@ impl<'a> Run<'a> {
         let (rest, base) = (self.testbed.rest.clone(), self.base);
         let path = slice_path(self.testbed.namespace());
         let patch = patch(self.settings.protocol, self.endpoints[new.index()].port());
-        if let Ok(commits) = &mut self.commits {
-            commits.drain();
-        }
+        self.writers.drain();
         let sent = base.elapsed();
         let has_failed = Arc::new(AtomicBool::new(false));
         let failing = Arc::clone(&has_failed);
@@ -173,14 +193,8 @@ impl<'a> Run<'a> {
         if seen.reached.is_none() && self.progress.is_stopped() {
             return Ok(None);
         }
-        let commit = self.commits.as_mut().ok().and_then(|commits| commits.first(new, sent));
+        let committed = self.writers.committed(new, sent);
         let event = self.events.arrival(&version);
-        let committed = commit.as_ref().map(|commit| commit.at);
-        if let Some(commit) = commit
-            && !self.committers.contains(&commit.program)
-        {
-            self.committers.push(commit.program);
-        }
         let due = due.unwrap_or(sent);
         Ok(Some(ChangeTimes::new(&Times { due, sent, answered, event, committed }, &seen)))
     }
@@ -226,8 +240,8 @@ impl<'a> Run<'a> {
             node: self.testbed.node.clone(),
             service: self.service,
             endpoints: self.endpoints,
-            committers: self.committers,
-            commits_unseen: self.commits.err(),
+            committers: self.writers.committers,
+            commits_unseen: self.writers.commits.err(),
             rows: rows(&self.changes),
             interrupted: self.changes.len() < self.settings.changes as usize,
             changes: self.changes,

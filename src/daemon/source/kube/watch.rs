@@ -58,22 +58,63 @@ pub(super) struct Watch<T> {
     client: Client,
     link: Link,
     config: Config,
-    converter: Converter,
-    outlet: Outlet,
+    sender: Sender,
     backoff: Backoff,
-    batch: Vec<Event>,
     patience: Patience,
-    /// Arrival time of the first event of the batch.
-    received: Instant,
     stage: Stage,
-    /// Time since when the server refuses streaming lists.
-    lists_since: Option<Instant>,
-    /// Time since when the server sends objects of the wrong shape.
-    careful_since: Option<Instant>,
+    methods: Methods,
     trouble: Trouble,
     /// The resource was reported as empty because the server does not have it.
     absent: bool,
     object: std::marker::PhantomData<T>,
+}
+
+/// Converts objects, and sends their events on in batches.
+struct Sender {
+    converter: Converter,
+    outlet: Outlet,
+    batch: Vec<Event>,
+    /// Arrival time of the first event of the batch.
+    received: Instant,
+}
+
+/// The methods to read the resource that fail with this server. Each is tried again after
+/// [`REMEMBERED`].
+#[derive(Clone, Copy, Debug, Default)]
+struct Methods {
+    /// Time since when the server refuses streaming lists.
+    lists_since: Option<Instant>,
+    /// Time since when the server sends objects of the wrong shape.
+    careful_since: Option<Instant>,
+}
+
+impl Methods {
+    /// Forgets failures that are old.
+    fn forget(&mut self) {
+        let old = |since: &mut Instant| since.elapsed() >= REMEMBERED;
+        self.lists_since.take_if(old);
+        self.careful_since.take_if(old);
+    }
+}
+
+impl Sender {
+    fn push<T: Watched>(&mut self, object: Careful<T>) -> Result<(), Closed> {
+        let (event, problems) = object.convert(&mut self.converter);
+        self.batch.push(event);
+        for problem in problems {
+            self.outlet.report(Report::Object(problem))?;
+        }
+        Ok(())
+    }
+
+    async fn flush(&mut self) -> Result<(), Closed> {
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        let events = std::mem::take(&mut self.batch);
+        let (received, parsed) = (self.received.into_std(), Instant::now().into_std());
+        self.outlet.send(Arrival { events, received, parsed }).await
+    }
 }
 
 /// Progress of the present list.
@@ -110,15 +151,16 @@ impl<T: Watched> Watch<T> {
             client: rate_limited(access, &link),
             link,
             config: config.page_size(PAGE),
-            converter: Converter::new(node_name),
-            outlet: outlet.clone(),
+            sender: Sender {
+                converter: Converter::new(node_name),
+                outlet: outlet.clone(),
+                batch: Vec::new(),
+                received: Instant::now(),
+            },
             backoff: Backoff::default(),
-            batch: Vec::new(),
             patience: Patience::new(),
-            received: Instant::now(),
             stage: Stage::Opening,
-            lists_since: None,
-            careful_since: None,
+            methods: Methods::default(),
             trouble: Trouble::default(),
             absent: false,
             object: std::marker::PhantomData,
@@ -149,7 +191,7 @@ impl<T: Watched> Watch<T> {
                 Err(failure) => Some(self.judge(&failure)?),
             };
             if let Some(next) = next {
-                self.flush().await?;
+                self.sender.flush().await?;
                 match next {
                     Next::Resume(wait) => self.pause(wait).await,
                     Next::Reopen(wait) => return Ok(wait),
@@ -161,15 +203,12 @@ impl<T: Watched> Watch<T> {
     /// Opens a stream that lists and then watches, with the best method not known to fail.
     fn open(&mut self) -> Stream<T> {
         self.stage = Stage::Opening;
-        let old = |since: &Instant| since.elapsed() >= REMEMBERED;
-        self.lists_since.take_if(|since| old(since));
-        self.careful_since.take_if(|since| old(since));
-
+        self.methods.forget();
         let mut config = self.config.clone();
-        if self.lists_since.is_none() {
+        if self.methods.lists_since.is_none() {
             config.initial_list_strategy = InitialListStrategy::StreamingList;
         }
-        if self.careful_since.is_some() {
+        if self.methods.careful_since.is_some() {
             watcher(Api::<Careful<T>>::all(self.client.clone()), config).boxed()
         } else {
             let events = watcher(Api::<T>::all(self.client.clone()), config);
@@ -184,13 +223,13 @@ impl<T: Watched> Watch<T> {
         &mut self,
         stream: &mut Stream<T>,
     ) -> Result<Result<WatcherEvent<Careful<T>>, Failure>, Closed> {
-        if self.batch.len() < BATCH
+        if self.sender.batch.len() < BATCH
             && let Some(Some(event)) = stream.next().now_or_never()
         {
             return Ok(event.map_err(Failure::Watcher));
         }
-        if self.batch.len() >= BATCH || self.stage != Stage::Listing {
-            self.flush().await?;
+        if self.sender.batch.len() >= BATCH || self.stage != Stage::Listing {
+            self.sender.flush().await?;
         }
         let event = loop {
             let event = match self.limit() {
@@ -217,14 +256,14 @@ impl<T: Watched> Watch<T> {
     fn limit(&self) -> Option<Duration> {
         match self.stage {
             Stage::Opening => None,
-            Stage::Begun | Stage::Listing => self.lists_since.is_none().then_some(STALLED),
+            Stage::Begun | Stage::Listing => self.methods.lists_since.is_none().then_some(STALLED),
             Stage::Watching => (!self.trouble.is_over()).then_some(STEADY),
         }
     }
 
     fn accept(&mut self, event: WatcherEvent<Careful<T>>) -> Result<Option<Next>, Closed> {
-        if self.batch.is_empty() {
-            self.received = self.link.heard_at();
+        if self.sender.batch.is_empty() {
+            self.sender.received = self.link.heard_at();
         }
         match event {
             WatcherEvent::Init if matches!(self.stage, Stage::Begun | Stage::Listing) => {
@@ -233,21 +272,21 @@ impl<T: Watched> Watch<T> {
             WatcherEvent::Init => self.stage = Stage::Begun,
             WatcherEvent::InitApply(object) => {
                 self.begin_list();
-                self.push(object)?;
+                self.sender.push(object)?;
             }
             WatcherEvent::InitDone => {
                 self.begin_list();
-                self.batch.push(Event::Listed(T::RESOURCE));
+                self.sender.batch.push(Event::Listed(T::RESOURCE));
                 self.stage = Stage::Watching;
                 self.absent = false;
                 self.recovered()?;
             }
             WatcherEvent::Apply(object) => {
-                self.push(object)?;
+                self.sender.push(object)?;
                 self.recovered()?;
             }
             WatcherEvent::Delete(object) => {
-                self.batch.push(Event::gone(T::object(object.name())));
+                self.sender.batch.push(Event::gone(T::object(object.name())));
                 self.recovered()?;
             }
         }
@@ -257,40 +296,22 @@ impl<T: Watched> Watch<T> {
     /// Adds `Relist` with the first confirmed item of a list.
     fn begin_list(&mut self) {
         if self.stage != Stage::Listing {
-            self.batch.push(Event::Relist(T::RESOURCE));
+            self.sender.batch.push(Event::Relist(T::RESOURCE));
             self.stage = Stage::Listing;
         }
     }
 
-    fn push(&mut self, object: Careful<T>) -> Result<(), Closed> {
-        let (event, problems) = object.convert(&mut self.converter);
-        self.batch.push(event);
-        for problem in problems {
-            self.outlet.report(Report::Object(problem))?;
-        }
-        Ok(())
-    }
-
-    async fn flush(&mut self) -> Result<(), Closed> {
-        if self.batch.is_empty() {
-            return Ok(());
-        }
-        let events = std::mem::take(&mut self.batch);
-        let (received, parsed) = (self.received.into_std(), Instant::now().into_std());
-        self.outlet.send(Arrival { events, received, parsed }).await
-    }
-
     /// Returns the step after a failure, and reports the failure unless it is expected.
     fn judge(&mut self, failure: &Failure) -> Result<Next, Closed> {
-        if self.lists_since.is_none() && failure.refuses_streaming(self.stage) {
-            self.lists_since = Some(Instant::now());
+        if self.methods.lists_since.is_none() && failure.refuses_streaming(self.stage) {
+            self.methods.lists_since = Some(Instant::now());
             return Ok(Next::Reopen(Duration::ZERO));
         }
         if Self::IS_OPTIONAL && failure.code() == Some(404) {
             return self.pass_absence();
         }
         if failure.is_unreadable() {
-            self.careful_since.get_or_insert_with(Instant::now);
+            self.methods.careful_since.get_or_insert_with(Instant::now);
         }
         let wait = self.backoff.after_failure(Instant::now());
         // An expired list (410) is normal and not reported.
@@ -300,7 +321,7 @@ impl<T: Watched> Watch<T> {
             if error.is_rejection() {
                 self.access.rejected();
             }
-            self.trouble.report(&self.outlet, Some(T::RESOURCE), error, wait)?;
+            self.trouble.report(&self.sender.outlet, Some(T::RESOURCE), error, wait)?;
         }
         let resumable = self.stage == Stage::Watching && !failure.needs_list();
         Ok(if resumable { Next::Resume(wait) } else { Next::Reopen(wait) })
@@ -310,7 +331,7 @@ impl<T: Watched> Watch<T> {
     fn pass_absence(&mut self) -> Result<Next, Closed> {
         if !self.absent {
             self.absent = true;
-            self.batch.extend([Event::Relist(T::RESOURCE), Event::Listed(T::RESOURCE)]);
+            self.sender.batch.extend([Event::Relist(T::RESOURCE), Event::Listed(T::RESOURCE)]);
         }
         self.link.heard();
         self.recovered()?;
@@ -318,7 +339,11 @@ impl<T: Watched> Watch<T> {
     }
 
     fn recovered(&mut self) -> Result<(), Closed> {
-        if self.trouble.end() { self.outlet.report(Report::Recovered(T::RESOURCE)) } else { Ok(()) }
+        if self.trouble.end() {
+            self.sender.outlet.report(Report::Recovered(T::RESOURCE))
+        } else {
+            Ok(())
+        }
     }
 }
 
