@@ -31,7 +31,7 @@ use engine::ruleset::phrase::{self, Phrases};
 use engine::ruleset::{SetId, TABLE_COMMENT, table, table_comment};
 use nft::copy::CopyTarget;
 use nft::kernel::{Contents, CopyTableError, Definition, Kernel, Nftables};
-use nft::{Family, Name, Operation, Rule, Table, TableFlags, TableRef, Transaction, Verdict};
+use nft::{Family, Name, Operation, Rule, TableFlags, TableRef, Transaction, Verdict};
 
 /// The name of the handover table in both families.
 pub const HANDOVER_TABLE: &str = "deltaproxy-handover";
@@ -135,8 +135,8 @@ fn flags_of_ours(
     own: &TableRef,
 ) -> Result<Option<TableFlags>, CopyTableError> {
     let found = kernel.read_table(own)?.map(|contents| contents.table);
-    let is_ours = |table: &Table| table.comment.as_deref() == Some(&*table_comment());
-    Ok(found.filter(is_ours).map(|table| table.flags))
+    let ours = found.filter(|table| table.comment.as_deref() == Some(&*table_comment()));
+    Ok(ours.map(|table| table.flags))
 }
 
 fn handover_target() -> CopyTarget {
@@ -227,11 +227,15 @@ pub fn remains(contents: &Contents) -> Option<Vec<Operation>> {
         return None;
     }
     let table = contents.table.reference();
-    let is_ours = |name: &str| !name.contains('/') && !OF_KUBE_PROXY.contains(&name);
     let chains = contents.chains.iter().filter(|chain| chain.hook.is_none());
-    let chains: Vec<_> = chains.map(|chain| &chain.name).filter(|name| is_ours(name)).collect();
-    let is_left = |name: &str| SetId::by_name(name).is_some_and(|set| !SHARED.contains(&set));
-    let sets = contents.sets.iter().filter(|set| is_left(&set.name));
+    let ours = chains
+        .map(|chain| &chain.name)
+        .filter(|name| !name.contains('/') && !OF_KUBE_PROXY.contains(&&***name));
+    let chains: Vec<_> = ours.collect();
+    let sets = contents
+        .sets
+        .iter()
+        .filter(|set| SetId::by_name(&set.name).is_some_and(|set| !SHARED.contains(&set)));
     let flush = chains.iter().map(|name| Operation::FlushChain(table.clone(), (*name).clone()));
     let delete = chains.iter().map(|name| Operation::DeleteChain(table.clone(), (*name).clone()));
     let sets = sets.map(|set| Operation::DeleteSet(table.clone(), set.name.clone().into()));

@@ -58,8 +58,9 @@ struct Looks {
 }
 
 fn look(mut looks: OwnedMutexGuard<Looks>, observe: &Observe) {
-    let is_fresh = |(at, took): (Instant, Duration)| at.elapsed() < SHORTEST.max(took * PAUSE);
-    if looks.last.is_some_and(is_fresh) {
+    if let Some((at, took)) = looks.last
+        && at.elapsed() < SHORTEST.max(took * PAUSE)
+    {
         return;
     }
     let started = now();

@@ -109,13 +109,13 @@ impl Health {
 
     pub(super) fn verdict(&self, now: Instant) -> Verdict {
         let ago = |then| now.saturating_duration_since(then);
-        let is_short = |since: Option<Instant>| since.map(ago).is_none_or(|it| it < HEALTH_TIMEOUT);
+        let healthy = |since: Option<Instant>| since.map(ago).is_none_or(|it| it < HEALTH_TIMEOUT);
         let families = self.families.map(|family| FamilyVerdict {
-            healthy: is_short(family.waiting_since),
+            healthy: healthy(family.waiting_since),
             synced_ago: family.synced_at.map(ago),
         });
         let is_silent = self.source_at.map(ago).is_some_and(|it| it >= START_LIMIT);
-        let progresses = self.progressed_at.is_some_and(|at| is_short(Some(at)));
+        let progresses = self.progressed_at.is_some_and(|at| healthy(Some(at)));
         Verdict {
             families,
             alive: (self.is_ready || !is_silent)

@@ -145,10 +145,9 @@ pub async fn serve_health_checks(
         let new =
             contested.into_iter().filter(|port| observe.health_checks().closed(&port.service));
         new.collect::<Vec<_>>().into_iter().for_each(&report);
-        let is_unwanted = |socket: &SocketAddr, (service, _): &mut (Arc<str>, _)| {
-            sockets.get(socket) != Some(service)
-        };
-        let unwanted: Vec<_> = servers.extract_if(.., is_unwanted).collect();
+        let unwanted: Vec<_> = servers
+            .extract_if(.., |socket, (service, _)| sockets.get(socket) != Some(service))
+            .collect();
         for (_, (_, server)) in unwanted {
             server.abort();
             // The socket is closed only when the task has ended.

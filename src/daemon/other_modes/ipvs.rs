@@ -34,10 +34,8 @@ pub(super) fn remove(node: &Node) -> Result<Option<Removed>, Error> {
 fn services(node: &Node) -> usize {
     // The line of a service begins with its protocol, that of a server with an arrow.
     let text = fs::read_to_string(node.net.join("ip_vs")).unwrap_or_default();
-    let is_service = |line: &&str| {
-        ["TCP ", "UDP ", "SCTP ", "FWM "].iter().any(|protocol| line.starts_with(protocol))
-    };
-    text.lines().filter(is_service).count()
+    let protocols = ["TCP ", "UDP ", "SCTP ", "FWM "];
+    text.lines().filter(|line| protocols.iter().any(|it| line.starts_with(it))).count()
 }
 
 /// Removes kube-proxy's ipsets, to which no rule may refer any more. Does nothing without the

@@ -143,9 +143,12 @@ pub(super) fn devices_of(found: &[FoundTable; 2]) -> [Option<Vec<Device>>; 2] {
 /// Returns the devices of a transaction that do not exist in this thread's network namespace.
 fn missing_of(transaction: &Transaction) -> Vec<Device> {
     let devices = transaction.operations.iter().filter_map(Operation::devices).flatten();
-    let is_gone = |device: &&Device| match device {
+    devices.filter(|device| is_gone(device)).cloned().collect()
+}
+
+fn is_gone(device: &Device) -> bool {
+    match device {
         Device::Named(name) => interface_index(name).is_err(),
         Device::Prefix(_) => false,
-    };
-    devices.filter(is_gone).cloned().collect()
+    }
 }

@@ -171,6 +171,11 @@ impl<K> Handovers<K> {
         }
     }
 
+    /// Returns whether handover tables may exist that do not serve.
+    fn has_tables_to_remove(&self) -> bool {
+        self.attempt.is_none() && self.rest != Rest::None
+    }
+
     /// Returns whether an attempt must go on: a step of it does no harm at any time.
     fn must_go_on(&self) -> bool {
         let stage = self.attempt.as_ref().map(|attempt| &attempt.stage);
@@ -203,8 +208,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
 
     /// Removes handover tables of an earlier daemon, once our tables serve.
     pub(super) async fn end_handover(&mut self) -> Result<(), WriterGone> {
-        let is_ended = |it: &&mut Handovers<K>| it.attempt.is_none() && it.rest != Rest::None;
-        let Some(handovers) = self.handovers.as_mut().filter(is_ended) else { return Ok(()) };
+        let handovers = self.handovers.as_mut().filter(|it| it.has_tables_to_remove());
+        let Some(handovers) = handovers else { return Ok(()) };
         let rest = std::mem::replace(&mut handovers.rest, Rest::None);
         let remove = Arc::clone(&handovers.remove);
         self.note_activity();

@@ -158,8 +158,8 @@ impl<I: Iterator<Item = usize>> Iterator for Groups<'_, I> {
     fn next(&mut self) -> Option<Group> {
         let first = *self.places.peek()?;
         let mut group = Group { place: first, counts: Counts::default(), draining: 0 };
-        let is_of_group = |place: &usize| self.services.is_same_port(first, *place);
-        while let Some(place) = self.places.next_if(is_of_group) {
+        let services = self.services;
+        while let Some(place) = self.places.next_if(|it| services.is_same_port(first, *it)) {
             self.connections.of(place).for_each(|(_, counts)| group.counts.add(counts));
             let draining = self.connections.draining(self.services, place);
             let live = draining.map(|(_, counts)| counts.live());

@@ -57,10 +57,6 @@ impl FromStr for Selector {
             Some((name, port)) => (name, Some(port.to_owned())),
             None => (text, None),
         };
-        let is_name = |part: &str| {
-            let is_letter = |it: char| it.is_ascii_alphanumeric() || matches!(it, '-' | '.');
-            !part.is_empty() && part.chars().all(is_letter)
-        };
         match name.split_once('/') {
             Some((namespace, service))
                 if is_name(namespace)
@@ -106,10 +102,10 @@ impl Selector {
         match self {
             Self::All => (0..services.len()).collect(),
             Self::Service { name, port } => {
-                let is_meant = |own: (&str, &str)| {
+                let meant = entries().filter(|(_, entry)| {
+                    let own = entry.name();
                     own.0 == name && port.as_deref().is_none_or(|port| port == own.1)
-                };
-                let meant = entries().filter(|(_, entry)| is_meant(entry.name()));
+                });
                 meant.map(|(place, _)| place).collect()
             }
             Self::Address { target, protocol } => {
@@ -131,15 +127,20 @@ impl Selector {
 
 /// Returns node ports. `0.0.0.0` and `::` mean every address with node ports.
 fn node_ports(services: &Services, target: Target, protocol: Option<Protocol>) -> Vec<usize> {
-    let is_meant = |frontend: &Frontend| match *frontend {
+    let entries = services.entries().iter().enumerate();
+    let meant = entries.filter(|(_, entry)| match entry.frontend {
         Frontend::NodePort { family, protocol: own, port } => {
             let is_same = (family, port) == (Family::of(target.address), target.port);
             is_same && protocol.is_none_or(|protocol| protocol == own)
         }
         Frontend::Address { .. } => false,
-    };
-    let entries = services.entries().iter().enumerate();
-    entries.filter(|(_, entry)| is_meant(&entry.frontend)).map(|(place, _)| place).collect()
+    });
+    meant.map(|(place, _)| place).collect()
+}
+
+/// Returns whether a text may be the name of a namespace or a service.
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|it| it.is_ascii_alphanumeric() || matches!(it, '-' | '.'))
 }
 
 #[cfg(test)]

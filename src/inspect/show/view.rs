@@ -218,11 +218,8 @@ impl<'a> View<'a> {
     /// Returns the policy of a cluster IP: its list has all endpoints, or those of this node.
     fn internal_policy(&self, entry: &Entry, list: ListId, place: usize) -> Option<Policy> {
         let siblings = &self.services.entries()[self.of_same_port(place)];
-        let is_sibling = |it: &&Entry| {
-            let key = |it: &Entry| (it.frontend.family(), it.frontend.protocol());
-            key(it) == key(entry)
-        };
-        for sibling in siblings.iter().filter(is_sibling) {
+        let key = |it: &Entry| (it.frontend.family(), it.frontend.protocol());
+        for sibling in siblings.iter().filter(|it| key(it) == key(entry)) {
             let Some(route) = sibling.route else { continue };
             let of_all = match (route.flags().local, route.flags().masquerade) {
                 (true, _) => sibling.internal.and_then(Route::list),
@@ -234,8 +231,9 @@ impl<'a> View<'a> {
             }
         }
         let protocol = entry.frontend.protocol();
-        let is_remote = |target| !self.services.is_local(target, protocol);
-        self.services.targets(entry).any(is_remote).then_some(Policy::Cluster)
+        let mut targets = self.services.targets(entry);
+        let has_remote = targets.any(|target| !self.services.is_local(target, protocol));
+        has_remote.then_some(Policy::Cluster)
     }
 
     /// Returns the places of the frontends with the same label.
@@ -245,9 +243,8 @@ impl<'a> View<'a> {
         if label.is_empty() {
             return place..place + 1;
         }
-        let is_same = |it: &&Entry| it.label == *label;
-        let before = entries[..place].iter().rev().take_while(is_same).count();
-        let after = entries[place..].iter().take_while(is_same).count();
+        let before = entries[..place].iter().rev().take_while(|it| it.label == *label).count();
+        let after = entries[place..].iter().take_while(|it| it.label == *label).count();
         place - before..place + after
     }
 }

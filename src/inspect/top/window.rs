@@ -25,8 +25,9 @@ impl<T> Window<T> {
     /// Adds the value at the time `at`.
     pub(super) fn add(&mut self, at: Duration, value: T) {
         self.values.push_back((at, value));
-        let is_old = |second: &(Duration, T)| at.saturating_sub(second.0) >= WINDOW;
-        while self.values.len() > VALUES || self.values.get(1).is_some_and(is_old) {
+        while self.values.len() > VALUES
+            || self.values.get(1).is_some_and(|second| at.saturating_sub(second.0) >= WINDOW)
+        {
             self.values.pop_front();
         }
     }

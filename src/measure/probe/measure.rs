@@ -184,8 +184,8 @@ impl<'a> Run<'a> {
             failing.store(answer.is_err(), Ordering::Relaxed);
             (answer, answered)
         });
-        let is_over = || self.progress.is_stopped() || has_failed.load(Ordering::Relaxed);
-        let seen = self.tries.until(new, self.settings.limit(), is_over);
+        let ends = || self.progress.is_stopped() || has_failed.load(Ordering::Relaxed);
+        let seen = self.tries.until(new, self.settings.limit(), ends);
         let answer = self.testbed.runtime.block_on(request);
         let (answer, answered) = answer.map_err(std::io::Error::other)?;
         let (version, seen) = (version(&answer?)?, seen?);

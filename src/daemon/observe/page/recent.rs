@@ -109,8 +109,8 @@ impl Recent {
     pub(super) fn latency(&self, up: Duration) -> Value {
         let now = up.as_secs() / SLOT_SECONDS;
         let ago = |slot: &Slot| now.saturating_sub(slot.number);
-        let is_kept = |slot: &&Slot| ago(slot) < SLOTS as u64;
-        let slots = self.slots.iter().filter(is_kept).map(|slot| {
+        let kept = self.slots.iter().filter(|slot| ago(slot) < SLOTS as u64);
+        let slots = kept.map(|slot| {
             json!({
                 "seconds_ago": ago(slot) * SLOT_SECONDS,
                 "count": slot.count(),

@@ -138,8 +138,7 @@ impl Findings {
     /// Refuses a name that no API server accepts, because names become keys and comments. Accepts
     /// empty names.
     pub(super) fn check_name(&mut self, field: impl Display, name: &str, longest: usize) {
-        let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
-        if name.len() > longest || !name.bytes().all(is_usual) {
+        if name.len() > longest || !name.bytes().all(is_usual_in_names) {
             let shown: String = name.chars().take(MAX_LABEL).collect();
             let expected = format!("at most {longest} letters, digits, dots and dashes");
             self.refuse(field, format!("{shown:?} is not a name: expected {expected}"));
@@ -224,4 +223,9 @@ impl Findings {
         Problem::keep_few(&mut self.problems);
         (change, self.problems)
     }
+}
+
+/// Returns whether names of Kubernetes' objects may have this byte.
+fn is_usual_in_names(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._".contains(&byte)
 }

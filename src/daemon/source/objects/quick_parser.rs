@@ -136,19 +136,19 @@ impl Role {
     /// Returns the role of a string by the field that borrows it.
     fn of(string: &str, fields: &EndpointFields<'_>, names: KeptNames) -> Self {
         let is = |text: &str| ptr::eq(string, text);
-        let is_kept = |text: Option<&str>| names == KeptNames::All && text.is_some_and(is);
-        let is_hint = |hints: &Hints<'_>| hints.iter().any(|hint| is(&hint.0.name));
+        let keeps = |text: Option<&str>| names == KeptNames::All && text.is_some_and(is);
+        let names_it = |hints: &Hints<'_>| hints.iter().any(|hint| is(&hint.0.name));
         if fields.addresses.0.as_deref().is_some_and(is) {
             Self::Address
         } else if fields.node_name.as_deref().is_some_and(is) {
             Self::NodeName
-        } else if is_hint(&fields.hints.for_zones) {
+        } else if names_it(&fields.hints.for_zones) {
             Self::ForZone
-        } else if is_hint(&fields.hints.for_nodes) {
+        } else if names_it(&fields.hints.for_nodes) {
             Self::ForNode
-        } else if is_kept(fields.zone.as_deref()) {
+        } else if keeps(fields.zone.as_deref()) {
             Self::Zone
-        } else if is_kept(fields.target_ref.name.as_deref()) {
+        } else if keeps(fields.target_ref.name.as_deref()) {
             Self::Pod
         } else {
             Self::Unused
