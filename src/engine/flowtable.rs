@@ -164,18 +164,20 @@ impl FromStr for Pattern {
             Some(prefix) => (prefix, true),
             None => (text, false),
         };
-        // As the kernel (`dev_valid_name`), without letters that nft(8) cannot write.
-        let is_wrong = |letter: char| {
-            letter.is_whitespace() || letter.is_control() || r#"/:"*\"#.contains(letter)
-        };
         match name.len() {
-            1..=MAX_NAME if !name.contains(is_wrong) && is_prefix => {
+            1..=MAX_NAME if !name.contains(is_wrong_in_names) && is_prefix => {
                 Ok(Self::Prefix(name.to_owned()))
             }
-            1..=MAX_NAME if !name.contains(is_wrong) => Ok(Self::Name(name.to_owned())),
+            1..=MAX_NAME if !name.contains(is_wrong_in_names) => Ok(Self::Name(name.to_owned())),
             _ => Err(PatternError(text.to_owned())),
         }
     }
+}
+
+/// Returns whether a device's name may not have a letter: as the kernel (`dev_valid_name`), without
+/// letters that nft(8) cannot write.
+fn is_wrong_in_names(letter: char) -> bool {
+    letter.is_whitespace() || letter.is_control() || r#"/:"*\"#.contains(letter)
 }
 
 #[cfg(test)]

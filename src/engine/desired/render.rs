@@ -143,9 +143,9 @@ impl PortRenderer<'_> {
         let load_balancer =
             service.load_balancer_ips.iter().map(|ip| (ip, external, has_source_ranges));
         let external_ips = service.external_ips.iter().map(|ip| (ip, external, false));
-        let is_own = |(ip, ..): &(&IpAddr, Traffic, bool)| Family::of(**ip) == self.family;
-        let outside = load_balancer.chain(external_ips).filter(is_own).take(self.most.addresses);
-        let own = cluster_ips.filter(is_own).chain(outside);
+        let of_family = |(ip, ..): &(&IpAddr, Traffic, bool)| Family::of(**ip) == self.family;
+        let outside = load_balancer.chain(external_ips).filter(of_family).take(self.most.addresses);
+        let own = cluster_ips.filter(of_family).chain(outside);
         let ServicePort { protocol, port, node_port, .. } = *self.port;
         rendered.frontends.extend(own.map(|(&address, traffic, has_source_ranges)| {
             let frontend = Frontend::Address { address, protocol, port };

@@ -249,8 +249,8 @@ impl Diff {
         self.serving.adopt(found.iter().flat_map(FoundElements::serving));
         self.node_port_ips.adopt(found.iter().flat_map(FoundElements::node_port_ips));
         let members = found.iter().flat_map(|found| found.members.iter().copied());
-        let is_shared = |member: &Member| !matches!(member, Member::NodePortIp(_));
-        self.members.adopt(members.filter(is_shared));
+        let shared = members.filter(|member| !matches!(member, Member::NodePortIp(_)));
+        self.members.adopt(shared);
         let mut frontends = PackedMap::default();
         for (lists, found) in self.lists.iter_mut().zip(found) {
             lists.adopt(found.lists, found.affinity);

@@ -448,9 +448,9 @@ impl FrontendChange<'_> {
     /// Deletes leftovers that no packet can look up any more.
     pub(super) fn delete_leftovers(&mut self, state: &mut FrontendState) -> Result<(), Full> {
         let Some(rare) = state.rare.as_deref_mut() else { return Ok(()) };
-        let is_due = |since: Epoch| self.epochs.is_due(Some(since), self.piece);
+        let due = |since: Epoch| self.epochs.is_due(Some(since), self.piece);
         let (internal, ranges) =
-            (rare.internal_unused.is_some_and(is_due), rare.ranges_unused.is_some_and(is_due));
+            (rare.internal_unused.is_some_and(due), rare.ranges_unused.is_some_and(due));
         if internal && let Some(route) = rare.internal.take() {
             self.replace(Some(TableElement::Internal(self.frontend, route)), None);
             self.refer(Some(route), None);

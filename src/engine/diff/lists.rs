@@ -239,8 +239,8 @@ impl Lists {
 
     /// Returns whether a service without a list of its own can adopt this one.
     pub(super) fn can_adopt(&self, id: ListId, protocol: Protocol, affinity: bool) -> bool {
-        let is_free = |list: &List| !list.is_owned && list.protocol == protocol;
-        id.has_affinity() == affinity && self.lists.get(&id).is_some_and(is_free)
+        id.has_affinity() == affinity
+            && self.lists.get(&id).is_some_and(|list| !list.is_owned && list.protocol == protocol)
     }
 
     /// Adds a list of a service; returns `None` if all numbers of its kind are taken.

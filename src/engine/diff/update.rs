@@ -201,13 +201,12 @@ impl ServiceUpdate<'_> {
     fn run(&mut self, piece: &mut Piece) -> Result<Progress, Full> {
         let wanted = self.wanted;
         let won = self.claim();
-        let is_won = |frontend: &Frontend| won.contains(frontend);
         for port in &wanted.ports {
-            self.fill_lists(port, &is_won, piece)?;
+            self.fill_lists(port, &|frontend| won.contains(frontend), piece)?;
         }
         let mut progress = Progress::Complete;
         for port in &wanted.ports {
-            for wanted in port.frontends.iter().filter(|it| is_won(&it.frontend)) {
+            for wanted in port.frontends.iter().filter(|it| won.contains(&it.frontend)) {
                 piece.fits_limit(FRONTEND_ELEMENTS)?;
                 let goal = goal(&self.lists, port, wanted);
                 if self.diff.install(wanted.frontend, goal, piece)? == Progress::AfterCommit {
@@ -224,7 +223,7 @@ impl ServiceUpdate<'_> {
         self.holdings.lists = std::mem::take(&mut self.lists).into_lists();
         for port in &wanted.ports {
             let Some(serving) = &port.serving else { continue };
-            for wanted in port.frontends.iter().filter(|it| is_won(&it.frontend)) {
+            for wanted in port.frontends.iter().filter(|it| won.contains(&it.frontend)) {
                 self.diff.serving.want(wanted.frontend, Some(serving.clone()));
             }
         }
@@ -345,8 +344,8 @@ impl ServiceUpdate<'_> {
                 }
                 (traffic, _) => (state.route, traffic == Traffic::ExternalLocal),
             };
-            let leads_there = |route: &Route| route.flags().local == is_local;
-            route.filter(leads_there).filter(|_| wanted.traffic.uses(scope))?.list()
+            let route = route.filter(|route| route.flags().local == is_local);
+            route.filter(|_| wanted.traffic.uses(scope))?.list()
         })
     }
 

@@ -124,16 +124,16 @@ impl FlowtableDevices {
 
     fn transaction(&self, family: Family, desired: &BTreeMap<Device, u32>) -> Option<Transaction> {
         let installed = self.installed[family.index()].as_ref()?;
-        let is_missing = |(device, index): &(&Device, &u32)| match installed.get(device) {
+        let missing = desired.iter().filter(|(device, index)| match installed.get(*device) {
             Some(_) if self.keeps_names => false,
             Some(installed) => installed != *index,
-            None => self.refused.get(device) != Some(*index),
-        };
+            None => self.refused.get(*device) != Some(*index),
+        });
         let pick = |devices: &mut dyn Iterator<Item = &Device>| -> Vec<Device> {
             devices.take(self.most).cloned().collect()
         };
         let gone = pick(&mut installed.keys().filter(|it| !desired.contains_key(it)));
-        let missing = pick(&mut desired.iter().filter(is_missing).map(|(device, _)| device));
+        let missing = pick(&mut missing.map(|(device, _)| device));
         let (table, flowtable) = (ruleset::table(family), flowtable());
         let mut operations = Vec::new();
         if !gone.is_empty() {
@@ -183,8 +183,8 @@ impl FlowtableDevices {
             self.has_prefixes = false;
             return DeviceAnswer::Again;
         }
-        let is_missing = |device: &&Device| missing.contains(device);
-        let (missing, present): (Vec<_>, Vec<_>) = devices.iter().partition(is_missing);
+        let (missing, present): (Vec<_>, Vec<_>) =
+            devices.iter().partition(|device| missing.contains(device));
         let left_out = match (missing.is_empty(), &*present) {
             (false, _) => missing,
             (true, [one]) => vec![*one],
@@ -343,8 +343,11 @@ mod tests {
         let bad = Device::Named("d77".into());
         let mut refusals = 0;
         while let Some(transaction) = devices.next_transaction() {
-            let is_bad = |operation: &Operation| matches!(operation, Operation::AddDevices(_, _, devices) if devices.contains(&bad));
-            let outcome = if transaction.operations.iter().any(is_bad) {
+            let mut added = transaction.operations.iter().filter_map(|operation| match operation {
+                Operation::AddDevices(_, _, devices) => Some(devices),
+                _ => None,
+            });
+            let outcome = if added.any(|devices| devices.contains(&bad)) {
                 refused(Errno::EOPNOTSUPP)
             } else {
                 Ok(())

@@ -339,12 +339,12 @@ impl Engine {
         state.closed_node_ports = self.routing.closed_node_ports(node, &addresses);
         self.diff.node_port_ips.want(&addresses);
         self.health_checks.open_at(&addresses, &self.routing);
-        let is_served = |address: &&IpAddr| {
+        let served = state.local_addresses.iter().filter(|address| {
             self.routing.node_ports_everywhere(Family::of(**address))
                 && (!address.is_loopback() || state.serves_localhost && address.is_ipv4())
-        };
+        });
         let mut serving = addresses;
-        serving.extend(state.local_addresses.iter().filter(is_served));
+        serving.extend(served);
         state.serving.want(serving);
     }
 }

@@ -69,9 +69,10 @@ impl NodeAddresses {
         };
         let missing = self.wanted.iter().copied().filter(|address| !served.contains(address));
         let begun: Vec<_> = missing.filter(|address| is_committed(*address)).collect();
-        let is_unwanted = |address: &IpAddr| self.wanted.binary_search(address).is_err();
-        let has_ceased = |address: &IpAddr| is_unwanted(address) && is_committed(*address);
-        let mut ceased: Vec<_> = served.extract_if(has_ceased).collect();
+        let unwanted = served.extract_if(|address| {
+            self.wanted.binary_search(address).is_err() && is_committed(*address)
+        });
+        let mut ceased: Vec<_> = unwanted.collect();
         ceased.sort_unstable();
         served.extend(&begun);
         self.is_stale = served.len() != self.wanted.len()

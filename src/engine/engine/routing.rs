@@ -111,11 +111,10 @@ impl Routing {
         node: Option<&Node>,
         open: &[IpAddr],
     ) -> Option<ClosedNodePorts> {
-        let is_closed = |family| {
-            let mut own = open.iter().filter(|address| Family::of(**address) == family);
-            !self.node_ports_everywhere(family) && own.next().is_none()
-        };
-        let mut closed = Family::ALL.into_iter().filter(|family| is_closed(*family));
+        let mut closed = Family::ALL.into_iter().filter(|family| {
+            let mut own = open.iter().filter(|address| Family::of(**address) == *family);
+            !self.node_ports_everywhere(*family) && own.next().is_none()
+        });
         let first = closed.next()?;
         let family = closed.next().is_none().then_some(first);
         let addresses = &self.node_port_addresses;

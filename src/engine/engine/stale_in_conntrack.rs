@@ -76,8 +76,7 @@ impl StaleFlows {
         if waits.contains(&true) {
             return;
         }
-        let is_committed = |address| diff.node_port_ips.is_settled(address);
-        let changes = node.serving.take_changes(is_committed);
+        let changes = node.serving.take_changes(|address| diff.node_port_ips.is_settled(address));
         if !changes.is_empty() {
             let ports = diff.serving.node_ports().into_iter();
             self.found.extend(changes.flows(ports));

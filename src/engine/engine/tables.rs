@@ -265,12 +265,12 @@ mod tests {
     #[test]
     fn a_lookup_that_hits_is_followed_by_the_same_rules_on_every_kernel() {
         let [old, new] = [16, 17].map(|minor| rules(false, Some(Release { major: 6, minor })));
-        let is_of_hit = |rule: &&String| {
-            let misses = ["nat-prerouting", "nat-output", "internal-traffic"];
-            !misses.iter().any(|chain| rule.starts_with(chain))
+        let misses = ["nat-prerouting", "nat-output", "internal-traffic"];
+        let of_hits = |rules: &[String]| -> Vec<String> {
+            let hits =
+                rules.iter().filter(|rule| !misses.iter().any(|chain| rule.starts_with(chain)));
+            hits.cloned().collect()
         };
-        let of_hits =
-            |rules: &[String]| rules.iter().filter(is_of_hit).cloned().collect::<Vec<_>>();
         assert_eq!(of_hits(&old), of_hits(&new));
     }
 }

@@ -10,7 +10,7 @@ use super::base_state::BaseState;
 use super::bisect::Services;
 use super::queue::Lane;
 use super::steps::{BaseChange, InFlight};
-use super::tables::{TableState, header};
+use super::tables::header;
 use super::{Engine, context};
 use crate::diff::{Kept, Progress};
 use crate::model::{Extent, ObjectName};
@@ -171,9 +171,10 @@ impl Engine {
         // A packet runs the rules of the generation in which it began, but looks up the elements of
         // the present one. So the elements that new rules need come one commit after the rules. A
         // table that is new or replaced as a whole gets both at once.
-        let is_ours = |table: &TableState| matches!(table.installed, BaseState::Ours(_));
         let has_rules = step.operations.iter().any(|it| matches!(it, Operation::AddRule(..)));
-        let is_alone = self.tables.are_bisecting() || self.tables.states.iter().all(is_ours);
+        let mut states = self.tables.states.iter();
+        let is_alone = self.tables.are_bisecting()
+            || states.all(|table| matches!(table.installed, BaseState::Ours(_)));
         if has_rules && is_alone {
             return step.checked();
         }

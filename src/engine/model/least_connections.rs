@@ -246,10 +246,9 @@ fn balance_service(
             share: shares.of(port.protocol, target),
         };
         let mut loads: Vec<_> = targets.iter().enumerate().map(load).collect();
-        let is_even = |loads: &[Load]| shares::are_even(loads.iter().map(|load| load.share));
-        let was_even = is_even(&loads);
+        let was_even = are_even(&loads);
         slots += shares::adjust(&mut loads, limit.saturating_sub(slots));
-        if was_even != is_even(&loads) {
+        if was_even != are_even(&loads) {
             // A list of even shares has fewer slots.
             slots += usize::from(EVEN - 1) * loads.len();
         }
@@ -258,4 +257,8 @@ fn balance_service(
         }
     }
     (adjusted, slots)
+}
+
+fn are_even(loads: &[Load]) -> bool {
+    shares::are_even(loads.iter().map(|load| load.share))
 }

@@ -188,8 +188,8 @@ impl Index {
                 self.positions.insert_unique(hash_at(&position), position, hash_at);
             }
         }
-        let is_target = |position: &usize| found[*position] == target;
-        let entry = self.positions.entry(self.hasher.hash_one(target), is_target, hash_at);
+        let hash = self.hasher.hash_one(target);
+        let entry = self.positions.entry(hash, |position| found[*position] == target, hash_at);
         let is_new = matches!(entry, Entry::Vacant(_));
         entry.or_insert(found.len());
         is_new

@@ -97,15 +97,17 @@ impl FromStr for InterfaceName {
     type Err = InterfaceNameError;
 
     fn from_str(text: &str) -> Result<Self, InterfaceNameError> {
-        // The kernel accepts `"`, `*` and `\` in a name, but nft cannot write all of them.
-        let is_wrong = |letter: char| {
-            letter.is_whitespace() || letter.is_control() || r#"/:"*\"#.contains(letter)
-        };
         match text.len() {
-            1..=MAX_LENGTH if !text.contains(is_wrong) => Ok(Self(text.to_owned())),
+            1..=MAX_LENGTH if !text.contains(is_wrong_in_names) => Ok(Self(text.to_owned())),
             _ => Err(InterfaceNameError(text.to_owned())),
         }
     }
+}
+
+/// Returns whether an interface's name may not have a letter. The kernel (`dev_valid_name`) accepts
+/// `"`, `*` and `\`, but nft(8) cannot write all of them.
+fn is_wrong_in_names(letter: char) -> bool {
+    letter.is_whitespace() || letter.is_control() || r#"/:"*\"#.contains(letter)
 }
 
 /// Most bytes of an interface's name: `IFNAMSIZ` less the NUL.

@@ -130,9 +130,10 @@ impl NodePortAddresses {
     /// Adds the entry at `i`.
     fn add(&mut self, entries: &[&str], i: usize) -> Result<(), CidrError> {
         let (item, entry) = (i + 1, entries[i].trim());
-        let is_repeated = || entries[..i].iter().any(|earlier| earlier.trim() == entry);
         match entry {
-            "primary" | "localhost" | "all" if is_repeated() => {
+            "primary" | "localhost" | "all"
+                if entries[..i].iter().any(|earlier| earlier.trim() == entry) =>
+            {
                 return Err(CidrError::Twice { item, entry: entry.to_owned() });
             }
             "primary" => self.primary = true,

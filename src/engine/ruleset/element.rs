@@ -173,9 +173,8 @@ impl Range {
     /// Returns the network whose addresses are exactly these.
     fn network(&self) -> Option<IpNet> {
         let most = IpNet::from(self.first).max_prefix_len();
-        let networks = (0..=most).filter_map(|length| IpNet::new(self.first, length).ok());
-        let is_it = |it: &IpNet| (it.network(), it.broadcast()) == (self.first, self.last);
-        networks.into_iter().find(is_it)
+        let mut networks = (0..=most).filter_map(|length| IpNet::new(self.first, length).ok());
+        networks.find(|it| (it.network(), it.broadcast()) == (self.first, self.last))
     }
 }
 

@@ -415,8 +415,8 @@ mod tests {
             assert_eq!(class.bits() & TABLE_BITS, TABLE_BITS);
             assert_eq!((class.fewest(), class.bits() & !SIZE_BITS), (class.most(), 0));
             let size = class.most();
-            let is_factor = |it: &u32| it * it <= size && size.is_multiple_of(*it);
-            assert!(!(2..size).any(|it| is_factor(&it)), "{size}");
+            let has_factor = (2..size).any(|it| it * it <= size && size.is_multiple_of(it));
+            assert!(!has_factor, "{size}");
         }
         let drawn = SizeClass::exact().chain(SizeClass::LARGEST.powers());
         assert!(drawn.into_iter().all(|class| class.bits() & TABLE_BITS != TABLE_BITS));
