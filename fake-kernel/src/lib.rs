@@ -1,6 +1,7 @@
 //! An in-memory implementation of [`Kernel`] for tests.
 //!
 //! ```
+//! # extern crate nft as nft_netlink;
 //! use nft_netlink::kernel::Kernel;
 //! use nft_netlink::{Family, Operation, Table, TableFlags, Transaction};
 //! use nft_netlink_fake::Fake;

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 
 use netlink_tests::{Namespace, nft_available};
 use nft::expression::{CounterExpression, Immediate, Lookup, Meta, Reg};
-use nft::kernel::{CommitError, Nftables, Notifications, UpdateError};
+use nft::kernel::{CommitError, Kernel, Nftables, Notifications, UpdateError};
 use nft::{
     AnyChain, AnyElement, AnyObject, AnySet, BaseChain, ChangedObject, Errno, ObjectChange,
     SetContents, TableFamily, Verdict, WholeTable,
@@ -390,10 +390,6 @@ fn filter() -> WholeTable {
     table
 }
 
-fn verdict(verdict: Verdict) -> nft::Expression {
-    Immediate { to: Reg(0), data: nft::expression::Data::Verdict(verdict) }.into()
-}
-
 /// Returns the text of the refusal of a table. Nothing of it may be applied.
 #[track_caller]
 fn refusal(desired: &WholeTable) -> (Errno, String) {
@@ -409,8 +405,8 @@ fn refusal(desired: &WholeTable) -> (Errno, String) {
 #[test]
 fn a_refused_difference_applies_nothing_and_names_the_object() {
     let mut table = filter();
-    table.append_rule("in", vec![verdict(Verdict::Accept)]);
-    table.append_rule("in", vec![verdict(Verdict::Jump("nowhere".into()))]);
+    table.append_rule("in", vec![Immediate::verdict(Verdict::Accept)]);
+    table.append_rule("in", vec![Immediate::verdict(Verdict::Jump("nowhere".into()))]);
     let (errno, what) = refusal(&table);
     assert_eq!(errno, Errno::ENOENT);
     assert_eq!(what, "`add rule inet t in jump nowhere`, field expressions[0]");
@@ -448,9 +444,9 @@ fn a_difference_from_an_older_generation_is_not_applied() {
         kernel.update(&filter()).unwrap();
         let installed = kernel.whole_table(TableFamily::Inet, TABLE).unwrap();
         let mut desired = filter();
-        let mark = Meta { key: 3, to: Some(Reg(1)), from: None };
-        let lookup = Lookup { set: "marks".into(), from: Reg(1), to: None, flags: 0 };
-        desired.append_rule("in", vec![mark.into(), lookup.into(), verdict(Verdict::Drop)]);
+        let mark = Meta::load(nft::key::META_MARK, Reg::of_word(0));
+        let lookup = Lookup::in_set("marks", Reg::of_word(0));
+        desired.append_rule("in", vec![mark, lookup, Immediate::verdict(Verdict::Drop)]);
         let set = AnySet::of_types("marks", &[19], &[4]);
         desired.sets.push(SetContents { set, elements: vec![AnyElement::new(vec![1, 0, 0, 0])] });
         let difference = desired.difference_from(installed.as_ref()).unwrap();
@@ -489,7 +485,7 @@ fn every_change_of_a_table_is_notified() {
             changes.iter().map(described).collect()
         };
         let mut table = filter();
-        table.append_rule("in", vec![verdict(Verdict::Accept)]);
+        table.append_rule("in", vec![Immediate::verdict(Verdict::Accept)]);
         let state = CounterExpression { bytes: 0, packets: 0 }.into();
         table.objects.push(AnyObject::new("web", AnyObject::COUNTER, state));
         let set = AnySet::of_types("ports", &[13], &[2]);
@@ -511,5 +507,25 @@ fn every_change_of_a_table_is_notified() {
         );
         kernel.update(&filter()).unwrap();
         assert_eq!(seen(), ["- rule in in", "- set ports", "- counter web"]);
+    });
+}
+
+#[test]
+fn a_table_of_another_process_is_left_alone_and_one_without_owner_can_be_deleted() {
+    Namespace::new().run(|| {
+        let mut owner = Nftables::open().unwrap();
+        let mut other = Nftables::open().unwrap();
+        const OWNER: u32 = 2;
+        let owned = WholeTable { flags: OWNER, ..filter() };
+        owner.update(&owned).unwrap();
+        assert!(owner.update(&owned).unwrap().is_none());
+        match other.update(&WholeTable { flags: OWNER, ..owned.clone() }) {
+            Err(UpdateError::Owned { port, .. }) => assert_eq!(port, owner.port()),
+            result => panic!("{result:?}"),
+        }
+        let refused = other.delete_table(TableFamily::Inet, TABLE).unwrap_err();
+        assert!(matches!(refused, CommitError::Refused { errno: Errno::EPERM, .. }), "{refused}");
+        assert!(owner.delete_table(TableFamily::Inet, TABLE).unwrap());
+        assert!(!other.delete_table(TableFamily::Inet, TABLE).unwrap());
     });
 }

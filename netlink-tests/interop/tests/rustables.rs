@@ -8,8 +8,8 @@ use netlink_tests::reader::{Family, Table as Tables};
 use netlink_tests::scenario::{Manifests, Object, objects_for_every_chain};
 use netlink_tests::{Host, Net, eventually};
 use netlink_tests_interop::{TABLE, by_bindings, by_rustables, by_us};
-use nft::kernel::{ElementRead, Kernel, Nftables, Release};
 use nft::expression::{self, Reg};
+use nft::kernel::{ElementRead, Kernel, Nftables, Release};
 use nft::{Rule as OurRule, Value, Verdict, key};
 use rustables::error::QueryError;
 use rustables::expr::{

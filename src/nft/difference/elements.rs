@@ -1,6 +1,5 @@
 //! Sets: whether they are equal, and the elements in which they differ.
 
-use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use super::{Replaced, Steps};
@@ -15,14 +14,14 @@ impl AnySet {
         self.comparable() == other.comparable()
     }
 
-    fn comparable(&self) -> Cow<'_, Self> {
+    fn comparable(&self) -> Self {
         let mut set = self.clone();
         set.name.clear();
         set.expressions = crate::expression::normal_form(&set.expressions);
         if set.data_type == Self::VERDICT {
             set.data_length = 0;
         }
-        Cow::Owned(set)
+        set
     }
 }
 

@@ -39,6 +39,20 @@ pub struct Difference {
 }
 
 impl Difference {
+    /// Returns the deletion of a table with its contents.
+    ///
+    /// # Errors
+    /// [`TooLong`] if the name does not fit an attribute.
+    pub fn deletion(family: TableFamily, table: &str) -> Result<Self, TooLong> {
+        let mut attributes = Vec::new();
+        let mut w = AttrWriter::new(&mut attributes);
+        w.str(NFTA_TABLE_NAME, table);
+        w.finish()?;
+        let messages = vec![RawMessage { kind: MessageKind::DelTable, attributes }];
+        let (table, generation, sets) = (table.to_owned(), None, Vec::new());
+        Ok(Self { family, table, generation, messages, sets })
+    }
+
     /// Returns the number of messages.
     pub fn len(&self) -> usize {
         self.messages.len()

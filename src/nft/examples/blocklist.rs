@@ -5,12 +5,11 @@
 use std::error::Error;
 
 use ipnet::Ipv4Net;
-use nft_netlink::expression::Cmp;
-use nft_netlink::expression::{Data, Immediate, Lookup, Meta, Payload, Reg};
+use nft_netlink::expression::{Cmp, Immediate, Lookup, Meta, Payload, Reg};
 use nft_netlink::kernel::Nftables;
 use nft_netlink::{
     AnyChain, AnyElement, AnySet, BaseChain, Expression, SetContents, TableFamily, Verdict,
-    WholeTable,
+    WholeTable, key,
 };
 
 /// Name of the set of networks.
@@ -43,28 +42,16 @@ pub(crate) fn table(networks: &[Ipv4Net]) -> WholeTable {
 
 /// `ip saddr @blocked drop`
 fn drop_blocked() -> Vec<Expression> {
-    const FIRST: Reg = Reg(1);
-    // `NFPROTO_IPV4`, `NFT_META_NFPROTO`, `NFT_PAYLOAD_NETWORK_HEADER`.
+    const FIRST: Reg = Reg::of_word(0);
+    /// `NFPROTO_IPV4`.
     const IPV4: u8 = 2;
-    const META_NFPROTO: u32 = 15;
-    const NETWORK_HEADER: u32 = 1;
     const SOURCE: u32 = 12;
-    let payload = Payload {
-        from: None,
-        to: Some(FIRST),
-        base: NETWORK_HEADER,
-        offset: SOURCE,
-        length: 4,
-        checksum_type: None,
-        checksum_offset: None,
-        checksum_flags: None,
-    };
     vec![
-        Meta { key: META_NFPROTO, to: Some(FIRST), from: None }.into(),
-        Cmp { from: FIRST, operation: 0, value: Data::Value(vec![IPV4]) }.into(),
-        payload.into(),
-        Lookup { set: SET.to_owned(), from: FIRST, to: None, flags: 0 }.into(),
-        Immediate { to: Reg(0), data: Data::Verdict(Verdict::Drop) }.into(),
+        Meta::load(key::META_NFPROTO, FIRST),
+        Cmp::equal(FIRST, [IPV4]),
+        Payload::load(key::PAYLOAD_NETWORK, SOURCE, 4, FIRST),
+        Lookup::in_set(SET, FIRST),
+        Immediate::verdict(Verdict::Drop),
     ]
 }
 

@@ -11,9 +11,9 @@ use std::error::Error;
 use std::net::Ipv4Addr;
 
 use ipnet::Ipv4Net;
-use nft_netlink::expression::{Bitwise, Cmp, Data, Fib, Immediate, Masq, Meta, Nat, Payload, Reg};
+use nft_netlink::expression::{Bitwise, Cmp, Fib, Immediate, Masq, Meta, Nat, Payload, Reg};
 use nft_netlink::kernel::Nftables;
-use nft_netlink::{AnyChain, BaseChain, Expression, TableFamily, Verdict, WholeTable};
+use nft_netlink::{AnyChain, BaseChain, Expression, TableFamily, Verdict, WholeTable, key};
 
 /// A network of containers.
 pub(crate) struct Network {
@@ -94,55 +94,20 @@ fn add_chain(table: &mut WholeTable, name: String, base: Option<BaseChain>) {
     table.chains.push(AnyChain { name, base, ..AnyChain::default() });
 }
 
-const FIRST: Reg = Reg(1);
-const SECOND: Reg = Reg(2);
+const FIRST: Reg = Reg::of_word(0);
+const SECOND: Reg = Reg::of_word(4);
+/// `NFPROTO_IPV4`.
+const IPV4: u8 = 2;
 /// Offsets in the IPv4 header.
 const SOURCE: u32 = 12;
 const DESTINATION: u32 = 16;
 
-// `NFPROTO_IPV4`, `NFT_META_*`, `NFT_PAYLOAD_*`, and others of `<linux/netfilter/nf_tables.h>`.
-const IPV4: u8 = 2;
-const META_MARK: u32 = 3;
-const META_NFPROTO: u32 = 15;
-const META_L4PROTO: u32 = 16;
-const NETWORK_HEADER: u32 = 1;
-const TRANSPORT_HEADER: u32 = 2;
-
-fn load_meta(key: u32) -> Expression {
-    Meta { key, to: Some(FIRST), from: None }.into()
-}
-
-fn equals(value: impl Into<Vec<u8>>) -> Expression {
-    Cmp { from: FIRST, operation: 0, value: Data::Value(value.into()) }.into()
-}
-
-fn load_payload(base: u32, offset: u32, length: u32) -> Expression {
-    let (from, to, none) = (None, Some(FIRST), None);
-    let (checksum_type, checksum_offset, checksum_flags) = (none, none, none);
-    Payload { from, to, base, offset, length, checksum_type, checksum_offset, checksum_flags }
-        .into()
-}
-
-fn bits(mask: impl Into<Vec<u8>>, xor: impl Into<Vec<u8>>) -> Expression {
-    let [mask, xor] = [mask.into(), xor.into()].map(|bytes| Some(Data::Value(bytes)));
-    let (from, to, data, second) = (FIRST, FIRST, None, None);
-    Bitwise { from, to, length: 4, operation: Some(0), mask, xor, data, second }.into()
-}
-
-fn load_value(value: impl Into<Vec<u8>>, to: Reg) -> Expression {
-    Immediate { to, data: Data::Value(value.into()) }.into()
-}
-
-fn verdict(verdict: Verdict) -> Expression {
-    Immediate { to: Reg(0), data: Data::Verdict(verdict) }.into()
-}
-
 fn accept() -> Expression {
-    verdict(Verdict::Accept)
+    Immediate::verdict(Verdict::Accept)
 }
 
 fn jump(chain: &str) -> Expression {
-    verdict(Verdict::Jump(chain.to_owned().into()))
+    Immediate::verdict(Verdict::Jump(chain.to_owned().into()))
 }
 
 fn masquerade() -> Expression {
@@ -151,65 +116,58 @@ fn masquerade() -> Expression {
 
 /// `fib daddr type local`
 fn is_local() -> Vec<Expression> {
-    const DESTINATION: u32 = 2;
-    const ADDRESS_TYPE: u32 = 3;
-    const LOCAL: u32 = 2;
-    let fib = Fib { to: FIRST, result: ADDRESS_TYPE, flags: DESTINATION };
-    vec![fib.into(), equals(LOCAL.to_ne_bytes())]
+    let is_local = Cmp::equal(FIRST, key::ROUTE_LOCAL.to_ne_bytes());
+    vec![Fib::address_type(key::FIB_DADDR, FIRST), is_local]
 }
 
 /// `ip saddr NETWORK`, `ip daddr NETWORK`
 fn in_network(offset: u32, network: Ipv4Net) -> Vec<Expression> {
-    let mut expressions = vec![load_meta(META_NFPROTO), equals([IPV4])];
-    expressions.push(load_payload(NETWORK_HEADER, offset, 4));
+    let mut expressions = vec![Meta::load(key::META_NFPROTO, FIRST), Cmp::equal(FIRST, [IPV4])];
+    expressions.push(Payload::load(key::PAYLOAD_NETWORK, offset, 4, FIRST));
     if network.prefix_len() < 32 {
-        expressions.push(bits(network.netmask().octets(), [0; 4]));
+        expressions.push(Bitwise::mask_xor(FIRST, network.netmask().octets(), [0; 4]));
     }
-    expressions.push(equals(network.network().octets()));
+    expressions.push(Cmp::equal(FIRST, network.network().octets()));
     expressions
 }
 
 /// `meta l4proto PROTOCOL th dport PORT`
 fn to_port(mapping: &Mapping) -> Vec<Expression> {
-    const DESTINATION: u32 = 2;
+    const DESTINATION_PORT: u32 = 2;
     vec![
-        load_meta(META_L4PROTO),
-        equals([mapping.protocol]),
-        load_payload(TRANSPORT_HEADER, DESTINATION, 2),
-        equals(mapping.host_port.to_be_bytes()),
+        Meta::load(key::META_L4PROTO, FIRST),
+        Cmp::equal(FIRST, [mapping.protocol]),
+        Payload::load(key::PAYLOAD_TRANSPORT, DESTINATION_PORT, 2, FIRST),
+        Cmp::equal(FIRST, mapping.host_port.to_be_bytes()),
     ]
 }
 
 /// `dnat ip to ADDRESS:PORT`
 fn translate(mapping: &Mapping) -> Vec<Expression> {
-    const DNAT: u32 = 1;
-    const ADDRESS_AND_PORT: u32 = 3;
-    let nat = Nat {
-        kind: DNAT,
-        family: IPV4.into(),
-        address: Some(FIRST),
-        last_address: Some(FIRST),
-        port: Some(SECOND),
-        last_port: Some(SECOND),
-        flags: Some(ADDRESS_AND_PORT),
-    };
     vec![
-        load_value(mapping.address.octets(), FIRST),
-        load_value(mapping.port.to_be_bytes(), SECOND),
-        nat.into(),
+        Immediate::value(mapping.address.octets(), FIRST),
+        Immediate::value(mapping.port.to_be_bytes(), SECOND),
+        Nat::destination(IPV4, FIRST, SECOND),
     ]
 }
 
 /// `meta mark set meta mark | MARK`
 fn set_mark() -> Vec<Expression> {
-    let set = Meta { key: META_MARK, to: None, from: Some(FIRST) };
-    vec![load_meta(META_MARK), bits((!MARK).to_ne_bytes(), MARK.to_ne_bytes()), set.into()]
+    vec![
+        Meta::load(key::META_MARK, FIRST),
+        Bitwise::mask_xor(FIRST, (!MARK).to_ne_bytes(), MARK.to_ne_bytes()),
+        Meta::set(key::META_MARK, FIRST),
+    ]
 }
 
 /// `meta mark & MARK == MARK`
 fn is_marked() -> Vec<Expression> {
     let mark = MARK.to_ne_bytes();
-    vec![load_meta(META_MARK), bits(mark, [0; 4]), equals(mark)]
+    vec![
+        Meta::load(key::META_MARK, FIRST),
+        Bitwise::mask_xor(FIRST, mark, [0; 4]),
+        Cmp::equal(FIRST, mark),
+    ]
 }
 
 /// Reads `HOST_PORT:ADDRESS:PORT/PROTOCOL`.

@@ -1,5 +1,7 @@
 //! Reads whole tables, and makes them what they should be.
 
+use std::io;
+
 use nix::errno::Errno;
 
 use super::answer::Outcome;
@@ -26,6 +28,16 @@ pub enum UpdateError {
     /// The table cannot be compared.
     #[error(transparent)]
     Difference(#[from] DifferenceError),
+    /// The table belongs to another socket.
+    #[error("table {family} {table} is owned by another process (netlink port {port})")]
+    Owned {
+        /// Family of the table.
+        family: TableFamily,
+        /// Name of the table.
+        table: String,
+        /// Netlink port of the owner, usually its process id.
+        port: u32,
+    },
     /// The difference was not applied.
     #[error(transparent)]
     Commit(#[from] CommitError),
@@ -121,6 +133,11 @@ impl Nftables {
         let mut attempt = 1;
         loop {
             let installed = self.whole_table(desired.family, &desired.name)?;
+            let owner = installed.as_ref().and_then(|installed| installed.owner);
+            if let Some(port) = owner.filter(|port| *port != self.port()) {
+                let (family, table) = (desired.family, desired.name.clone());
+                return Err(UpdateError::Owned { family, table, port });
+            }
             let difference = desired.difference_from(installed.as_ref())?;
             if difference.is_empty() {
                 return Ok(None);
@@ -133,6 +150,19 @@ impl Nftables {
         }
     }
 
+    /// Deletes a table with its contents. Returns whether there was one.
+    ///
+    /// # Errors
+    /// See [`CommitError`].
+    pub fn delete_table(&mut self, family: TableFamily, name: &str) -> Result<bool, CommitError> {
+        let deletion = Difference::deletion(family, name).map_err(io::Error::other);
+        match self.apply(&deletion.map_err(CommitError::NotSent)?) {
+            Ok(_) => Ok(true),
+            Err(CommitError::Refused { errno: Errno::ENOENT, .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Applies a difference as a whole, or nothing of it if another program has committed since the
     /// table was read.
     ///
@@ -141,7 +171,7 @@ impl Nftables {
     pub fn apply(&mut self, difference: &Difference) -> Result<Committed, CommitError> {
         let sequence = self.next_sequence();
         let batch = Batch::of_difference(difference, sequence, self.acknowledgement());
-        let batch = batch.map_err(|error| CommitError::NotSent(std::io::Error::other(error)))?;
+        let batch = batch.map_err(|error| CommitError::NotSent(io::Error::other(error)))?;
         self.note_sequences(&batch);
         let (length, most) = (batch.bytes.len(), self.max_batch());
         if length > most {

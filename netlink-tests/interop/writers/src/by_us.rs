@@ -1,38 +1,24 @@
 //! nft-netlink: the table is compared, and the difference sent.
 
-use nft_netlink::expression::{Cmp, Data, Immediate, Meta, Payload, Reg};
+use nft_netlink::expression::{Cmp, Immediate, Meta, Payload, Reg};
 use nft_netlink::kernel::Nftables;
 use nft_netlink::{
-    AnyChain, AnyElement, AnySet, Expression, SetContents, TableFamily, Verdict, WholeTable,
+    AnyChain, AnyElement, AnySet, Expression, SetContents, TableFamily, Verdict, WholeTable, key,
 };
 
 use crate::{CHAIN, Desired, SET, TABLE};
 
-fn equals(value: Vec<u8>) -> Expression {
-    Cmp { from: Reg(1), operation: 0, value: Data::Value(value) }.into()
-}
-
 /// `tcp dport PORT accept`
 fn rule(port: u16) -> Vec<Expression> {
+    const FIRST: Reg = Reg::of_word(0);
     const TCP: u8 = 6;
-    const META_L4PROTO: u32 = 16;
-    const TRANSPORT_HEADER: u32 = 2;
-    let payload = Payload {
-        from: None,
-        to: Some(Reg(1)),
-        base: TRANSPORT_HEADER,
-        offset: 2,
-        length: 2,
-        checksum_type: None,
-        checksum_offset: None,
-        checksum_flags: None,
-    };
+    const DESTINATION_PORT: u32 = 2;
     vec![
-        Meta { key: META_L4PROTO, to: Some(Reg(1)), from: None }.into(),
-        equals(vec![TCP]),
-        payload.into(),
-        equals(port.to_be_bytes().to_vec()),
-        Immediate { to: Reg(0), data: Data::Verdict(Verdict::Accept) }.into(),
+        Meta::load(key::META_L4PROTO, FIRST),
+        Cmp::equal(FIRST, [TCP]),
+        Payload::load(key::PAYLOAD_TRANSPORT, DESTINATION_PORT, 2, FIRST),
+        Cmp::equal(FIRST, port.to_be_bytes()),
+        Immediate::verdict(Verdict::Accept),
     ]
 }
 
