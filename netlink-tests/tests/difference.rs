@@ -105,9 +105,11 @@ impl Random {
 
 /// Objects of a random table: name, and the words of nft(8).
 fn objects(random: &mut Random) -> Vec<(&'static str, String)> {
-    let elements = |words: Vec<String>| match words.is_empty() {
-        true => String::new(),
-        false => format!("elements = {{ {} }}; ", words.join(", ")),
+    let elements = |words: Vec<String>| {
+        if words.is_empty() {
+            return String::new();
+        }
+        format!("elements = {{ {} }}; ", words.join(", "))
     };
     let mut all = Vec::new();
     let ports = ["22", "80", "443", "8080 comment \"web\"", "9000"];
@@ -123,7 +125,7 @@ fn objects(random: &mut Random) -> Vec<(&'static str, String)> {
     all.push(("set ports", format!("{port_set} {}", elements(random.some(&ports)))));
     // Some overlap: one network of each pair.
     let chosen: Vec<String> = random.some(&networks);
-    let chosen = chosen.into_iter().filter(|it| it != "10.0.0.0/8" || random.0 % 3 == 0);
+    let chosen = chosen.into_iter().filter(|it| it != "10.0.0.0/8" || random.0.is_multiple_of(3));
     let mut chosen: Vec<_> = chosen.collect();
     if chosen.iter().any(|it| it == "10.0.0.0/8") {
         chosen.retain(|it| !it.starts_with("10.0.0.0-"));

@@ -170,9 +170,12 @@ impl Steps<'_> {
                 w.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |w| {
                     let start = w.position();
                     for element in rest {
-                        w.nest(NFTA_LIST_ELEM, |w| match kind {
-                            MessageKind::DelSetElem => element.encode_key(w),
-                            _ => element.encode(w),
+                        w.nest(NFTA_LIST_ELEM, |w| {
+                            if kind == MessageKind::DelSetElem {
+                                element.encode_key(w);
+                            } else {
+                                element.encode(w);
+                            }
                         });
                         written += 1;
                         if w.position() - start > LIST_LIMIT {
