@@ -20,6 +20,16 @@ pub struct RawMessage {
     pub attributes: Vec<u8>,
 }
 
+impl RawMessage {
+    /// A rule with a position goes before the rule there, all others to the end of their chain.
+    pub(super) fn flags(&self) -> u16 {
+        let has_position = self.kind == MessageKind::NewRule
+            && Attrs::new(&self.attributes)
+                .any(|attr| attr.is_ok_and(|attr| attr.kind == NFTA_RULE_POSITION));
+        if has_position { self.kind.flags() & !NLM_F_APPEND } else { self.kind.flags() }
+    }
+}
+
 /// A table that receives copies, and what differs there from the original.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyTarget {

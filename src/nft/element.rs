@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::abi::*;
+use super::element_type::length;
 use super::fields::{DecodeError, Fields};
 use super::object::write_userdata;
 use super::text::Comment;
-use super::{Counter, Set, Type, Value, counter, set, userdata};
+use super::{Counter, Set, Type, Value, counter, userdata};
 use crate::netlink::attr::{AttrWriter, Attrs};
 
 /// An element of a set or map.
@@ -90,13 +91,13 @@ impl Element {
 }
 
 fn fits(value: &Value, types: &[Type]) -> bool {
-    value.as_bytes().len() == set::length(types).next_multiple_of(4)
+    value.as_bytes().len() == length(types).next_multiple_of(4) as usize
 }
 
 fn write_value(w: &mut AttrWriter<'_>, kind: u16, value: &Value, types: &[Type]) {
     let bytes = value.as_bytes();
     // A single field is shorter in the kernel than in a register.
-    let bytes = bytes.get(..set::length(types)).unwrap_or(bytes);
+    let bytes = bytes.get(..length(types) as usize).unwrap_or(bytes);
     w.nest(kind, |w| w.bytes(NFTA_DATA_VALUE, bytes));
 }
 

@@ -15,6 +15,7 @@ pub mod copy;
 mod counter;
 pub mod difference;
 mod element;
+mod element_type;
 pub mod expression;
 pub mod family;
 mod fields;
@@ -51,6 +52,7 @@ pub use any::{
 pub use batch::{Acknowledge, Batch, EncodeError, LIST_LIMIT, MessageOrigin};
 pub use counter::Counter;
 pub use element::{Element, ElementView, decode_elements};
+pub use element_type::Type;
 pub use expression::Expression;
 pub use fields::DecodeError;
 pub use flowtable::{DecodedFlowtable, Device, Flowtable, MAX_DEVICES};
@@ -67,7 +69,7 @@ pub use object::{
 pub use object_change::{ChangedObject, ObjectChange};
 pub use print::{RuleContext, SetContents};
 pub use rule::Rule;
-pub use set::{DecodedSet, Set, SetFlags, Type};
+pub use set::{DecodedSet, Set, SetFlags};
 pub use trace::{TraceEvent, TraceKind};
 pub use transaction::{Operation, Transaction};
 pub use value::Value;

@@ -1,7 +1,7 @@
 //! Rules of tables of any program, with all that the kernel lists.
 
 use super::abi::*;
-use super::expression::{Bytes, Expression};
+use super::expression::{Bytes, Expression, are_same};
 use super::fields::{DecodeError, Fields};
 use super::{Rule, userdata};
 use crate::netlink::attr::{AttrWriter, Attrs, TooLong};
@@ -89,5 +89,14 @@ impl ListedRule {
     /// Returns the comment, as printed by `nft list`.
     pub fn comment(&self) -> Option<&str> {
         self.userdata.as_ref().and_then(|Bytes(userdata)| userdata::read_comment(userdata))
+    }
+}
+
+impl Rule {
+    /// Returns whether a rule of the kernel does the same and has the same comment, in whatever
+    /// form a kernel lists it.
+    pub fn is_listed_as(&self, listed: &ListedRule) -> bool {
+        self.comment.as_deref() == listed.comment()
+            && are_same(&self.expressions, &listed.expressions)
     }
 }

@@ -3,8 +3,6 @@
 use std::fmt;
 
 use super::abi::*;
-use super::copy::RawMessage;
-use crate::netlink::attr::Attrs;
 
 /// Type of a message, named as in `<linux/netfilter/nf_tables.h>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -90,15 +88,5 @@ impl MessageKind {
 impl fmt::Display for MessageKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
-    }
-}
-
-impl RawMessage {
-    /// A rule with a position goes before the rule there, all others to the end of their chain.
-    pub(super) fn flags(&self) -> u16 {
-        let has_position = self.kind == MessageKind::NewRule
-            && Attrs::new(&self.attributes)
-                .any(|attr| attr.is_ok_and(|attr| attr.kind == NFTA_RULE_POSITION));
-        if has_position { self.kind.flags() & !NLM_F_APPEND } else { self.kind.flags() }
     }
 }

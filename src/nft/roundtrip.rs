@@ -76,7 +76,7 @@ fn types() -> impl Strategy<Value = Vec<Type>> {
         Type::Integer,
     ];
     vec(select(all.to_vec()), 1..=5).prop_filter("fits a value", |types| {
-        super::set::length(types).next_multiple_of(4) <= Value::CAPACITY
+        super::element_type::length(types).next_multiple_of(4) as usize <= Value::CAPACITY
     })
 }
 

@@ -3,10 +3,9 @@
 use std::fmt;
 
 use super::abi::*;
-use super::expression::are_same;
 use super::object::write_userdata;
 use super::text::Comment;
-use super::{Expression, Family, ListedRule, Name, RuleContext};
+use super::{Expression, Family, Name, RuleContext};
 use crate::netlink::attr::AttrWriter;
 
 /// A rule.
@@ -21,13 +20,6 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Returns whether a rule of the kernel does the same and has the same comment, in whatever
-    /// form a kernel lists it.
-    pub fn is_listed_as(&self, listed: &ListedRule) -> bool {
-        self.comment.as_deref() == listed.comment()
-            && are_same(&self.expressions, &listed.expressions)
-    }
-
     /// Returns the rule as printed by `nft list` in a table of `family`, without its chain.
     pub fn text(&self, family: Family) -> impl fmt::Display {
         let context = RuleContext { family: family.number(), sets: &[], interfaces: &|_| None };

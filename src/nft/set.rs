@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::abi::*;
+use super::element_type::{Type, length, needs_typeof, packed, unpacked};
 use super::fields::{DecodeError, Fields};
 use super::text::{Comment, joined};
 use super::{Name, counter, userdata};
@@ -36,26 +37,21 @@ impl Set {
         if self.data.is_empty() { "set" } else { "map" }
     }
 
-    // nft(8) has no name for the type of `numgen`, so only `typeof` can be loaded again.
-    pub(super) fn needs_typeof(&self) -> bool {
-        self.key.contains(&Type::Integer)
-    }
-
     /// Appends the attributes. `id` distinguishes the sets of one batch.
     pub(super) fn encode(&self, table: &str, id: u32, w: &mut AttrWriter<'_>) {
         w.str(NFTA_SET_TABLE, table);
         w.str(NFTA_SET_NAME, &self.name);
         w.be32(NFTA_SET_FLAGS, self.flag_bits());
         w.be32(NFTA_SET_KEY_TYPE, packed(&self.key));
-        w.be32(NFTA_SET_KEY_LEN, be_length(&self.key));
+        w.be32(NFTA_SET_KEY_LEN, length(&self.key));
         if !self.data.is_empty() {
             w.be32(NFTA_SET_DATA_TYPE, packed(&self.data));
-            w.be32(NFTA_SET_DATA_LEN, be_length(&self.data));
+            w.be32(NFTA_SET_DATA_LEN, length(&self.data));
         }
         w.be32(NFTA_SET_ID, id);
         self.encode_description(w);
         let mut bytes = Vec::new();
-        userdata::write_set(&mut bytes, self);
+        userdata::write_set(&mut bytes, (&self.key, &self.data), self.comment.as_deref());
         w.bytes(NFTA_SET_USERDATA, &bytes);
         if self.counter {
             counter::write(w);
@@ -99,7 +95,7 @@ impl Set {
 /// Writes the part of `add set` or `add map` after the name of the table.
 impl fmt::Display for Set {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (word, of) = if self.needs_typeof() {
+        let (word, of) = if needs_typeof(&self.key) {
             ("typeof", Type::sample as fn(Type) -> &'static str)
         } else {
             ("type", Type::name as fn(Type) -> &'static str)
@@ -156,105 +152,6 @@ impl fmt::Display for SetFlags {
     }
 }
 
-/// Type of one field of a key or of data, with its number in `enum datatypes` of nft's
-/// `datatype.h`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u32)]
-pub enum Type {
-    /// IPv4 address, 4 bytes in network byte order.
-    Ipv4Addr = 7,
-    /// IPv6 address, 16 bytes in network byte order.
-    Ipv6Addr = 8,
-    /// Transport protocol, 1 byte.
-    InetProto = 12,
-    /// Port, 2 bytes in network byte order.
-    InetService = 13,
-    /// Packet priority, two numbers of 16 bits: 4 bytes in host byte order.
-    ClassId = 23,
-    /// A result of `numgen`, 4 bytes in host byte order. Messages carry the type of a mark (19),
-    /// which has this length and order. nft 0.9.8 ignores our `typeof`, and aborts on an integer
-    /// (4), whose length it lacks. Later versions print the `typeof`.
-    Integer = 19,
-}
-
-impl Type {
-    /// Returns the length in bytes of a field of this type, without padding.
-    pub const fn length(self) -> u32 {
-        match self {
-            Self::Ipv4Addr | Self::ClassId | Self::Integer => 4,
-            Self::Ipv6Addr => 16,
-            Self::InetProto => 1,
-            Self::InetService => 2,
-        }
-    }
-
-    fn decode(number: u32) -> Option<Self> {
-        use Type::{ClassId, InetProto, InetService, Integer, Ipv4Addr, Ipv6Addr};
-        // The number in a set that nft(8) has loaded.
-        if number == TYPE_INTEGER {
-            return Some(Integer);
-        }
-        [Ipv4Addr, Ipv6Addr, InetProto, InetService, ClassId, Integer]
-            .into_iter()
-            .find(|kind| *kind as u32 == number)
-    }
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Ipv4Addr => "ipv4_addr",
-            Self::Ipv6Addr => "ipv6_addr",
-            Self::InetProto => "inet_proto",
-            Self::InetService => "inet_service",
-            Self::ClassId => "classid",
-            Self::Integer => "integer",
-        }
-    }
-
-    /// Returns an expression of this type, for `typeof`.
-    const fn sample(self) -> &'static str {
-        match self {
-            Self::Ipv4Addr => "ip daddr",
-            Self::Ipv6Addr => "ip6 daddr",
-            Self::InetProto => "meta l4proto",
-            Self::InetService => "th dport",
-            Self::ClassId => "meta priority",
-            Self::Integer => "numgen random mod 2",
-        }
-    }
-}
-
-/// `TYPE_INTEGER` of nft's `datatype.h`.
-const TYPE_INTEGER: u32 = 4;
-
-/// Number of bits per type in the number of a concatenation: `TYPE_BITS` of nft.
-const TYPE_BITS: u32 = 6;
-
-fn packed(types: &[Type]) -> u32 {
-    types.iter().fold(0, |all, kind| all << TYPE_BITS | *kind as u32)
-}
-
-fn unpacked(mut packed: u32) -> Option<Vec<Type>> {
-    let mut types = Vec::new();
-    while packed != 0 {
-        types.push(Type::decode(packed & ((1 << TYPE_BITS) - 1))?);
-        packed >>= TYPE_BITS;
-    }
-    types.reverse();
-    Some(types)
-}
-
-fn be_length(types: &[Type]) -> u32 {
-    match types {
-        [only] => only.length(),
-        fields => fields.iter().map(|field| field.length().next_multiple_of(4)).sum(),
-    }
-}
-
-/// Returns the length of fields in the kernel in bytes: a single field has no padding.
-pub(super) fn length(types: &[Type]) -> usize {
-    be_length(types) as usize
-}
-
 /// A set or map that was read from the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodedSet {
@@ -299,7 +196,7 @@ impl DecodedSet {
         // A set is foreign if its description differs from that of the decoded set.
         let ours = !set.key.is_empty()
             && set.flag_bits() == flags
-            && be_length(&set.key) == fields.be32(NFTA_SET_KEY_LEN)?
+            && length(&set.key) == fields.be32(NFTA_SET_KEY_LEN)?
             && packed(&set.data) == fields.be32_or_zero(NFTA_SET_DATA_TYPE)?
             && fields.find(NFTA_SET_TIMEOUT).is_none()
             && counter.is_some();

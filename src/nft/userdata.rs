@@ -4,8 +4,8 @@
 //! libnftnl (`udata.h`): comments, and the expressions from which nft(8) prints `typeof`. Numbers
 //! are in host byte order.
 
+use super::element_type::{Type, needs_typeof};
 use super::text::comment;
-use super::{Set, Type};
 
 /// `NFTNL_UDATA_TABLE_COMMENT`, `_CHAIN_COMMENT`, `_RULE_COMMENT`, `_SET_ELEM_COMMENT`.
 const COMMENT: u8 = 0;
@@ -42,18 +42,18 @@ pub(super) fn is_data_host(userdata: &[u8]) -> bool {
 }
 
 /// Appends the user data of a set: byte orders, `typeof` where nft(8) needs it, comment.
-pub(super) fn write_set(out: &mut Vec<u8>, set: &Set) {
-    number(out, NFTNL_UDATA_SET_KEYBYTEORDER, byte_order(&set.key));
-    if !set.data.is_empty() {
-        number(out, NFTNL_UDATA_SET_DATABYTEORDER, byte_order(&set.data));
+pub(super) fn write_set(out: &mut Vec<u8>, (key, data): (&[Type], &[Type]), comment: Option<&str>) {
+    number(out, NFTNL_UDATA_SET_KEYBYTEORDER, byte_order(key));
+    if !data.is_empty() {
+        number(out, NFTNL_UDATA_SET_DATABYTEORDER, byte_order(data));
     }
-    if set.needs_typeof() {
-        entry(out, NFTNL_UDATA_SET_KEY_TYPEOF, |out| typeof_key(out, &set.key));
-        if !set.data.is_empty() {
-            entry(out, NFTNL_UDATA_SET_DATA_TYPEOF, |out| typeof_key(out, &set.data));
+    if needs_typeof(key) {
+        entry(out, NFTNL_UDATA_SET_KEY_TYPEOF, |out| typeof_key(out, key));
+        if !data.is_empty() {
+            entry(out, NFTNL_UDATA_SET_DATA_TYPEOF, |out| typeof_key(out, data));
         }
     }
-    if let Some(text) = &set.comment {
+    if let Some(text) = comment {
         write_text(out, NFTNL_UDATA_SET_COMMENT, text);
     }
 }
@@ -169,14 +169,10 @@ mod tests {
     #[test]
     #[cfg(target_endian = "little")]
     fn the_typeof_of_an_endpoint_map_is_what_nft_writes() {
-        let set = Set {
-            name: "m".into(),
-            key: vec![Type::Ipv4Addr, Type::InetProto, Type::InetService, Type::Integer],
-            data: vec![Type::Ipv4Addr, Type::InetService],
-            ..Set::default()
-        };
+        let key = [Type::Ipv4Addr, Type::InetProto, Type::InetService, Type::Integer];
+        let data = [Type::Ipv4Addr, Type::InetService];
         let mut out = Vec::new();
-        write_set(&mut out, &set);
+        write_set(&mut out, (&key, &data), None);
         assert_eq!(out, ENDPOINTS);
     }
 
@@ -186,9 +182,8 @@ mod tests {
         write_comment(&mut out, "default/web:http");
         assert_eq!(out[..2], [0, 17]);
         assert_eq!(read_comment(&out), Some("default/web:http"));
-        let set = Set { comment: Some("slots".into()), key: vec![Type::ClassId], ..Set::default() };
         out.clear();
-        write_set(&mut out, &set);
+        write_set(&mut out, (&[Type::ClassId], &[]), Some("slots"));
         assert_eq!(read_set_comment(&out), Some("slots"));
     }
 

@@ -3,7 +3,7 @@
 //! One is added before the first element that needs it, and deleted after the last.
 
 use crate::model::Cluster;
-use crate::ruleset::base::OptionalChains;
+use crate::ruleset::OptionalChains;
 
 impl OptionalChains {
     fn needed(cluster: &Cluster) -> Self {

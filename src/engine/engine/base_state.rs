@@ -10,8 +10,8 @@ use nft::{
     TableFlags, TableRef,
 };
 
-use crate::ruleset::base::{Base, ChainSpec};
-use crate::ruleset::{SetId, TableSets, flowtable, table_comment};
+use crate::ruleset::base::Base;
+use crate::ruleset::{ChainSpec, SetId, TableSets, flowtable, table_comment};
 
 /// Installed state of one table, without elements.
 #[derive(Debug)]

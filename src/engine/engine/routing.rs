@@ -8,7 +8,7 @@ use nft::family::Family;
 
 use crate::model::{Change, Event, Node};
 use crate::routing::{InterfaceName, LocalDetection, NodePortAddresses, Routing, local};
-use crate::ruleset::base::LocalDetector;
+use crate::ruleset::LocalDetector;
 
 /// Families in which no address of this node serves NodePorts, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

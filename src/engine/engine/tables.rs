@@ -14,8 +14,9 @@ use crate::desired::Timeouts;
 use crate::diff;
 use crate::model::Cluster;
 use crate::routing::Routing;
-use crate::ruleset::base::{Base, OptionalChains, Settings};
+use crate::ruleset::base::Base;
 use crate::ruleset::{Layouts, TABLE, table_comment};
+use crate::ruleset::{OptionalChains, Settings};
 
 /// Both tables, without the elements of services.
 ///

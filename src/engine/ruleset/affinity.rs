@@ -21,7 +21,7 @@ use std::time::Duration;
 use nft::expression::{Cmp, Data, Immediate};
 use nft::{Expression, ListedRule, Name, Verdict};
 
-use super::base::{ChainSpec, compare};
+use super::chain::{ChainSpec, compare};
 use super::draw::hash;
 use super::field::Field;
 use super::number::{

@@ -4,93 +4,17 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use nft::{
-    Chain, ChainType, Expression, Family, Flowtable, Hook, HookPoint, ListedRule, Name, Rule, Set,
-    Verdict,
-};
+use nft::{ChainType, Expression, Family, Flowtable, Hook, HookPoint, ListedRule, Set, Verdict};
 
-use super::affinity::{self, Timeouts};
-use super::draw;
+use super::chain::{ChainSpec, compare, rule_of};
 use super::element::Unserved;
-use super::established;
 use super::field::{Field, NODE_PORT, SERVICE};
 use super::lookups::Lookups;
 use super::number::{AFFINITY, LOCAL, MASQUERADE};
-use super::phrase::{self, Comparison, Phrase, Phrases, goto, jump, priority_bits, verdict};
+use super::phrase::{self, Phrase, Phrases, goto, jump, priority_bits, verdict};
 use super::sets::{SetId, TableSets};
-use crate::flowtable::Threshold;
-
-/// The settings of the fixed rules of one table.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// The bit of the packet mark that requests masquerade. Rules change no other bit.
-    pub masquerade_mark: u32,
-    /// Masquerade all traffic to cluster IPs.
-    pub masquerade_all: bool,
-    /// Distinguishes packets of pods from others; `None` if that is not possible.
-    pub local_detector: Option<LocalDetector>,
-    /// Node ports are open on every local address, not only on those in `nodeport-ips`.
-    pub node_ports_everywhere: bool,
-    /// Node ports are also open on loopback addresses (IPv4 only), and packets of other hosts to
-    /// these are dropped.
-    pub localhost: bool,
-    /// Elements of frontends count the connections that match them.
-    pub counts_connections: bool,
-    /// The optional base chains.
-    pub optional_chains: OptionalChains,
-    /// Size from which on connections are added to the flowtable; `None` without a flowtable.
-    pub offload: Option<Threshold>,
-    /// Ranges of cluster IPs, of this family.
-    pub service_cidrs: Vec<IpNet>,
-    /// Timeouts of session affinity, in seconds.
-    pub timeouts: Timeouts,
-    /// The seed of the hash of a packet's source. Nodes with the same seed choose alike.
-    pub hash_seed: u32,
-    /// How the kernel looks up elements while it commits.
-    pub lookups: Lookups,
-}
-
-/// Base chains that a table has only while something needs them: one of type filter costs every
-/// packet, also of established connections.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OptionalChains {
-    /// The chains that check source ranges.
-    pub source_ranges: bool,
-    /// The chains that refuse packets whose endpoint is a cluster IP.
-    pub cluster_ip_endpoints: bool,
-}
-
-/// The property of packets of pods.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LocalDetector {
-    /// The source is in this range of the table's family.
-    Range(IpNet),
-    /// The input interface. Packets of the node itself have none.
-    Interface(Name),
-    /// The input interface has a name with this prefix, at most 15 bytes.
-    InterfacePrefix(Name),
-}
-
-impl LocalDetector {
-    /// Returns a match for packets of pods.
-    fn local(&self) -> Phrase {
-        self.comparison().equal()
-    }
-
-    /// Returns a match for all other packets, including those of the node: without an input device
-    /// the kernel compares with an empty name (`nft_meta_get_eval`).
-    fn not_local(&self) -> Phrase {
-        self.comparison().unequal()
-    }
-
-    fn comparison(&self) -> Comparison {
-        match self {
-            Self::Range(range) => phrase::source(*range),
-            Self::Interface(name) => phrase::input_name(name),
-            Self::InterfacePrefix(prefix) => phrase::input_prefix(prefix),
-        }
-    }
-}
+use super::settings::{OptionalChains, Settings};
+use super::{affinity, draw, established};
 
 /// Chains and sets of a table, without elements.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -113,40 +37,6 @@ impl Base {
             flowtable: settings.offload.map(|_| established::flowtable()),
         }
     }
-}
-
-/// A chain with its rules.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ChainSpec {
-    /// The chain.
-    pub chain: Chain,
-    /// The rules, in order.
-    pub rules: Arc<Vec<Rule>>,
-}
-
-impl ChainSpec {
-    /// Returns a chain without a hook.
-    pub(super) fn new(name: impl Into<Name>, rules: impl IntoIterator<Item = Vec<Phrase>>) -> Self {
-        let name = name.into();
-        let rules = Arc::new(rules.into_iter().map(|rule| rule_of(&name, &rule)).collect());
-        Self { chain: Chain { name, hook: None, comment: None }, rules }
-    }
-
-    /// Inserts a rule before all others.
-    fn put_first(&mut self, phrases: &[Phrase]) {
-        let rule = rule_of(&self.chain.name, phrases);
-        Arc::make_mut(&mut self.rules).insert(0, rule);
-    }
-
-    /// Sets the comment, at most 128 bytes.
-    pub(super) fn with_comment(mut self, comment: &str) -> Self {
-        self.chain.comment = Some(comment.to_owned());
-        self
-    }
-}
-
-fn rule_of(chain: &Name, phrases: &[Phrase]) -> Rule {
-    Rule { chain: chain.clone(), expressions: phrases.concat(), comment: None }
 }
 
 fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
@@ -324,18 +214,6 @@ fn loopback(family: Family) -> IpNet {
         Family::Ip => IpNet::new_assert(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), 8),
         Family::Ip6 => IpNet::new_assert(IpAddr::V6(Ipv6Addr::LOCALHOST), 128),
     }
-}
-
-impl Phrases {
-    /// Sets the priority to the value of the key in a map; the rule ends if there is none.
-    pub(super) fn look_up(self, key: &[Field], map: SetId) -> Phrase {
-        self.set_priority(key, map.name())
-    }
-}
-
-/// Matches packets whose priority has `value` in `bits`.
-pub(super) fn compare(bits: u32, value: u32) -> Phrase {
-    priority_bits(bits, value).equal()
 }
 
 /// Branches to special cases first: most frontends are cluster IPs without affinity, which have no

@@ -17,7 +17,7 @@
 
 use nft::Name;
 
-use super::base::{ChainSpec, compare};
+use super::chain::{ChainSpec, compare};
 use super::field::Field;
 use super::number::{LIST_BITS, SIZE_BITS, SizeClass, TABLE_BITS};
 use super::phrase::{self, Phrase, Phrases, goto, jump};

@@ -5,10 +5,11 @@
 
 use nft::Flowtable;
 
-use super::base::{ChainSpec, Settings};
+use super::chain::ChainSpec;
 use super::field::Field;
 use super::phrase::{self, Phrase, Phrases};
 use super::sets::SetId;
+use super::settings::Settings;
 use crate::flowtable::Threshold;
 
 /// The name of the flowtable, and of the chain with its rules.

@@ -19,6 +19,7 @@
 
 pub mod affinity;
 pub mod base;
+mod chain;
 mod draw;
 mod element;
 mod established;
@@ -28,8 +29,10 @@ mod lookups;
 pub mod number;
 pub mod phrase;
 mod sets;
+mod settings;
 mod slots;
 
+pub use chain::ChainSpec;
 pub use element::{
     Frontend, Member, Range, Subject, TableElement, Unserved, remembered, slot_key, stray, target,
 };
@@ -39,4 +42,5 @@ pub use layout::{
 };
 pub use lookups::Lookups;
 pub use sets::{CLIENTS, Layouts, SetId, TableSets};
+pub use settings::{LocalDetector, OptionalChains, Settings};
 pub use slots::{NamedList, SlotKeys};

@@ -7,9 +7,12 @@ use std::num::NonZeroU16;
 use engine::counters::Counters;
 use engine::flowtable::Threshold;
 use engine::model::{Protocol, Target};
-use engine::ruleset::base::{Base, LocalDetector, OptionalChains, Settings};
+use engine::ruleset::base::Base;
 use engine::ruleset::number::{Flags, ListId, Route as Number, SizeClass, Timeout};
-use engine::ruleset::{Frontend, Lookups, Member, TableElement, TableSets, Unserved};
+use engine::ruleset::{
+    Frontend, LocalDetector, Lookups, Member, OptionalChains, Settings, TableElement, TableSets,
+    Unserved,
+};
 use nft::expression::{Cmp, CounterExpression, Immediate, Limit, Numgen, Payload, Reg, Synproxy};
 use nft::kernel::{NoRoute, Route};
 use nft::{

@@ -1,0 +1,81 @@
+//! What the rules of a table depend on besides its family.
+
+use ipnet::IpNet;
+use nft::Name;
+
+use super::affinity::Timeouts;
+use super::lookups::Lookups;
+use super::phrase::{self, Comparison, Phrase};
+use crate::flowtable::Threshold;
+
+/// The settings of the fixed rules of one table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The bit of the packet mark that requests masquerade. Rules change no other bit.
+    pub masquerade_mark: u32,
+    /// Masquerade all traffic to cluster IPs.
+    pub masquerade_all: bool,
+    /// Distinguishes packets of pods from others; `None` if that is not possible.
+    pub local_detector: Option<LocalDetector>,
+    /// Node ports are open on every local address, not only on those in `nodeport-ips`.
+    pub node_ports_everywhere: bool,
+    /// Node ports are also open on loopback addresses (IPv4 only), and packets of other hosts to
+    /// these are dropped.
+    pub localhost: bool,
+    /// Elements of frontends count the connections that match them.
+    pub counts_connections: bool,
+    /// The optional base chains.
+    pub optional_chains: OptionalChains,
+    /// Size from which on connections are added to the flowtable; `None` without a flowtable.
+    pub offload: Option<Threshold>,
+    /// Ranges of cluster IPs, of this family.
+    pub service_cidrs: Vec<IpNet>,
+    /// Timeouts of session affinity, in seconds.
+    pub timeouts: Timeouts,
+    /// The seed of the hash of a packet's source. Nodes with the same seed choose alike.
+    pub hash_seed: u32,
+    /// How the kernel looks up elements while it commits.
+    pub lookups: Lookups,
+}
+
+/// Base chains that a table has only while something needs them: one of type filter costs every
+/// packet, also of established connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OptionalChains {
+    /// The chains that check source ranges.
+    pub source_ranges: bool,
+    /// The chains that refuse packets whose endpoint is a cluster IP.
+    pub cluster_ip_endpoints: bool,
+}
+
+/// The property of packets of pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LocalDetector {
+    /// The source is in this range of the table's family.
+    Range(IpNet),
+    /// The input interface. Packets of the node itself have none.
+    Interface(Name),
+    /// The input interface has a name with this prefix, at most 15 bytes.
+    InterfacePrefix(Name),
+}
+
+impl LocalDetector {
+    /// Returns a match for packets of pods.
+    pub(super) fn local(&self) -> Phrase {
+        self.comparison().equal()
+    }
+
+    /// Returns a match for all other packets, including those of the node: without an input device
+    /// the kernel compares with an empty name (`nft_meta_get_eval`).
+    pub(super) fn not_local(&self) -> Phrase {
+        self.comparison().unequal()
+    }
+
+    fn comparison(&self) -> Comparison {
+        match self {
+            Self::Range(range) => phrase::source(*range),
+            Self::Interface(name) => phrase::input_name(name),
+            Self::InterfacePrefix(prefix) => phrase::input_prefix(prefix),
+        }
+    }
+}
