@@ -27,7 +27,6 @@ const PENDING: &[&str] = &[
     "src/engine/diff",
     "src/engine/engine",
     "src/engine/model",
-    "src/engine/ruleset",
     "src/inspect/explain",
     "src/nft",
     "src/nft/any",
