@@ -94,7 +94,12 @@ impl<K: Kernel + Send + 'static> Run<K> {
         {
             following.note_found(*family, contents.as_ref());
         }
+        let before = self.reads.doubt.reason();
         let corrections = self.reads.doubt.answer(reply, &mut self.engine, now());
+        if let (Some((cause, since)), None) = (before, self.reads.doubt.reason()) {
+            let ms = (now() - since).as_millis();
+            tracing::debug!(ms, ?cause, "the tables are certain again");
+        }
         self.report_corrections(&corrections);
         self.note_change();
         self.send_devices();
