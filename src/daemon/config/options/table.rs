@@ -242,7 +242,7 @@ pub(in crate::config) static SETTINGS: &[Setting] = &[
         .about("Seed of the hash by which the schedulers sh and mh choose; all nodes need the same one"),
     Setting::count("deltaproxy.slotBudget", |config| &mut config.routing.slot_budget)
         .default("1048576").flag("slot-budget", "NUMBER")
-        .about("Elements that services may use together for weights, tables of sh and mh, and the scheduler lc, beyond one for each endpoint; about 100 bytes of kernel memory each. All nodes need the same number"),
+        .about("Elements that services may use together for weights, hash tables of sh and mh, and the scheduler lc, beyond one for each endpoint; about 100 bytes of kernel memory each. All nodes need the same number"),
 ];
 
 fn on_or_off(is_on: bool) -> Value {
