@@ -5,8 +5,9 @@
 use libfuzzer_sys::fuzz_target;
 use nft::netlink::message::{Meaning, Messages};
 use nft::{
-    AnyChain, AnyFlowtable, AnyObject, AnySet, Chain, DecodedFlowtable, DecodedSet, Family, ListedRule, RuleContext, SetContents, Table, TableFamily, TraceEvent,
-    WholeTable, decode_any_elements, decode_elements,
+    AnyChain, AnyFlowtable, AnyObject, AnySet, Chain, DecodedFlowtable, DecodedSet, Family,
+    ListedRule, RuleContext, SetContents, Table, TableFamily, TraceEvent, WholeTable,
+    decode_any_elements, decode_elements,
 };
 
 /// Length of `struct nfgenmsg`, which precedes the attributes of each object.

@@ -30,6 +30,9 @@ pub enum TablesError {
     Foreign(TableRef),
 }
 
+/// List, protocol and number of a slot.
+pub type Slot = (ListId, Protocol, u32);
+
 /// Reader of our tables in the network namespace where it was opened.
 #[derive(Debug)]
 pub struct TableReader {
@@ -110,7 +113,7 @@ impl TableReader {
         &mut self,
         family: Family,
         lists: impl Iterator<Item = NamedList>,
-        each: &mut dyn FnMut((ListId, Protocol, u32), &ElementView<'_>),
+        each: &mut dyn FnMut(Slot, &ElementView<'_>),
     ) -> Result<(), ReadError> {
         let table = ruleset::table(family);
         let mut slots = SlotKeys::new(lists);

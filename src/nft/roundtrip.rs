@@ -142,7 +142,7 @@ fn expression() -> impl Strategy<Value = Expression> {
         (number(), register()).prop_map(|(key, to)| Ct::load(key, to)),
         (number(), register()).prop_map(|(key, to)| Ct::load_original(key, to)),
         (register(), number(), bytes())
-            .prop_map(|(from, operation, value)| Cmp::new(from, operation, value)),
+            .prop_map(|(from, operation, value)| Cmp::compare(from, operation, value)),
         (register(), number()).prop_map(|(at, length)| Byteorder::to_network(at, length)),
         name().prop_map(FlowOffload::to),
         (number(), register()).prop_map(|(flags, to)| Fib::address_type(flags, to)),

@@ -134,14 +134,7 @@ async fn run_until_stopped(
     let events = start_source(&config, &mut tasks, (notices.clone(), written), &observe)?;
     tasks.spawn(serve_health_checks(observe.clone(), closed_ports(notices.clone(), &observe)));
     tracing::info!(node = config.node_name, "started");
-    let own = observe.clone();
-    let report = move |done: Cleaned| {
-        if done.complete {
-            own.flows_cleaned(done.entries, done.took)
-        } else {
-            own.own().flow_cleaning_failed()
-        }
-    };
+    let report = observed_cleaning(observe.clone());
     let (cleaner, lists) = Cleaner::spawn(Limits::default(), report).map_err(Failure::new)?;
     if !set_up_node(&config) {
         tasks.spawn(set_conntrack_later(config.conntrack.clone()));
@@ -181,6 +174,17 @@ async fn run_until_stopped(
     ended.map_err(Failure::new)?;
     tracing::info!("stopped; the tables stay and go on working");
     Ok(end)
+}
+
+/// Returns a function that records deletions of stale flows in the metrics.
+fn observed_cleaning(observe: Observe) -> impl Fn(Cleaned) {
+    move |done| {
+        if done.complete {
+            observe.flows_cleaned(done.entries, done.took)
+        } else {
+            observe.own().flow_cleaning_failed()
+        }
+    }
 }
 
 /// Starts the thread that counts live connections, if scheduler `lc` is in use.

@@ -105,11 +105,11 @@ fn product(text: &str) -> String {
 fn circles(modules: &BTreeMap<Module, String>) -> Vec<(Module, Vec<String>)> {
     let named: Vec<_> =
         modules.iter().map(|(module, code)| (module, named_in(module, code, modules))).collect();
-    let folders: BTreeSet<Module> = modules.keys().filter_map(|it| parent(it)).collect();
+    let folders: BTreeSet<Module> = modules.keys().filter_map(parent).collect();
     let mut found = Vec::new();
     for folder in folders {
         let mut edges: BTreeMap<&[String], BTreeSet<&[String]>> = BTreeMap::new();
-        let node = |module: &'_ Module| module.starts_with(&folder).then(|| module.len());
+        let node = |module: &'_ Module| module.starts_with(&folder).then_some(module.len());
         for (from, to) in &named {
             let Some(length) = node(from) else { continue };
             let from = &from[..length.min(folder.len() + 1)];

@@ -68,12 +68,13 @@ impl Arrivals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::wait::now;
 
     const CIDRS: &[Resource] = &[Resource::ServiceCidrs];
 
     #[test]
     fn the_wait_for_service_cidrs_begins_when_only_they_are_unlisted() {
-        let start = Instant::now();
+        let start = now();
         let others = &[Resource::Services, Resource::ServiceCidrs][..];
         // Seconds after the start, the kinds unlisted then, and the end of the wait.
         let table = [
@@ -99,7 +100,7 @@ mod tests {
     fn a_source_that_never_pauses_does_not_prevent_commits() {
         let (sender, batches) = mpsc::channel(MAX_BATCHES + 1);
         for _ in 0..=MAX_BATCHES {
-            sender.try_send(Arrival::new(Vec::new(), Instant::now())).unwrap();
+            sender.try_send(Arrival::new(Vec::new(), now())).unwrap();
         }
         let mut arrivals = Arrivals::new(batches);
         assert_eq!(arrivals.waiting().count(), MAX_BATCHES);

@@ -102,11 +102,12 @@ impl BlockedTables {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::wait::now;
 
     #[test]
     fn each_pause_between_attempts_is_twice_as_long_until_the_longest() {
         let mut blocked = BlockedTables::default();
-        let mut now = Instant::now();
+        let mut now = now();
         blocked.note_refused(true, now);
         assert!(!blocked.retry(now));
         let mut pause = FIRST_PAUSE;
@@ -122,7 +123,7 @@ mod tests {
     #[test]
     fn a_further_refusal_does_not_restart_the_attempts_and_a_success_ends_them() {
         let mut blocked = BlockedTables::default();
-        let now = Instant::now();
+        let now = now();
         blocked.note_refused(true, now);
         let first = blocked.retry;
         blocked.note_refused(true, now + FIRST_PAUSE);

@@ -93,6 +93,7 @@ impl Clients {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::wait::now;
 
     #[test]
     fn the_warning_comes_once_until_the_count_has_fallen() {
@@ -106,7 +107,7 @@ mod tests {
 
     #[test]
     fn clients_are_counted_at_intervals_while_there_may_be_any() {
-        let start = Instant::now();
+        let start = now();
         // Seconds after the start, whether a service has affinity, the clients of the last count,
         // and whether a count begins.
         let table = [

@@ -68,6 +68,7 @@ impl Latency {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::wait::now;
 
     const fn ms(count: u64) -> Duration {
         Duration::from_millis(count)
@@ -75,7 +76,7 @@ mod tests {
 
     #[test]
     fn small_changes_are_measured_at_their_commit_and_large_ones_at_the_last() {
-        let start = Instant::now();
+        let start = now();
         let mut latency = Latency::default();
         latency.arrived(start, ChangeSize::Large);
         latency.arrived(start + ms(10), ChangeSize::Small);
@@ -91,7 +92,7 @@ mod tests {
 
     #[test]
     fn batches_that_changed_nothing_are_not_measured() {
-        let start = Instant::now();
+        let start = now();
         let mut latency = Latency::default();
         latency.arrived(start, ChangeSize::Small);
         latency.forget_pending();
@@ -101,7 +102,7 @@ mod tests {
 
     #[test]
     fn the_number_of_measured_batches_is_limited() {
-        let start = Instant::now();
+        let start = now();
         let mut latency = Latency::default();
         for _ in 0..=MAX_PENDING {
             latency.arrived(start, ChangeSize::Small);

@@ -343,11 +343,8 @@ mod tests {
         let bad = Device::Named("d77".into());
         let mut refusals = 0;
         while let Some(transaction) = devices.next_transaction() {
-            let mut added = transaction.operations.iter().filter_map(|operation| match operation {
-                Operation::AddDevices(_, _, devices) => Some(devices),
-                _ => None,
-            });
-            let outcome = if added.any(|devices| devices.contains(&bad)) {
+            let adds_bad = |operation: &Operation| matches!(operation, Operation::AddDevices(_, _, devices) if devices.contains(&bad));
+            let outcome = if transaction.operations.iter().any(adds_bad) {
                 refused(Errno::EOPNOTSUPP)
             } else {
                 Ok(())

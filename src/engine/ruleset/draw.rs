@@ -117,6 +117,16 @@ mod tests {
 
     const TRIES: usize = DIRECT + JUMPS * JUMPS;
 
+    fn modulus(expression: &Expression) -> Option<u32> {
+        if let Expression::Numgen(numgen) = expression {
+            Some(numgen.modulus)
+        } else if let Expression::Hash(hash) = expression {
+            Some(hash.modulus)
+        } else {
+            None
+        }
+    }
+
     /// Returns the moduli of a packet's draws, as long as no slot is hit.
     fn draws(chains: &[ChainSpec], chain: &str, size: SizeClass) -> Vec<u32> {
         let spec = chains.iter().find(|spec| spec.chain.name == chain).unwrap();
@@ -145,11 +155,6 @@ mod tests {
                 }
                 continue;
             }
-            let modulus = |expression: &Expression| match expression {
-                Expression::Numgen(numgen) => Some(numgen.modulus),
-                Expression::Hash(hash) => Some(hash.modulus),
-                _ => None,
-            };
             match action.iter().find_map(modulus) {
                 Some(modulus) => draws.push(modulus),
                 None => assert_eq!(action, phrase::clear_priority()),

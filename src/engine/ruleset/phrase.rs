@@ -203,7 +203,11 @@ pub fn ct_over(threshold: Threshold) -> Phrase {
     };
     // The kernel compares bytes, so the number is brought into network byte order first.
     let in_order = Byteorder::to_network(FIRST, 8);
-    vec![Ct::load(key, FIRST), in_order, Cmp::new(FIRST, key::CMP_GREATER, number.to_be_bytes())]
+    vec![
+        Ct::load(key, FIRST),
+        in_order,
+        Cmp::compare(FIRST, key::CMP_GREATER, number.to_be_bytes()),
+    ]
 }
 
 /// Matches if the source is an address of this host: `fib saddr type local`.

@@ -123,6 +123,7 @@ impl<F: Facts> Run<'_, F> {
         }
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "all others are uncertain")]
     fn matches(&mut self, expression: &Expression, within: Within) -> Vec<Next> {
         match expression {
             Expression::Cmp(cmp) => {
@@ -157,6 +158,7 @@ impl<F: Facts> Run<'_, F> {
         }
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "all others are uncertain")]
     fn loads(&mut self, expression: &Expression, mut within: Within) -> Vec<Next> {
         match expression {
             Expression::Payload(it) => match it.to {
@@ -200,6 +202,7 @@ impl<F: Facts> Run<'_, F> {
         vec![Next::On(within)]
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "all others are uncertain")]
     fn act(&mut self, expression: &Expression, mut within: Within) -> Vec<Next> {
         match expression {
             Expression::Immediate(immediate) => match &immediate.data {

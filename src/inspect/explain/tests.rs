@@ -345,7 +345,7 @@ fn a_number_that_is_compared_gives_each_way_its_share() {
 
 #[test]
 fn a_policy_drops_what_no_rule_accepts() {
-    let below = Cmp::new(FIRST, key::CMP_LESS, 100u16.to_be_bytes());
+    let below = Cmp::compare(FIRST, key::CMP_LESS, 100u16.to_be_bytes());
     let accept = Immediate::verdict(Verdict::Accept);
     let rule = vec![Payload::load(2, 2, 2, FIRST), below, accept];
     let mut node = Node::new(&[]).with_others(vec![rule], true);

@@ -54,18 +54,18 @@ impl Ct {
 
 impl Cmp {
     /// Returns a comparison, `NFT_CMP_*`.
-    pub fn new(from: Reg, operation: u32, value: impl Into<Vec<u8>>) -> Expression {
+    pub fn compare(from: Reg, operation: u32, value: impl Into<Vec<u8>>) -> Expression {
         Self { from, operation, value: Data::Value(value.into()) }.into()
     }
 
     /// Returns a match of this value.
     pub fn equal(from: Reg, value: impl Into<Vec<u8>>) -> Expression {
-        Self::new(from, NFT_CMP_EQ, value)
+        Self::compare(from, NFT_CMP_EQ, value)
     }
 
     /// Returns a match of all values but this one.
     pub fn not_equal(from: Reg, value: impl Into<Vec<u8>>) -> Expression {
-        Self::new(from, NFT_CMP_NEQ, value)
+        Self::compare(from, NFT_CMP_NEQ, value)
     }
 }
 

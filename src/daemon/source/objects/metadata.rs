@@ -102,6 +102,10 @@ pub(super) fn created(metadata: &ObjectMeta) -> i64 {
 }
 
 /// Deserializes the few retained fields; for `deserialize_with`.
+#[cfg_attr(
+    not(feature = "api-server"),
+    expect(clippy::needless_update, reason = "k8s-openapi's type has more fields than ours")
+)]
 pub(super) fn slim<'de, D: Deserializer<'de>>(input: D) -> Result<ObjectMeta, D::Error> {
     let kept: Kept<'de> = object(input)?;
     Ok(ObjectMeta {

@@ -13,6 +13,7 @@ mod listing;
 pub(super) mod sample;
 
 pub use brief::{Brief, brief};
+#[cfg(feature = "top")]
 pub(crate) use cells::age;
 pub use detail::detail;
 pub use document::{draining_json, draining_yaml, json, yaml};
