@@ -382,6 +382,28 @@ fn every_file_starts_with_a_description() {
     check(&broken);
 }
 
+/// A name that begins with `is_` is a value, a method or a function. A closure of that name is read
+/// as a value where it is passed on.
+#[test]
+fn no_closure_is_named_as_a_value() {
+    let mut broken = Vec::new();
+    for source in sources(&["src"]) {
+        for (number, line) in source.text.lines().enumerate() {
+            if names_closure_as_value(line) {
+                broken.push(format!("{}:{}: {}", source.path.display(), number + 1, line.trim()));
+            }
+        }
+    }
+    check(&broken);
+    assert!(names_closure_as_value("    let is_due = move |it: &u8| *it > 0;"));
+    assert!(!names_closure_as_value("    let is_due = value.is_some_and(|it| it > 0);"));
+}
+
+fn names_closure_as_value(line: &str) -> bool {
+    let named = line.trim_start().strip_prefix("let is_").and_then(|rest| rest.split_once(" = "));
+    named.is_some_and(|(_, value)| value.trim_start_matches("move ").starts_with('|'))
+}
+
 #[test]
 fn no_file_is_too_long_to_be_read() {
     let mut broken = Vec::new();

@@ -209,7 +209,7 @@ impl CopyTarget {
         for element in list.nested() {
             elements.push(all(element.map_err(DecodeError::from)?.nested())?);
         }
-        let is_kept = |kind| {
+        let keeps = |kind| {
             keeps_timeouts || kind != NFTA_SET_ELEM_TIMEOUT && kind != NFTA_SET_ELEM_EXPIRATION
         };
         let written = message(MessageKind::NewSetElem, |w| {
@@ -218,7 +218,7 @@ impl CopyTarget {
             w.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |w| {
                 for element in &elements {
                     w.nest(NFTA_LIST_ELEM, |w| {
-                        let kept = element.iter().filter(|attr| is_kept(attr.kind));
+                        let kept = element.iter().filter(|attr| keeps(attr.kind));
                         kept.for_each(|attr| w.bytes(attr.kind, attr.payload));
                     });
                 }

@@ -234,7 +234,10 @@ impl Piece {
 
     /// Returns the services whose installed elements are not the desired ones, if they should be.
     pub(super) fn outdated(&self, engine: &Engine) -> Vec<ObjectName> {
-        let is_outdated = |it: &&ObjectName| engine.is_settled() && !engine.is_as_desired(it);
-        self.services.iter().filter(is_outdated).cloned().collect()
+        let outdated = self
+            .services
+            .iter()
+            .filter(|service| engine.is_settled() && !engine.is_as_desired(service));
+        outdated.cloned().collect()
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use ahash::HashMap;
 use nft::kernel::Contents;
 use nft::{
-    DecodedFlowtable, DecodedSet, Flowtable, Hook, ListedRule, Name, Operation, Rule, Table,
-    TableFlags, TableRef,
+    DecodedFlowtable, DecodedSet, Hook, ListedRule, Name, Operation, Rule, Table, TableFlags,
+    TableRef,
 };
 
 use crate::ruleset::base::Base;
@@ -47,9 +47,6 @@ impl BaseState {
         let Some(contents) = contents else { return Self::Absent };
         let fits =
             |found: &DecodedSet| SetId::by_name(&found.name).is_none() || sets.is_desired(found);
-        let is_usable = |found: &DecodedFlowtable| {
-            found.flowtable.as_ref() == Some(&flowtable()) || found.name != flowtable().name
-        };
         let is_ours = contents.table.comment.as_deref() == Some(&*table_comment())
             && contents.foreign == 0
             && contents.flowtables.iter().all(is_usable)
@@ -109,8 +106,7 @@ impl BaseState {
         if matches!(self, Self::Foreign) {
             operations.push(Operation::DeleteTable(table.reference()));
         }
-        let is_kept = |flags: TableFlags| !can_own(flags, table.flags);
-        if !matches!(self, Self::Ours(Installed { flags, .. }) if is_kept(*flags)) {
+        if !matches!(self, Self::Ours(Installed { flags, .. }) if !can_own(*flags, table.flags)) {
             operations.push(Operation::AddTable(table.clone()));
         }
         operations.extend(update(desired, &table.reference(), installed));
@@ -121,11 +117,11 @@ impl BaseState {
     /// kernel adds no base chain in the one that changes a table's flags (`nf_tables_addchain`).
     pub(super) fn needs_owner_first(&self, desired: &Base, table: &Table) -> bool {
         let Self::Ours(Installed { flags, chains, .. }) = self else { return false };
-        let is_new = |spec: &ChainSpec| {
+        let adds_base_chain = desired.chains.iter().any(|spec| {
             let installed = chains.get(&spec.chain.name);
             spec.chain.hook.is_some() && installed.is_none_or(|it| it.hook != spec.chain.hook)
-        };
-        can_own(*flags, table.flags) && desired.chains.iter().any(is_new)
+        });
+        can_own(*flags, table.flags) && adds_base_chain
     }
 
     /// Returns the flags of our table.
@@ -180,12 +176,16 @@ fn are_same(desired: &[Rule], found: &[&ListedRule]) -> bool {
         && desired.iter().zip(found).all(|(desired, found)| desired.is_listed_as(found))
 }
 
+/// Returns whether our table may keep a flowtable: it is as desired, or has another name.
+fn is_usable(found: &DecodedFlowtable) -> bool {
+    found.flowtable.as_ref() == Some(&flowtable()) || found.name != flowtable().name
+}
+
 /// Creates sets and chains before the rules that name them, and deletes them after those rules.
 fn update(desired: &Base, table: &TableRef, installed: &Installed) -> Vec<Operation> {
     let Installed { chains, sets, .. } = installed;
     let mut operations = Vec::new();
-    let is_absent = |it: &&Flowtable| !installed.flowtables.contains(&it.name);
-    let flowtable = desired.flowtable.iter().filter(is_absent);
+    let flowtable = desired.flowtable.iter().filter(|it| !installed.flowtables.contains(&it.name));
     operations.extend(flowtable.map(|it| Operation::AddFlowtable(table.clone(), it.clone())));
     let missing = desired.sets.iter().filter(|set| !sets.contains(&set.name));
     operations.extend(missing.map(|set| Operation::AddSet(table.clone(), Arc::clone(set))));
@@ -193,14 +193,10 @@ fn update(desired: &Base, table: &TableRef, installed: &Installed) -> Vec<Operat
     let wanted_flowtable = desired.flowtable.as_ref().map(|flowtable| &flowtable.name);
     let desired = &desired.chains;
 
-    let is_wanted = |name: &Name, installed: &InstalledChain| {
-        desired.iter().any(|spec| spec.chain.name == *name && spec.chain.hook == installed.hook)
-    };
-    let unwanted: Vec<&Name> = chains
-        .iter()
-        .filter(|(name, installed)| !is_wanted(name, installed))
-        .map(|(name, _)| name)
-        .collect();
+    let unwanted = chains.iter().filter(|(name, installed)| {
+        !desired.iter().any(|spec| spec.chain.name == **name && spec.chain.hook == installed.hook)
+    });
+    let unwanted: Vec<&Name> = unwanted.map(|(name, _)| name).collect();
     let kept = |spec: &ChainSpec| {
         chains.get(&spec.chain.name).filter(|installed| installed.hook == spec.chain.hook)
     };

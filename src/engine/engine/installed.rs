@@ -1,6 +1,5 @@
 //! The installed state: replaced by what was read, compared with the kernel, corrected.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use nft::kernel::Contents;
@@ -31,8 +30,8 @@ impl Engine {
         }
         let elements = found.map(|found| self.tables.replace_installed(found));
         let installed = elements.iter().flat_map(FoundElements::node_port_ips);
-        let is_listed = |ip: &IpAddr| !self.routing.node_ports_everywhere(Family::of(*ip));
-        self.node.serving.adopt(installed, is_listed);
+        let routing = &self.routing;
+        self.node.serving.adopt(installed, |ip| !routing.node_ports_everywhere(Family::of(*ip)));
         self.diff.replace_installed(elements);
         adopt_weights(&mut self.cluster, &self.diff);
         self.updates.all_again(self.diff.services());

@@ -120,11 +120,10 @@ mod tests {
     #[test]
     fn an_address_begins_and_ceases_to_serve_once_and_when_it_is_in_the_kernel() {
         let mut addresses = NodeAddresses::default();
-        let is_ipv4 = |address: &IpAddr| address.is_ipv4();
         addresses.want(ips("192.0.2.1 2001:db8::1"));
         assert_eq!(changes(&mut addresses, ""), [ips(""), ips("")], "nothing has been read");
         // All IPv6 addresses serve without an element.
-        addresses.adopt(ips("192.0.2.9").into_iter(), is_ipv4);
+        addresses.adopt(ips("192.0.2.9").into_iter(), IpAddr::is_ipv4);
         assert_eq!(changes(&mut addresses, "192.0.2.1 192.0.2.9"), [ips(""), ips("")]);
         assert_eq!(changes(&mut addresses, "192.0.2.9"), [ips("192.0.2.1"), ips("")]);
         assert_eq!(changes(&mut addresses, ""), [ips(""), ips("192.0.2.9")]);
@@ -132,7 +131,7 @@ mod tests {
         assert_eq!(changes(&mut addresses, ""), [ips("2001:db8::2"), ips("2001:db8::1")]);
         assert_eq!(changes(&mut addresses, ""), [ips(""), ips("")]);
         // Another program deleted the element.
-        addresses.adopt(std::iter::empty(), is_ipv4);
+        addresses.adopt(std::iter::empty(), IpAddr::is_ipv4);
         assert_eq!(changes(&mut addresses, ""), [ips("192.0.2.1"), ips("")]);
     }
 

@@ -155,8 +155,11 @@ pub fn has_guard(rules: &[ListedRule]) -> bool {
 /// Returns whether the rules of one of our tables serve NodePorts at every address of the node,
 /// instead of only those in `nodeport-ips`.
 pub fn serves_node_ports_everywhere(rules: &[ListedRule]) -> bool {
-    let is_address_lookup = |expression: &Expression| matches!(expression, Expression::Lookup(it) if it.set == SetId::NodePortIps.name());
     !rules.iter().any(|rule| rule.expressions.iter().any(is_address_lookup))
+}
+
+fn is_address_lookup(expression: &Expression) -> bool {
+    matches!(expression, Expression::Lookup(it) if it.set == SetId::NodePortIps.name())
 }
 
 /// Returns the rules that look up frontends, and refuse or drop packets that get no endpoint. A
@@ -205,8 +208,7 @@ fn is_node_port_ip(phrases: Phrases) -> Phrase {
 
 /// Excludes loopback addresses where they do not serve node ports.
 fn is_not_closed_loopback(family: Family, settings: &Settings) -> Option<Phrase> {
-    let is_other = || phrase::destination(loopback(family)).unequal();
-    (!settings.localhost).then(is_other)
+    (!settings.localhost).then(|| phrase::destination(loopback(family)).unequal())
 }
 
 fn loopback(family: Family) -> IpNet {

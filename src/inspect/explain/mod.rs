@@ -25,6 +25,12 @@ mod sources;
 mod state;
 mod step;
 mod summary;
+/// Returns whether an address is one of this node's.
+fn is_local(facts: &mut dyn Facts, address: IpAddr) -> bool {
+    let route = facts.route(address, Way::default());
+    matches!(route, Some(Ok(route)) if route.kind == key::ROUTE_LOCAL)
+}
+
 #[cfg(test)]
 mod tests;
 mod trace;
@@ -181,10 +187,6 @@ fn packet(
     notes: &mut Vec<String>,
 ) -> Result<(Packet, Start), Error> {
     let to = (question.to.ip(), question.to.port());
-    let is_local = |facts: &mut dyn Facts, address| {
-        let route = facts.route(address, Way::default());
-        matches!(route, Some(Ok(route)) if route.kind == key::ROUTE_LOCAL)
-    };
     let start = match (question.start, &question.interface, question.from) {
         (Some(start), ..) => start,
         (None, Some(_), _) => Start::Prerouting,

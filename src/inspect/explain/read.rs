@@ -204,8 +204,8 @@ impl Kernel {
         let Some(Some(elements)) = self.ranges.get(&place) else {
             return Ok(LookupResult::Unknown(format!("it has more than {MOST_RANGES} ranges")));
         };
-        let is_before = |element: &AnyElement| element.key.is_empty() || *element.key <= *key;
-        let after = elements.partition_point(is_before);
+        let after =
+            elements.partition_point(|element| element.key.is_empty() || *element.key <= *key);
         let last = elements.get(..after).unwrap_or_default().last();
         let catch_all = elements.first().filter(|it| it.key.is_empty());
         let found = last.filter(|it| !it.is_end).or(catch_all);

@@ -52,8 +52,8 @@ impl Kernel {
         };
         let Some(frontend) = elements(prediction).find_map(firewall) else { return Ok(None) };
         let ranges = self.ranges_of(table, frontend)?;
-        let is_in = |ranges: &Vec<Range>| ranges.iter().any(|range| range.contains(source));
-        let is_allowed = ranges.as_ref().is_some_and(is_in);
+        let is_allowed =
+            ranges.as_ref().is_some_and(|ranges| ranges.iter().any(|range| range.contains(source)));
         let sets = [SetId::Services, SetId::NoEndpointServices];
         let service = sets.into_iter().find_map(|set| self.service_at(table, frontend, set));
         Ok(Some(SourceRanges { service, ranges, is_allowed }))

@@ -70,8 +70,9 @@ pub fn compare(prediction: &Prediction, events: &[TraceEvent], ignored: &TableId
             continue;
         }
         let place = ChainId { table, chain: event.chain.clone() };
-        let is_it = |it: &Predicted<'_>| *it.place == place && it.handle == handle;
-        let found = predicted.iter().skip(next).position(is_it).map(|found| next + found);
+        let mut rest = predicted.iter().skip(next);
+        let found = rest.position(|it| *it.place == place && it.handle == handle);
+        let found = found.map(|found| next + found);
         if let Some(found) = found {
             comparison.skip(predicted.get(next..found).unwrap_or_default());
             next = found + 1;

@@ -25,8 +25,7 @@ impl<'a> Steps<'a> {
         installed: Option<&'a WholeTable>,
         empty: &'a WholeTable,
     ) -> Self {
-        let is_same = |table: &&WholeTable| table.userdata == desired.userdata;
-        let kept = installed.filter(is_same);
+        let kept = installed.filter(|table| table.userdata == desired.userdata);
         let from = kept.unwrap_or(empty);
         let without_elements =
             |contents: &SetContents| SetContents { set: contents.set.clone(), elements: vec![] };
@@ -256,10 +255,10 @@ impl<'a> Replaced<'a> {
         let flowtables = index(&installed.flowtables, |it| &*it.name);
         for flowtable in &desired.flowtables {
             let before = flowtables.get(&*flowtable.name).copied();
-            let is_like = |before: &AnyFlowtable| {
-                *flowtable == AnyFlowtable { devices: flowtable.devices.clone(), ..before.clone() }
-            };
-            if before.is_some_and(|before| !is_like(before)) {
+            let differs = before.is_some_and(|before| {
+                *flowtable != AnyFlowtable { devices: flowtable.devices.clone(), ..before.clone() }
+            });
+            if differs {
                 replaced.flowtables.insert(&flowtable.name);
             }
         }

@@ -59,7 +59,8 @@ impl<'a> ElementChange<'a> {
     {
         let of_set = others.filter(|it| it.table == self.table && it.set.name == self.set.name);
         let taken: HashSet<Value> = of_set.flat_map(|it| it.elements).map(|it| it.key).collect();
-        let is_own = |it: &&Element| it.key_end.is_none() && !taken.contains(&it.key);
-        self.elements.iter().find(is_own).map(|element| element.key)
+        let mut elements = self.elements.iter();
+        let own = elements.find(|it| it.key_end.is_none() && !taken.contains(&it.key));
+        own.map(|element| element.key)
     }
 }

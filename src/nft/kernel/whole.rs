@@ -10,9 +10,7 @@ use super::read::Seen;
 use super::{CommitError, Committed, Kernel, ReadError};
 use crate::difference::{Difference, DifferenceError};
 use crate::request::AnyRequest;
-use crate::{
-    AnyChain, AnyFlowtable, AnyObject, Batch, ListedRule, SetContents, TableFamily, WholeTable,
-};
+use crate::{AnyChain, AnyFlowtable, AnyObject, Batch, ListedRule, TableFamily, WholeTable};
 
 /// Most attempts to read a table during other commits.
 const MAX_READ_ATTEMPTS: usize = 50;
@@ -189,12 +187,11 @@ impl Nftables {
 
 /// Returns whether a dump has an element twice. Another one is then missing; see [`Seen`].
 fn has_repeated_elements(table: &WholeTable) -> bool {
-    let is_repeated = |contents: &SetContents| {
+    table.sets.iter().any(|contents| {
         let mut seen = Seen::new();
         contents.elements.iter().for_each(|element| seen.insert_any(element));
         !seen.were_different()
-    };
-    table.sets.iter().any(is_repeated)
+    })
 }
 
 impl CommitError {
