@@ -53,8 +53,8 @@ fn files() -> Vec<PathBuf> {
 fn pages() -> Vec<(PathBuf, String)> {
     let of_docs = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
     let of_docs = of_docs.filter(|path| path.extension().is_some_and(|it| it == "md"));
-    let of_root = ["README.md", "CONTRIBUTING.md"].map(|name| root().join(name));
-    let paths = of_docs.chain(of_root);
+    let others = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "src/nft/README.md"];
+    let paths = of_docs.chain(others.map(|name| root().join(name)));
     paths.map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
 }
 
@@ -149,7 +149,9 @@ fn paths_in_documents_exist() {
         for path in prose(&text).flat_map(quoted).filter(|it| is_path(it)).flat_map(expanded) {
             count += 1;
             let is_there = if path.contains('/') {
-                root().join(path.replace("/NAME.", "/show.")).exists()
+                let path = path.replace("/NAME.", "/show.");
+                // From the root, or from the folder of the page.
+                root().join(&path).exists() || page.with_file_name(&path).exists()
             } else {
                 // A file beside one that the sentence names.
                 files.iter().any(|file| file.ends_with(&path))

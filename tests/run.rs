@@ -324,7 +324,7 @@ fn service(number: u8, endpoints: u8) -> Vec<Event> {
     vec![Event::Service(Change::Is(service)), Event::EndpointSlice(Change::Is(slice))]
 }
 
-/// Objects for an initial sync of several transactions of [`SMALL_BATCH`].
+/// Objects for a first sync of several transactions of [`SMALL_BATCH`].
 fn many_services() -> Vec<Event> {
     (0..200).flat_map(|number| service(number, 9)).collect()
 }

@@ -22,7 +22,10 @@ use world::real::open;
 /// Plays a test in a namespace of its own.
 fn play_in_namespace<F: Future<Output = ()> + 'static>(test: fn(Nftables) -> F) {
     let in_namespace = move || {
-        unshare(CloneFlags::CLONE_NEWNET).expect("run with: sh in-namespaces cargo test");
+        unshare(CloneFlags::CLONE_NEWNET).expect(
+            "run as root, or: sh netlink-tests/in-namespaces cargo test --offline --workspace \
+             --no-default-features --test background_check_kernel",
+        );
         play(test(open()));
     };
     thread::spawn(in_namespace).join().unwrap();

@@ -220,8 +220,10 @@ fn agree(real: &mut Nftables, transactions: &[Transaction]) -> Result<(), TestCa
 #[test]
 fn random_transactions_are_accepted_and_refused_alike() {
     let test = || {
-        unshare(CloneFlags::CLONE_NEWNET)
-            .expect("run as root, or: unshare -rn cargo test -p netlink-tests");
+        unshare(CloneFlags::CLONE_NEWNET).expect(
+            "run as root, or: sh netlink-tests/in-namespaces cargo test --offline --workspace \
+             --no-default-features --test fake",
+        );
         let real = RefCell::new(Nftables::open().unwrap());
         let config = Config { cases: 200, failure_persistence: None, ..Config::default() };
         TestRunner::new(config)

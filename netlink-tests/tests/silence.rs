@@ -33,8 +33,10 @@ const RESOURCES: usize = 4;
 /// Runs `test` in a thread with a new network namespace, which ends with it.
 fn in_namespace(test: impl AsyncFnOnce() + Send + 'static) {
     let isolated = move || {
-        unshare(CloneFlags::CLONE_NEWNET)
-            .expect("run as root, or: unshare -rn cargo test -p netlink-tests");
+        unshare(CloneFlags::CLONE_NEWNET).expect(
+            "run as root, or: sh netlink-tests/in-namespaces cargo test --offline --workspace \
+             --no-default-features --test silence",
+        );
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.unwrap().block_on(test());
     };

@@ -22,8 +22,10 @@ fn after_any_faults_the_tables_of_the_real_kernel_are_as_desired() {
     for seed in seeds.first..seeds.end {
         let in_namespace = move || {
             run_seed("simulation_kernel", seed, |sequence| {
-                unshare(CloneFlags::CLONE_NEWNET)
-                    .expect("run as root, or: unshare -rn cargo test -p netlink-tests");
+                unshare(CloneFlags::CLONE_NEWNET).expect(
+                    "run as root, or: sh netlink-tests/in-namespaces cargo test --offline \
+                     --workspace --no-default-features --test simulation_kernel",
+                );
                 play(open(), sequence)
             });
         };

@@ -24,8 +24,10 @@ use socket2::{SockFilter, SockRef};
 /// Runs `test` in a thread with a new network namespace, which ends with it.
 fn in_namespace(test: impl FnOnce() + Send + 'static) {
     let isolated = move || {
-        unshare(CloneFlags::CLONE_NEWNET)
-            .expect("run as root, or: unshare -rn cargo test -p netlink-tests");
+        unshare(CloneFlags::CLONE_NEWNET).expect(
+            "run as root, or: sh netlink-tests/in-namespaces cargo test --offline --workspace \
+             --no-default-features --test transaction",
+        );
         test();
     };
     thread::spawn(isolated).join().unwrap();

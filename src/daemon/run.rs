@@ -1,5 +1,5 @@
-//! The loop: receives events and commits transactions. It alone reads the clock, which is tokio's,
-//! so that a simulation can advance it.
+//! The loop: receives events and commits transactions. The engine gets its time here, from tokio's
+//! clock, which a simulation can advance.
 //!
 //! It waits for a commit before it takes the next event. Events that arrive meanwhile are committed
 //! together.
@@ -61,7 +61,7 @@ use self::least_connections::{counted, due};
 use self::own_node::{OwnNode, changed};
 use self::reads::Reads;
 use self::refusals::log_refusal;
-use self::report::{BatchTimes, Report};
+use self::report::{ArrivalTimes, Report};
 use self::wait::{listed, now, sleep_until, task_at};
 use crate::observe::{Observe, SyncExtent};
 use crate::writer::{Writer, WriterGone};
@@ -124,23 +124,26 @@ impl<K: Kernel + Send + 'static> Run<K> {
         tokio::pin!(stop);
         self.commits.max_batch = self.writer.run(|kernel| kernel.max_batch()).await?;
         self.reads.long_request = Some(self.request(Request::Tables, &self.writer).boxed());
-        let mut look = tokio::time::interval(OTHERS_INTERVAL);
-        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut others = tokio::time::interval(OTHERS_INTERVAL);
+        others.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             let next = self.schedule.due(self.reads.doubt.tables_due());
-            let look_due = self.reads.doubt.due();
+            let request_due = self.reads.doubt.due();
             let is_dumping = self.reads.doubt.is_dumping();
             let handover_due = Handovers::due(self.handovers.as_ref());
             let service_cidrs_due = self.arrivals.service_cidrs_due();
             let count_due = due(self.flows.balancing.as_ref());
             tokio::select! {
+                // The end comes first. A due commit precedes new events, so that a stream of events
+                // does not delay it. Checks and background requests come last: services wait for
+                // none of them.
                 biased;
                 () = &mut stop => return Ok(self.leave().await?),
                 task = task_at(next) => self.perform(task).await?,
                 flows = listed(&mut self.flows.cleaning), if self.is_at_rest() =>
                     self.flows.compare(&flows, &mut self.engine),
-                batch = self.arrivals.next() => match batch {
-                    Some(batch) => self.apply_batches([batch]),
+                arrival = self.arrivals.next() => match arrival {
+                    Some(arrival) => self.apply_arrivals([arrival]),
                     None => return Err(RunError::SourceGone),
                 },
                 addresses = changed(&mut self.node.addresses) => {
@@ -151,7 +154,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                     self.flows.clean(&mut self.engine);
                 }
                 () = sleep_until(service_cidrs_due) =>
-                    self.apply_batches([Arrivals::without_service_cidrs(now())]),
+                    self.apply_arrivals([Arrivals::without_service_cidrs(now())]),
                 () = sleep_until(self.commits.leftovers.due()) => {
                     self.commits.leftovers.release(&mut self.engine, now());
                     self.note_change();
@@ -160,7 +163,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 reply = self.reads.answered(), if is_dumping => self.take_reply(reply?).await?,
                 has_removed = left(&mut self.flows.leaving), if self.are_tables_in_place() =>
                     self.flows.note_left(has_removed),
-                _ = look.tick(), if !self.is_replacing() => {
+                _ = others.tick(), if !self.is_replacing() => {
                     self.check_tables().await?;
                     self.count_clients().await?;
                 }
@@ -173,7 +176,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 listed = listed_table(&mut self.handovers) => self.take_listed(listed?).await?,
                 () = sleep_until(handover_due), if self.may_hand_over() =>
                     self.handover_step().await?,
-                () = sleep_until(look_due), if self.may_look() => self.look().await?,
+                () = sleep_until(request_due), if self.may_request() => self.make_request().await?,
             }
         }
     }
@@ -188,12 +191,12 @@ impl<K: Kernel + Send + 'static> Run<K> {
         self.commits.is_synced && Family::ALL.iter().all(|family| tables.blocked(*family).is_none())
     }
 
-    /// Applies `batches` and all batches that wait in the channel, one by one: a small change that
+    /// Applies `arrivals` and all arrivals that wait in the channel, one by one: a small change that
     /// arrives with a large one stays small.
-    fn apply_batches(&mut self, batches: impl IntoIterator<Item = Arrival>) {
+    fn apply_arrivals(&mut self, arrivals: impl IntoIterator<Item = Arrival>) {
         let was_listed = self.engine.is_listed();
-        for batch in batches.into_iter().chain(self.arrivals.waiting()) {
-            apply(&mut self.engine, &mut self.report, batch);
+        for arrival in arrivals.into_iter().chain(self.arrivals.waiting()) {
+            apply(&mut self.engine, &mut self.report, arrival);
         }
         let (cluster, is_listed) = (self.engine.cluster(), self.engine.is_listed());
         self.report.observe.node_eligible(self.node.is_eligible(cluster.node(), is_listed));
@@ -311,7 +314,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 break;
             }
             if !self.engine.is_settled() && !self.arrivals.is_empty() {
-                self.apply_batches(None);
+                self.apply_arrivals(None);
             }
         }
         self.reads.doubt.handle(doubt::Input::Committed, now());
@@ -339,7 +342,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         let started = now();
         self.spoil_handover();
         let outcome = self.writer.commit(transaction);
-        // Only in the initial sync: later, a small change would wait for the transaction ahead too.
+        // Only in the first sync: later, a small change would wait for the transaction ahead too.
         let ahead = if self.reads.doubt.is_start() {
             self.engine.next_transaction_ahead(self.commits.max_batch)
         } else {
@@ -350,7 +353,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         match outcome {
             Ok(committed) => {
                 let now = now();
-                // In the initial sync, the next transaction is made meanwhile.
+                // In the first sync, the next transaction is made meanwhile.
                 let waited = (!self.reads.doubt.is_start()).then(|| now - started);
                 self.report.committed(&transaction, &committed, waited, now);
                 if !self.engine.has_urgent_changes() {
@@ -383,14 +386,14 @@ impl<K: Kernel + Send + 'static> Run<K> {
     }
 }
 
-/// Applies a batch of events. The first lists wait for each other, so they are not measured.
-fn apply(engine: &mut Engine, report: &mut Report, batch: Arrival) {
-    let Arrival { events, received, parsed } = batch;
+/// Applies an arrival. The first lists wait for each other, so they are not measured.
+fn apply(engine: &mut Engine, report: &mut Report, arrival: Arrival) {
+    let Arrival { events, received, parsed } = arrival;
     report.events(&events);
     let (taken, was_listed) = (now(), engine.is_listed());
     let size = engine.apply(events);
     report.latency.compared(now() - taken);
     if was_listed {
-        report.arrived(BatchTimes { received, parsed, taken }, size);
+        report.arrived(ArrivalTimes { received, parsed, taken }, size);
     }
 }

@@ -1,7 +1,9 @@
 //! YAML and JSON text, parsed into JSON values with the line of each part.
 //!
 //! Any text yields values or a [`SyntaxError`]: depth, size and the bytes copied by aliases are
-//! limited, and a duplicate key is an error. Plain scalars have the same meaning as in kubectl
+//! limited, and a duplicate key is an error. The exception is JSON that the YAML library refuses,
+//! such as surrogate pairs: of equal keys the last one counts, values may be nested up to 127
+//! levels, and every part is on line 1. Plain scalars have the same meaning as in kubectl
 //! (YAML 1.1 `yes`, `no`, `on` and `off` are booleans).
 
 use std::collections::{BTreeMap, HashMap};
@@ -15,7 +17,7 @@ pub const MAX_TEXT: usize = 512 << 20;
 /// Deepest accepted nesting of sequences and mappings. API objects have fewer than 30 levels.
 pub const MAX_DEPTH: usize = 100;
 
-/// Most that anchors and aliases may copy in one text: values plus bytes of their strings.
+/// Maximum sum of values and bytes of strings that aliases may copy in one text.
 const MAX_COPIED: usize = 8 << 20;
 
 /// One document of a text: a value, and the line of each part of it.
@@ -114,7 +116,7 @@ fn documents(parser: &mut Parser<'_, StrInput<'_>>) -> Result<Vec<Document>, Fai
     Ok(documents)
 }
 
-/// Parses `text` as one JSON document without lines.
+/// Parses `text` as one JSON document without lines, by the rules of `serde_json`.
 fn json(text: &str) -> Option<Vec<Document>> {
     if !text.trim_start().starts_with(['{', '[']) {
         return None;

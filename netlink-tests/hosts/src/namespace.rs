@@ -40,8 +40,8 @@ impl Namespace {
         &self.file
     }
 
-    /// Runs `work` on a thread inside this namespace. Its panic becomes the caller's. A thread that
-    /// is inside already runs it itself.
+    /// Runs `work` on a thread inside this namespace. Its panic becomes the caller's. If the calling
+    /// thread is inside already, it runs `work` itself.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         let here = Some(self.file.as_raw_fd());
         if INSIDE.get() == here {
@@ -85,9 +85,10 @@ impl Default for Namespace {
 }
 
 thread_local! {
-    /// The file of the namespace that [`Namespace::run`] took this thread into.
+    /// The file of the namespace that [`Namespace::run`] took this thread into. The number stays
+    /// valid: `run` borrows the namespace while the thread is inside.
     static INSIDE: Cell<Option<RawFd>> = const { Cell::new(None) };
 }
 
-const HOW_TO_RUN: &str =
-    "Run as root, or: unshare --map-root-user --net cargo test --package netlink-tests";
+const HOW_TO_RUN: &str = "Run as root, or: sh netlink-tests/in-namespaces cargo test --offline \
+     --workspace --no-default-features --test NAME";

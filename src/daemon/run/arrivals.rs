@@ -1,4 +1,4 @@
-//! The batches of events that the source sent, and the wait for ServiceCIDRs.
+//! The arrivals: events that the source sent, and the wait for ServiceCIDRs.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 /// are waited for at most [`SERVICE_CIDRS_LIMIT`].
 #[derive(Debug)]
 pub(super) struct Arrivals {
-    batches: mpsc::Receiver<Arrival>,
+    receiver: mpsc::Receiver<Arrival>,
     /// End of the wait for ServiceCIDRs; `Some` while only they are unlisted.
     service_cidrs_due: Option<Instant>,
 }
@@ -18,28 +18,28 @@ pub(super) struct Arrivals {
 /// or never answer.
 const SERVICE_CIDRS_LIMIT: Duration = Duration::from_secs(10);
 
-/// Maximum number of event batches before a commit, so that a source that never pauses does not
+/// Maximum number of arrivals before a commit, so that a source that never pauses does not
 /// prevent commits.
-const MAX_BATCHES: usize = 1_000;
+const MAX_ARRIVALS: usize = 1_000;
 
 impl Arrivals {
-    pub(super) fn new(batches: mpsc::Receiver<Arrival>) -> Self {
-        Self { batches, service_cidrs_due: None }
+    pub(super) fn new(receiver: mpsc::Receiver<Arrival>) -> Self {
+        Self { receiver, service_cidrs_due: None }
     }
 
-    /// Waits for a batch; returns `None` once the source has ended.
+    /// Waits for an arrival; returns `None` once the source has ended.
     pub(super) async fn next(&mut self) -> Option<Arrival> {
-        self.batches.recv().await
+        self.receiver.recv().await
     }
 
-    /// Returns the batches that wait in the channel.
+    /// Returns the arrivals that wait in the channel.
     pub(super) fn waiting(&mut self) -> impl Iterator<Item = Arrival> {
-        std::iter::from_fn(|| self.batches.try_recv().ok()).take(MAX_BATCHES)
+        std::iter::from_fn(|| self.receiver.try_recv().ok()).take(MAX_ARRIVALS)
     }
 
-    /// Returns whether no batch waits.
+    /// Returns whether no arrival waits.
     pub(super) fn is_empty(&self) -> bool {
-        self.batches.is_empty()
+        self.receiver.is_empty()
     }
 
     /// Returns when ServiceCIDRs count as listed.
@@ -57,7 +57,7 @@ impl Arrivals {
         self.service_cidrs_due = unlisted.eq([Resource::ServiceCidrs]).then_some(due);
     }
 
-    /// Returns the batch that lists no ServiceCIDRs, after the wait for them.
+    /// Returns the arrival that lists no ServiceCIDRs, after the wait for them.
     pub(super) fn without_service_cidrs(now: Instant) -> Arrival {
         let limit = SERVICE_CIDRS_LIMIT.as_secs();
         tracing::warn!("ServiceCIDRs are not listed after {limit} s: going on without them");
@@ -86,8 +86,8 @@ mod tests {
             (7, CIDRS, Some(17)),
             (8, &[], None),
         ];
-        let (_sender, batches) = mpsc::channel(1);
-        let mut arrivals = Arrivals::new(batches);
+        let (_sender, receiver) = mpsc::channel(1);
+        let mut arrivals = Arrivals::new(receiver);
         for (at, unlisted, due) in table {
             let now = start + Duration::from_secs(at);
             arrivals.limit_service_cidrs(unlisted.iter().copied(), now);
@@ -98,12 +98,12 @@ mod tests {
 
     #[test]
     fn a_source_that_never_pauses_does_not_prevent_commits() {
-        let (sender, batches) = mpsc::channel(MAX_BATCHES + 1);
-        for _ in 0..=MAX_BATCHES {
+        let (sender, receiver) = mpsc::channel(MAX_ARRIVALS + 1);
+        for _ in 0..=MAX_ARRIVALS {
             sender.try_send(Arrival::new(Vec::new(), now())).unwrap();
         }
-        let mut arrivals = Arrivals::new(batches);
-        assert_eq!(arrivals.waiting().count(), MAX_BATCHES);
+        let mut arrivals = Arrivals::new(receiver);
+        assert_eq!(arrivals.waiting().count(), MAX_ARRIVALS);
         assert!(!arrivals.is_empty());
     }
 }

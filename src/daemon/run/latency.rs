@@ -4,19 +4,19 @@ use std::time::{Duration, Instant};
 
 use engine::ChangeSize;
 
-/// The batches of events that may not be in the kernel, and the time spent on them.
+/// The arrivals that may not be in the kernel, and the time spent on them.
 ///
-/// A batch is measured once, after the commit that holds it.
+/// An arrival is measured once, after the commit that contains it.
 #[derive(Debug, Default)]
 pub(super) struct Latency {
-    /// The arrival and size of batches that may not be in the kernel.
+    /// The time and size of arrivals that may not be in the kernel.
     pending: Vec<(Instant, ChangeSize)>,
     /// Time spent on comparison since the last transaction.
     compared: Duration,
     committed_at: Option<Instant>,
 }
 
-/// Maximum number of waiting batches whose latency is measured.
+/// Maximum number of waiting arrivals whose latency is measured.
 const MAX_PENDING: usize = 1_024;
 
 impl Latency {
@@ -30,14 +30,14 @@ impl Latency {
         std::mem::take(&mut self.compared)
     }
 
-    /// Records a batch.
+    /// Records an arrival.
     pub(super) fn arrived(&mut self, received: Instant, size: ChangeSize) {
         if self.pending.len() < MAX_PENDING {
             self.pending.push((received, size));
         }
     }
 
-    /// Drops the waiting batches after everything was compared and nothing differed.
+    /// Drops the waiting arrivals after everything was compared and nothing differed.
     pub(super) fn forget_pending(&mut self) {
         self.pending.clear();
     }
@@ -47,14 +47,14 @@ impl Latency {
         self.committed_at = Some(now);
     }
 
-    /// Removes the batches of small changes, and returns their latencies. All of them must be in
+    /// Removes the arrivals of small changes, and returns their latencies. All of them must be in
     /// the kernel at `now`.
     pub(super) fn take_small(&mut self, now: Instant) -> impl Iterator<Item = Duration> {
         let small = self.pending.extract_if(.., |(_, size)| *size == ChangeSize::Small);
         small.map(move |(received, _)| now.saturating_duration_since(received))
     }
 
-    /// Removes the remaining batches, and returns their latencies up to the last commit. Batches
+    /// Removes the remaining arrivals, and returns their latencies up to the last commit. Arrivals
     /// after it needed no commit. The kernel must hold the desired state.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = Duration> {
         let committed_at = self.committed_at;
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_that_changed_nothing_are_not_measured() {
+    fn arrivals_that_changed_nothing_are_not_measured() {
         let start = now();
         let mut latency = Latency::default();
         latency.arrived(start, ChangeSize::Small);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_measured_batches_is_limited() {
+    fn the_number_of_measured_arrivals_is_limited() {
         let start = now();
         let mut latency = Latency::default();
         for _ in 0..=MAX_PENDING {

@@ -19,7 +19,7 @@ use crate::writer::{Writer, WriterGone};
 impl<K: Kernel + Send + 'static> Run<K> {
     /// Returns whether the kernel should hold the installed state and, for the background, also the
     /// desired one.
-    pub(super) fn may_look(&self) -> bool {
+    pub(super) fn may_request(&self) -> bool {
         let is_usable = if self.reads.doubt.is_urgent() {
             self.engine.knows_installed()
         } else {
@@ -29,7 +29,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     }
 
     /// Makes the next request, and corrects what the answer shows.
-    pub(super) async fn look(&mut self) -> Result<(), WriterGone> {
+    pub(super) async fn make_request(&mut self) -> Result<(), WriterGone> {
         let elements = usize::try_from(self.report.sizes.elements()).unwrap_or_default();
         match self.reads.doubt.next(&self.engine, elements, now()) {
             None => Ok(()),
@@ -55,7 +55,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     /// Makes the requests for which commits must wait.
     async fn make_certain(&mut self) -> Result<(), WriterGone> {
         while self.reads.doubt.must_wait() {
-            self.look().await?;
+            self.make_request().await?;
         }
         Ok(())
     }

@@ -24,12 +24,12 @@ pub(super) struct Report {
     figures: Figures,
 }
 
-/// The times of a batch of events.
+/// The times of an arrival.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct BatchTimes {
+pub(super) struct ArrivalTimes {
     pub(super) received: Instant,
     pub(super) parsed: Instant,
-    /// The loop took the batch out of the channel.
+    /// The loop took the arrival out of the channel.
     pub(super) taken: Instant,
 }
 
@@ -47,9 +47,9 @@ impl Report {
         }
     }
 
-    /// Measures a batch of changes until now, and its latency later.
-    pub(super) fn arrived(&mut self, times: BatchTimes, size: ChangeSize) {
-        let BatchTimes { received, parsed, taken } = times;
+    /// Measures an arrival until now, and its latency later.
+    pub(super) fn arrived(&mut self, times: ArrivalTimes, size: ChangeSize) {
+        let ArrivalTimes { received, parsed, taken } = times;
         self.observe.commits().stage_took(Stage::Parse, parsed.saturating_duration_since(received));
         self.observe.commits().stage_took(Stage::Queue, taken.saturating_duration_since(parsed));
         self.latency.arrived(received, size);

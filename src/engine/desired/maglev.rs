@@ -2,16 +2,18 @@
 //!
 //! It is filled as in section 3.4 of "Maglev: A Fast and Reliable Software Network Load Balancer"
 //! (NSDI 2016). Each endpoint prefers slots in an order of its own, and endpoints take the first
-//! free slot of their order in turn. So the table depends on the set of endpoints only, on every
-//! node and after any history. The removal of an endpoint leaves most slots of the others
-//! unchanged.
+//! free slot of their order in turn. With weights, an endpoint takes a slot in a part of its turns:
+//! its weight divided by the highest weight.
+//!
+//! So the table depends on the set of endpoints and their weights only, on every node and after any
+//! history. The removal of an endpoint leaves most slots of the others unchanged.
 
 use std::net::IpAddr;
 
 use crate::model::{Target, Weight};
 use crate::ruleset::number::TableSize;
 
-/// Maximum number of endpoints for each table size except the largest.
+/// The largest number of endpoints for which each table size, except the largest, is used.
 ///
 /// More slots give more even shares and move fewer clients when an endpoint is removed. Both matter
 /// most with few endpoints. Each slot takes kernel memory.
@@ -55,6 +57,7 @@ pub(super) fn fill(
             }
             order.credit -= most;
             let slot = order.first(|slot| slots[slot] == FREE);
+            // There are at most 65,521 slots, and no more endpoints: `i` is below `FREE`.
             slots[slot] = u16::try_from(i).unwrap_or(FREE);
             free -= 1;
             if free == 0 {

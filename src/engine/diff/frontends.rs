@@ -24,7 +24,8 @@ pub(super) struct Frontends {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct FrontendState {
     /// The service that has the frontend. `None` if it was found in the kernel or released: its
-    /// elements stay until a service is updated or the frontend is swept.
+    /// elements stay until another service takes the frontend, or until they are deleted as unused
+    /// elements.
     holder: Option<ObjectName>,
     /// Digest of the label of its elements; 0 without one.
     pub(super) label: u32,
@@ -154,8 +155,8 @@ impl FrontendState {
         self.route.into_iter().chain(self.internal())
     }
 
-    /// Returns whether elements with another label were found, and the frontend has no holder
-    /// except one with `has_only_claimed`.
+    /// Returns whether elements with another label were found, and the holder of the frontend, if
+    /// any, satisfies `has_only_claimed`.
     pub(super) fn may_be_of_another(
         &self,
         label: &Label,
@@ -401,7 +402,8 @@ impl FrontendChange<'_> {
         if rare.has_source_ranges {
             return Ok(Progress::Complete);
         }
-        // The first commit may create or replace the whole table.
+        // The first commit may create or replace the whole table, so ranges and mark may be in it
+        // together.
         if self.epochs.present > 0 && rare.ranges_added == Some(self.epochs.present) {
             return Ok(Progress::AfterCommit);
         }

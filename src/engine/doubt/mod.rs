@@ -22,11 +22,17 @@
 //!          +- ReadNow, Failed ---> Tables
 //!
 //! All -----+- ReadNow, Failed ---> Tables
+//!          +- set too large -----> Sets     dumped and searched for orphans
 //! ```
 //!
-//! Any other input leaves the extent as it is. A start begins with `Tables`. An answer that does not
-//! suffice widens the extent: keys and rules to `Tables`, or to `All` if another program changed
-//! them, very many differences of `All` to `Tables`, and sets with too many elements to `Sets`.
+//! Any other input leaves the extent as it is. A start begins with `Tables`. At a start, while `All`
+//! is due, and if one is a source range, `Elements` has the effect of `Anything`. Elements of the
+//! map that packets write are dropped.
+//!
+//! An answer that does not suffice widens the extent: keys and rules to `Tables`, or to `All` if
+//! another program changed them, and very many differences of `All` to `Tables`. A comparison of
+//! everything ends with the sizes of the sets: one that is too large leads to `Sets`, in the
+//! background too.
 //!
 //! The background check looks at all elements, sizes and rules within its period. It widens the
 //! extent by each difference, which counts if a second lookup confirms it: another program may be in
@@ -68,11 +74,11 @@ pub struct Doubt {
     parts: Parts,
     /// Sets with elements that are not installed.
     search: Search,
-    /// The comparison of everything: at once, or in the background.
+    /// The comparison of everything: the urgent check or the background check.
     round: Round,
     /// Another program has changed more than single elements since `round` began.
     is_changed: bool,
-    /// Time before which `is_changed` causes no round.
+    /// Time before which `is_changed` causes no urgent check.
     not_before: Instant,
     asked: Asked,
     cause: Cause,
@@ -149,8 +155,8 @@ impl Doubt {
         }
     }
 
-    /// Begins a round at once if another program changed more than single elements. `is_known`
-    /// means that the installed state is that of the last commit or reading.
+    /// Begins the urgent check if another program changed more than single elements and the pause
+    /// is over. `is_known`: no commit with an unknown outcome is open.
     pub fn begin_round(&mut self, is_known: bool, now: Instant) {
         if !self.is_changed || now < self.not_before || self.round.is_urgent {
             return;
@@ -194,14 +200,14 @@ impl Doubt {
 
     /// Returns whether commits must wait for the answer to the next request.
     pub fn must_wait(&self) -> bool {
-        !self.parts.are_none() && self.parts.origin() >= Origin::OtherProgram
+        !self.parts.are_none() && self.parts.origin().stops_commits()
     }
 
     /// Returns whether the next request is for what is not certain, and not for the background.
     pub fn is_urgent(&self) -> bool {
         self.round.is_urgent
             || self.search.is_active()
-            || !self.parts.are_none() && self.parts.origin() > Origin::Check
+            || !self.parts.are_none() && self.parts.origin().is_urgent()
     }
 
     /// Returns whether the kernel has never held the desired state.
@@ -326,7 +332,7 @@ impl Doubt {
         self.round.restart(false, now);
     }
 
-    /// Lets the next round at once begin without a pause.
+    /// Lets the next urgent check begin without a pause.
     pub fn hurry(&mut self, now: Instant) {
         self.not_before = now;
     }

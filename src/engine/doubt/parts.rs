@@ -33,6 +33,24 @@ pub(super) enum Origin {
     Refused,
 }
 
+impl Origin {
+    /// Returns whether commits wait until the parts are certain.
+    pub(super) fn stops_commits(self) -> bool {
+        match self {
+            Self::Check | Self::Search => false,
+            Self::OtherProgram | Self::Refused => true,
+        }
+    }
+
+    /// Returns whether the parts are looked up before those of the background check.
+    pub(super) fn is_urgent(self) -> bool {
+        match self {
+            Self::Check => false,
+            Self::Search | Self::OtherProgram | Self::Refused => true,
+        }
+    }
+}
+
 impl Parts {
     pub(super) fn none(now: Instant) -> Self {
         Self { keys: BTreeSet::new(), rules: [false; 2], due: now, origin: Origin::Check }
@@ -71,7 +89,7 @@ impl Parts {
             return Some(Request::Rules(family));
         }
         // A step is undone as a whole, and commits wait for what others changed.
-        let most = if self.origin >= Origin::OtherProgram { self.keys.len() } else { KEYS };
+        let most = if self.origin.stops_commits() { self.keys.len() } else { KEYS };
         let keys: Vec<_> = std::iter::from_fn(|| self.keys.pop_first()).take(most).collect();
         (!keys.is_empty()).then_some(Request::Keys(keys))
     }

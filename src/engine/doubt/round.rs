@@ -1,5 +1,5 @@
-//! A comparison of everything, a few elements at a time: at once, after another program changed
-//! the tables in a way that does not name single elements, or in the background.
+//! A comparison of everything, a few elements at a time: the urgent check, after another program
+//! changed the tables in a way that does not name single elements, or the background check.
 //!
 //! Orphans have no known key, so the sizes of the sets are compared once all services were. In the
 //! background, the rules follow, and each service is also compared with its objects.

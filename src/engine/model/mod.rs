@@ -3,7 +3,7 @@
 //! Independent of Kubernetes' JSON and of nftables. `source` creates these types, `desired` reads
 //! them.
 
-mod batch;
+mod arrival;
 mod choice;
 mod cluster;
 mod endpoint;
@@ -23,7 +23,7 @@ mod touched;
 mod usable;
 mod weights;
 
-pub use batch::Arrival;
+pub use arrival::Arrival;
 pub use cluster::{Cluster, ServiceView};
 pub use endpoint::{Conditions, Endpoint, EndpointPort, EndpointSlice, Zones};
 pub use endpoint_changes::EndpointChanges;

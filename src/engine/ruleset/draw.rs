@@ -1,14 +1,14 @@
 //! The chains that choose an endpoint of a plain list.
 //!
-//! A slot is either drawn, or, in a table, named by a hash of the packet's source. Every table is
-//! full, so the first lookup hits.
+//! A slot is either drawn, or, in a hash table, named by a hash of the packet's source. Every hash
+//! table is full, so the first lookup hits.
 //!
 //! The modulus of `numgen random mod N` is fixed in a rule, so each size class has its own rules.
 //! For a list of up to [`SizeClass::EXACT`] endpoints, one draw below its size suffices. For a
-//! larger list, the rules draw below the next power of two until a slot is hit, at most 18 times.
-//! Then they draw once below half of it, where every slot is taken. Each draw that hits is exactly
-//! even. The last draw decides for fewer than one connection in 2^16, less than the unevenness of
-//! `numgen` itself (`reciprocal_scale` of 32 random bits).
+//! larger list, the rules draw below the next power of two until a slot is hit, at most
+//! 2 + 4 x 4 = 18 times. Then they draw once below half of it, where every slot is taken. If one of
+//! the first 18 draws hits, each endpoint is equally likely. Each of them misses for less than half
+//! of the packets, so fewer than one connection in 2^18 gets its endpoint from the last draw.
 //!
 //! A packet that reads a frontend before a commit and its list after it may miss a slot. So may one
 //! that looks up a slot while it is replaced, before Linux 6.17 ([`super::Lookups`]). It falls
@@ -33,7 +33,7 @@ const DIRECT: usize = 2;
 /// Number of jumps to a chain of further draws, at two levels: this keeps the table short.
 const JUMPS: usize = 4;
 
-/// The chain that finds the slot of a table.
+/// The chain that finds the slot of a hash table.
 const HASH: &str = "hash";
 
 /// Returns the chains, each after those that it refers to.
@@ -84,7 +84,7 @@ fn for_class(phrases: Phrases, size: SizeClass, modulus: u32) -> Vec<Phrase> {
     vec![is_class(size), draw(phrases, modulus)]
 }
 
-/// Returns the hash that names a slot of a table of this class; `None` if slots are drawn.
+/// Returns the hash that names a slot of a hash table of this class; `None` if slots are drawn.
 pub(super) fn hash(size: SizeClass, seed: u32) -> Option<Field> {
     let modulus = size.most();
     Some(match size.table()?.0 {

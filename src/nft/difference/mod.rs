@@ -1,10 +1,10 @@
 //! The difference of two tables: the messages that make of one the other.
 //!
-//! Only what differs is sent, in the order that the kernel accepts: rules, elements and objects go
-//! before what they refer to, and come after it. What cannot be changed, such as the hook of a
-//! chain or the type of a set, is replaced together with the rules and elements that refer to it.
-//! Counts, used quotas and remaining times are no difference. Elements of sets in which rules add
-//! elements are added, but never deleted.
+//! Only what differs is sent, in the order that the kernel accepts: a rule, element or object is
+//! deleted before the objects that it refers to, and added after them. What cannot be changed, such
+//! as the hook of a chain or the type of a set, is replaced together with the rules and elements
+//! that refer to it. Counts, used quotas and remaining times are no difference. Elements of sets in
+//! which rules add elements are added, but never deleted.
 
 mod edits;
 mod elements;
@@ -110,7 +110,7 @@ impl WholeTable {
         }
         let empty = Self::new(self.family, &self.name);
         let mut steps = Steps::new(self, installed, &empty);
-        steps.take_all()?;
+        steps.add_all()?;
         Ok(Difference {
             family: self.family,
             table: self.name.clone(),

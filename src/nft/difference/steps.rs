@@ -1,7 +1,8 @@
 //! The steps from one table to the other, in the kernel's order.
 //!
-//! First everything goes: rules, elements, sets, objects, flowtables, chains. Then everything comes
-//! in the other order, since elements name chains and objects, and rules name all others.
+//! First come the deletions: rules, elements, sets, objects, flowtables, chains. Then come the
+//! additions: chains, objects, flowtables, sets, then elements, which name chains and objects, then
+//! rules, which name all others.
 
 use std::collections::HashSet;
 
@@ -43,7 +44,8 @@ impl<'a> Steps<'a> {
         }
     }
 
-    pub(super) fn take_all(&mut self) -> Result<(), TooLong> {
+    /// Adds the messages of all steps.
+    pub(super) fn add_all(&mut self) -> Result<(), TooLong> {
         let chains = ChainRules::of(
             (self.installed, &self.installed_sets),
             (self.desired, &self.desired_sets),

@@ -14,6 +14,7 @@ pub(super) struct Header {
     pub(super) fields: &'static [Field],
 }
 
+/// Names are unique within a space, and only headers of one space are compared.
 impl PartialEq for Header {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
@@ -31,7 +32,7 @@ pub(super) const ETHER: Header = Header {
     ],
 };
 
-/// After an Ethernet header, so offsets begin there.
+/// Offsets count from the Ethernet header, whose last 16 bits are the first of this one.
 pub(super) const VLAN: Header = Header {
     name: "vlan",
     fields: &[
@@ -167,6 +168,8 @@ const COMP: Header = Header {
     fields: &[("nexthdr", 0, 8, PROTOCOL), ("flags", 8, 8, Hex(1)), ("cpi", 16, 16, Number)],
 };
 
+/// Fields at the same offset belong to different types; `candidates` in `side.rs` selects by the
+/// type.
 const ICMP: Header = Header {
     name: "icmp",
     fields: &[
@@ -180,6 +183,7 @@ const ICMP: Header = Header {
     ],
 };
 
+/// As in [`ICMP`], fields at the same offset belong to different types.
 const ICMPV6: Header = Header {
     name: "icmpv6",
     fields: &[
@@ -356,11 +360,11 @@ pub(super) fn ip_option(kind: u8) -> Option<&'static Header> {
 pub(super) fn sctp_chunk(kind: u8) -> Option<&'static Header> {
     const TYPE: Field = ("type", 0, 8, Number);
     const FLAGS: Field = ("flags", 8, 8, Number);
-    const LENGTH: Field = ("length", 16, 16, Number);
+    const CHUNK_LENGTH: Field = ("length", 16, 16, Number);
     const INIT: &[Field] = &[
         TYPE,
         FLAGS,
-        LENGTH,
+        CHUNK_LENGTH,
         ("init-tag", 32, 32, Number),
         ("a-rwnd", 64, 32, Number),
         ("num-outbound-streams", 96, 16, Number),
@@ -373,7 +377,7 @@ pub(super) fn sctp_chunk(kind: u8) -> Option<&'static Header> {
             fields: &[
                 TYPE,
                 FLAGS,
-                LENGTH,
+                CHUNK_LENGTH,
                 ("tsn", 32, 32, Number),
                 ("stream", 64, 16, Number),
                 ("ssn", 80, 16, Number),
@@ -387,31 +391,33 @@ pub(super) fn sctp_chunk(kind: u8) -> Option<&'static Header> {
             fields: &[
                 TYPE,
                 FLAGS,
-                LENGTH,
+                CHUNK_LENGTH,
                 ("cum-tsn-ack", 32, 32, Number),
                 ("a-rwnd", 64, 32, Number),
                 ("num-gap-ack-blocks", 96, 16, Number),
                 ("num-dup-tsns", 112, 16, Number),
             ],
         },
-        4 => &Header { name: "heartbeat", fields: &[TYPE, FLAGS, LENGTH] },
-        5 => &Header { name: "heartbeat-ack", fields: &[TYPE, FLAGS, LENGTH] },
-        6 => &Header { name: "abort", fields: &[TYPE, FLAGS, LENGTH] },
+        4 => &Header { name: "heartbeat", fields: &[TYPE, FLAGS, CHUNK_LENGTH] },
+        5 => &Header { name: "heartbeat-ack", fields: &[TYPE, FLAGS, CHUNK_LENGTH] },
+        6 => &Header { name: "abort", fields: &[TYPE, FLAGS, CHUNK_LENGTH] },
         7 => &Header {
             name: "shutdown",
-            fields: &[TYPE, FLAGS, LENGTH, ("cum-tsn-ack", 32, 32, Number)],
+            fields: &[TYPE, FLAGS, CHUNK_LENGTH, ("cum-tsn-ack", 32, 32, Number)],
         },
-        8 => &Header { name: "shutdown-ack", fields: &[TYPE, FLAGS, LENGTH] },
-        9 => &Header { name: "error", fields: &[TYPE, FLAGS, LENGTH] },
-        10 => &Header { name: "cookie-echo", fields: &[TYPE, FLAGS, LENGTH] },
-        11 => &Header { name: "cookie-ack", fields: &[TYPE, FLAGS, LENGTH] },
-        12 => {
-            &Header { name: "ecne", fields: &[TYPE, FLAGS, LENGTH, ("lowest-tsn", 32, 32, Number)] }
-        }
-        13 => {
-            &Header { name: "cwr", fields: &[TYPE, FLAGS, LENGTH, ("lowest-tsn", 32, 32, Number)] }
-        }
-        14 => &Header { name: "shutdown-complete", fields: &[TYPE, FLAGS, LENGTH] },
+        8 => &Header { name: "shutdown-ack", fields: &[TYPE, FLAGS, CHUNK_LENGTH] },
+        9 => &Header { name: "error", fields: &[TYPE, FLAGS, CHUNK_LENGTH] },
+        10 => &Header { name: "cookie-echo", fields: &[TYPE, FLAGS, CHUNK_LENGTH] },
+        11 => &Header { name: "cookie-ack", fields: &[TYPE, FLAGS, CHUNK_LENGTH] },
+        12 => &Header {
+            name: "ecne",
+            fields: &[TYPE, FLAGS, CHUNK_LENGTH, ("lowest-tsn", 32, 32, Number)],
+        },
+        13 => &Header {
+            name: "cwr",
+            fields: &[TYPE, FLAGS, CHUNK_LENGTH, ("lowest-tsn", 32, 32, Number)],
+        },
+        14 => &Header { name: "shutdown-complete", fields: &[TYPE, FLAGS, CHUNK_LENGTH] },
         _ => return None,
     })
 }

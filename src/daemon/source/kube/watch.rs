@@ -1,9 +1,11 @@
 //! Lists and watches one resource until the outlet is closed.
 //!
 //! ```text
-//!            +------------------- a list broke off, 410, or something unreadable ---+
-//!            v                                                                      |
-//!   open --> listing --InitDone--> watching --connection lost: watch goes on where it was
+//!            +-- a list broke off, 410, or something unreadable --+
+//!            v                                                    |
+//!   open --> listing --InitDone--> watching ----------------------+
+//!            |                     ^      |
+//!            |                     +------+ connection lost: watch again from the last version
 //!            |
 //!            +-- the server refuses a streaming list: open again, with list and watch
 //!            +-- 404 of an optional resource: it is empty, open again later
@@ -31,8 +33,8 @@ use super::resources::Watched;
 use super::trouble::Trouble;
 use crate::source::objects::Converter;
 
-/// Most events in one batch: limits memory while a list is sent on.
-const BATCH: usize = 512;
+/// Maximum number of events in one arrival: limits memory while a list is sent on.
+const MAX_EVENTS: usize = 512;
 
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
@@ -42,7 +44,7 @@ const PAGE: u32 = 500;
 const STALLED: Duration = Duration::from_secs(60);
 
 /// Time after which a read method that failed is tried again; servers are upgraded in place.
-const REMEMBERED: Duration = Duration::from_secs(3600);
+const RETRY_METHOD_AFTER: Duration = Duration::from_secs(3600);
 
 /// Interval of checks whether an optional resource exists now.
 const ABSENT: Duration = Duration::from_secs(300);
@@ -65,33 +67,33 @@ pub(super) struct Watch<T> {
     methods: Methods,
     trouble: Trouble,
     /// The resource was reported as empty because the server does not have it.
-    absent: bool,
+    is_reported_absent: bool,
     object: std::marker::PhantomData<T>,
 }
 
-/// Converts objects, and sends their events on in batches.
+/// Converts objects, and sends their events on in arrivals.
 struct Sender {
     converter: Converter,
     outlet: Outlet,
-    batch: Vec<Event>,
-    /// Arrival time of the first event of the batch.
+    events: Vec<Event>,
+    /// Arrival time of the first of `events`.
     received: Instant,
 }
 
 /// The methods to read the resource that fail with this server. Each is tried again after
-/// [`REMEMBERED`].
+/// [`RETRY_METHOD_AFTER`].
 #[derive(Clone, Copy, Debug, Default)]
 struct Methods {
-    /// Time since when the server refuses streaming lists.
+    /// Time at which the server first refused a streaming list.
     lists_since: Option<Instant>,
-    /// Time since when the server sends objects of the wrong shape.
+    /// Time at which the server first sent an object of the wrong shape.
     careful_since: Option<Instant>,
 }
 
 impl Methods {
     /// Forgets failures that are old.
     fn forget(&mut self) {
-        let old = |since: &mut Instant| since.elapsed() >= REMEMBERED;
+        let old = |since: &mut Instant| since.elapsed() >= RETRY_METHOD_AFTER;
         self.lists_since.take_if(old);
         self.careful_since.take_if(old);
     }
@@ -100,7 +102,7 @@ impl Methods {
 impl Sender {
     fn push<T: Watched>(&mut self, object: Careful<T>) -> Result<(), Closed> {
         let (event, problems) = object.convert(&mut self.converter);
-        self.batch.push(event);
+        self.events.push(event);
         for problem in problems {
             self.outlet.report(Report::Object(problem))?;
         }
@@ -108,10 +110,10 @@ impl Sender {
     }
 
     async fn flush(&mut self) -> Result<(), Closed> {
-        if self.batch.is_empty() {
+        if self.events.is_empty() {
             return Ok(());
         }
-        let events = std::mem::take(&mut self.batch);
+        let events = std::mem::take(&mut self.events);
         let (received, parsed) = (self.received.into_std(), Instant::now().into_std());
         self.outlet.send(Arrival { events, received, parsed }).await
     }
@@ -154,7 +156,7 @@ impl<T: Watched> Watch<T> {
             sender: Sender {
                 converter: Converter::new(node_name),
                 outlet: outlet.clone(),
-                batch: Vec::new(),
+                events: Vec::new(),
                 received: Instant::now(),
             },
             backoff: Backoff::default(),
@@ -162,7 +164,7 @@ impl<T: Watched> Watch<T> {
             stage: Stage::Opening,
             methods: Methods::default(),
             trouble: Trouble::default(),
-            absent: false,
+            is_reported_absent: false,
             object: std::marker::PhantomData,
         }
     }
@@ -216,19 +218,19 @@ impl<T: Watched> Watch<T> {
         }
     }
 
-    /// Returns the next event. Batches the events that are ready, and sends the batch before
-    /// waiting for a change. During a list only full batches are sent, because an incomplete list
-    /// is not useful.
+    /// Returns the next event. Collects the events that are ready, and sends them before waiting
+    /// for a change. During a list only full arrivals are sent, because an incomplete list is not
+    /// useful.
     async fn next(
         &mut self,
         stream: &mut Stream<T>,
     ) -> Result<Result<WatcherEvent<Careful<T>>, Failure>, Closed> {
-        if self.sender.batch.len() < BATCH
+        if self.sender.events.len() < MAX_EVENTS
             && let Some(Some(event)) = stream.next().now_or_never()
         {
             return Ok(event.map_err(Failure::Watcher));
         }
-        if self.sender.batch.len() >= BATCH || self.stage != Stage::Listing {
+        if self.sender.events.len() >= MAX_EVENTS || self.stage != Stage::Listing {
             self.sender.flush().await?;
         }
         let event = loop {
@@ -262,7 +264,7 @@ impl<T: Watched> Watch<T> {
     }
 
     fn accept(&mut self, event: WatcherEvent<Careful<T>>) -> Result<Option<Next>, Closed> {
-        if self.sender.batch.is_empty() {
+        if self.sender.events.is_empty() {
             self.sender.received = self.link.heard_at();
         }
         match event {
@@ -276,9 +278,9 @@ impl<T: Watched> Watch<T> {
             }
             WatcherEvent::InitDone => {
                 self.begin_list();
-                self.sender.batch.push(Event::Listed(T::RESOURCE));
+                self.sender.events.push(Event::Listed(T::RESOURCE));
                 self.stage = Stage::Watching;
-                self.absent = false;
+                self.is_reported_absent = false;
                 self.recovered()?;
             }
             WatcherEvent::Apply(object) => {
@@ -286,7 +288,7 @@ impl<T: Watched> Watch<T> {
                 self.recovered()?;
             }
             WatcherEvent::Delete(object) => {
-                self.sender.batch.push(Event::gone(T::object(object.name())));
+                self.sender.events.push(Event::gone(T::object(object.name())));
                 self.recovered()?;
             }
         }
@@ -296,7 +298,7 @@ impl<T: Watched> Watch<T> {
     /// Adds `Relist` with the first confirmed item of a list.
     fn begin_list(&mut self) {
         if self.stage != Stage::Listing {
-            self.sender.batch.push(Event::Relist(T::RESOURCE));
+            self.sender.events.push(Event::Relist(T::RESOURCE));
             self.stage = Stage::Listing;
         }
     }
@@ -329,9 +331,9 @@ impl<T: Watched> Watch<T> {
 
     /// Reports the resource as empty, because the server does not have it.
     fn pass_absence(&mut self) -> Result<Next, Closed> {
-        if !self.absent {
-            self.absent = true;
-            self.sender.batch.extend([Event::Relist(T::RESOURCE), Event::Listed(T::RESOURCE)]);
+        if !self.is_reported_absent {
+            self.is_reported_absent = true;
+            self.sender.events.extend([Event::Relist(T::RESOURCE), Event::Listed(T::RESOURCE)]);
         }
         self.link.heard();
         self.recovered()?;

@@ -16,7 +16,7 @@ pub struct Arrival {
 }
 
 impl Arrival {
-    /// Returns a batch of events that were not received as bytes, at `now`.
+    /// Returns an arrival of events that were not received as bytes, at `now`.
     pub fn new(events: Vec<Event>, now: Instant) -> Self {
         Self { events, received: now, parsed: now }
     }
