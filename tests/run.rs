@@ -555,7 +555,7 @@ fn a_service_for_which_the_kernel_refuses_whole_transactions_is_found_and_left_o
     daemon.end();
 }
 
-fn is_about_77(operation: &Operation) -> bool {
+fn names_service_77(operation: &Operation) -> bool {
     operation.to_string().contains("10.96.0.77 ")
 }
 
@@ -563,11 +563,11 @@ fn is_about_77(operation: &Operation) -> bool {
 #[test]
 fn a_refused_service_is_reported_and_retried_without_a_dump() {
     let unnamed: Objection = |transaction| {
-        let is_bad = transaction.operations.iter().any(is_about_77);
+        let is_bad = transaction.operations.iter().any(names_service_77);
         is_bad.then(|| CommitError::refused(transaction, None, Errno::EINVAL))
     };
     let named: Objection = |transaction| {
-        let operation = transaction.operations.iter().position(is_about_77)?;
+        let operation = transaction.operations.iter().position(names_service_77)?;
         let mut elements = transaction.operations[operation].elements()?.iter();
         let is_bad = |it: &Element| it.key.as_bytes().starts_with(&[10, 96, 0, 77]);
         let place = (operation, elements.position(is_bad));

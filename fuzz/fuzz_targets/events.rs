@@ -125,7 +125,7 @@ fn commit_all(engine: &mut Engine, kernel: &mut Fake) {
         match engine.answer(&transaction, &outcome) {
             Answer::Applied | Answer::Blocked(_) => {}
             Answer::ReadBack(cause) => {
-                if !cause.is_about_services() || !undo(engine, kernel, &transaction) {
+                if !cause.is_caused_by_services() || !undo(engine, kernel, &transaction) {
                     observe(engine, kernel);
                 }
             }

@@ -73,12 +73,12 @@ fn the_chains_after_dnat_exist_while_an_endpoint_may_be_a_cluster_ip() {
 
 /// The places of the transactions with an operation that contains all of `parts`.
 fn places(sent: &Sent, parts: [&str; 2]) -> Vec<usize> {
-    let is_about = |operation: &Operation| {
+    let contains_all = |operation: &Operation| {
         let operation = operation.to_string();
         parts.iter().all(|part| operation.contains(part))
     };
     let transactions = sent.transactions.iter().enumerate();
-    let with = transactions.filter(|(_, it)| it.operations.iter().any(is_about));
+    let with = transactions.filter(|(_, it)| it.operations.iter().any(contains_all));
     with.map(|(place, _)| place).collect()
 }
 

@@ -231,7 +231,7 @@ impl fmt::Display for Request<'_> {
 }
 
 /// Returns whether a notification concerns this table or an object in it.
-pub fn is_about(kind: u16, payload: &[u8], table: &TableRef) -> bool {
+pub fn concerns(kind: u16, payload: &[u8], table: &TableRef) -> bool {
     let Some(attributes) = payload.get(NFGENMSG_LENGTH..) else { return false };
     // The generation has a number in the attribute that is the table's name in other messages.
     kind >> 8 == NFNL_SUBSYS_NFTABLES

@@ -1,4 +1,5 @@
-//! Rules as they are sent: the expressions of a chain's rule, in order.
+//! Rules as they are sent: the expressions of a chain's rule, in order. Listed rules are decoded in
+//! `listed_rule.rs`.
 
 use std::fmt;
 

@@ -44,7 +44,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         for (service, elements) in of_services {
             self.report_service(service, &elements);
         }
-        self.report_others(&elements.of_none);
+        self.report_others(&elements.of_no_service);
     }
 
     fn report_service(&mut self, service: &ObjectName, elements: &[(&Installed, &Finding)]) {

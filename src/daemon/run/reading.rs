@@ -226,7 +226,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         cause: &Cause,
         transaction: &Transaction,
     ) -> Result<bool, WriterGone> {
-        let is_possible = cause.is_about_services() && !self.reads.doubt.is_start();
+        let is_possible = cause.is_caused_by_services() && !self.reads.doubt.is_start();
         let places = self.engine.places_of_refused(transaction).filter(|_| is_possible);
         let Some(places) = places else { return Ok(false) };
         self.reads.doubt.handle(Input::Refused(places), now());

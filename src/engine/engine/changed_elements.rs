@@ -41,7 +41,7 @@ pub struct Corrected {
     /// Installed elements of services that were missing or differed.
     pub of_services: Vec<(ObjectName, Installed, Finding)>,
     /// Other elements: found although they were not installed, or missing although they were.
-    pub of_none: Vec<(ElementId, Finding)>,
+    pub of_no_service: Vec<(ElementId, Finding)>,
     /// Services to be updated again.
     pub(super) services: BTreeSet<ObjectName>,
     /// The installed state is corrected. If it is not, the tables must be read.
@@ -56,7 +56,7 @@ impl Corrected {
 
     /// Returns the number of elements.
     pub fn count(&self) -> usize {
-        self.of_services.len() + self.of_none.len()
+        self.of_services.len() + self.of_no_service.len()
     }
 }
 
@@ -101,7 +101,7 @@ pub(super) fn correct(
         corrected.is_enough &= diff.correct(*installed, *finding);
         corrected.services.insert(service.clone());
     }
-    match adopt(diff, tables, &corrected.of_none, owners) {
+    match adopt(diff, tables, &corrected.of_no_service, owners) {
         Some(services) => corrected.services.extend(services),
         None => corrected.is_enough = false,
     }
@@ -131,7 +131,7 @@ fn differences(diff: &Diff, changed: &[Changed], owners: &[ObjectName]) -> Optio
             }
             None => {
                 let differs = differs_from_none(diff, place, finding)?;
-                differences.of_none.extend(differs.then_some((*place, *finding)));
+                differences.of_no_service.extend(differs.then_some((*place, *finding)));
             }
         }
     }

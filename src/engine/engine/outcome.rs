@@ -46,7 +46,7 @@ pub enum Cause {
 impl Cause {
     /// Returns whether [`Engine::undo_step`] may replace the read-back: nothing was applied, and
     /// services are the cause.
-    pub fn is_about_services(&self) -> bool {
+    pub fn is_caused_by_services(&self) -> bool {
         match self {
             Self::Suspected(_) | Self::Excluded(_) | Self::Unattributed => true,
             Self::Table(_) | Self::NoFlowtables | Self::Unknown => false,
@@ -89,7 +89,7 @@ impl Engine {
             }
             CommitError::NotSent(cause) => {
                 let errno = cause.raw_os_error().map(Errno::from_raw);
-                if errno.is_some_and(is_about_size) {
+                if errno.is_some_and(is_caused_by_size) {
                     self.refused_unattributed(family, errno, error)
                 } else {
                     Answer::ReadBack(Cause::Unknown)
@@ -165,7 +165,7 @@ impl Engine {
         errno: Option<Errno>,
         error: &CommitError,
     ) -> Answer {
-        if errno.is_some_and(is_about_size) && self.steps.piece_size.halve() {
+        if errno.is_some_and(is_caused_by_size) && self.steps.piece_size.halve() {
             return Answer::ReadBack(Cause::Unattributed);
         }
         // Never empty: `answer` has checked it.
@@ -269,6 +269,6 @@ fn left_out(service: &ObjectName, error: &CommitError) -> Problem {
 }
 
 /// Returns whether a smaller transaction may be accepted.
-fn is_about_size(errno: Errno) -> bool {
+fn is_caused_by_size(errno: Errno) -> bool {
     matches!(errno, Errno::ENOMEM | Errno::EMSGSIZE | Errno::ENOBUFS)
 }

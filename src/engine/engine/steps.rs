@@ -93,8 +93,8 @@ impl Steps {
         services: &Services,
     ) {
         let of_ip = |operation: &Operation| operation.family() == Family::Ip;
-        let is_about_one = operations.iter().all(of_ip) || !operations.iter().any(of_ip);
-        let parts = if is_about_one {
+        let is_of_one_family = operations.iter().all(of_ip) || !operations.iter().any(of_ip);
+        let parts = if is_of_one_family {
             [operations, Vec::new()]
         } else {
             operations.into_iter().partition::<Vec<_>, _>(of_ip).into()

@@ -206,8 +206,8 @@ fn missing(set: &str, step: &RuleStep) -> Option<String> {
         | SetId::AffinityLists => return None,
     };
     // Translated packets look up the same map again.
-    let is_about_services = step.place.chain.starts_with("nat-") || set == "source-ranges";
-    (is_about_services || set == "affinity-clients").then(|| text.to_owned())
+    let is_for_services = step.place.chain.starts_with("nat-") || set == "source-ranges";
+    (is_for_services || set == "affinity-clients").then(|| text.to_owned())
 }
 
 /// Returns the reason why a rule of ours marks a packet, from its chain and its test.

@@ -51,7 +51,7 @@ impl Others {
 fn add(changes: &mut OthersChanges, datagram: &[u8], tables: &[TableRef]) {
     for message in Messages::new(datagram) {
         let Ok(Message { kind, payload, .. }) = message else { return changes.add(None) };
-        let Some(table) = tables.iter().find(|it| request::is_about(kind, payload, it)) else {
+        let Some(table) = tables.iter().find(|it| request::concerns(kind, payload, it)) else {
             continue;
         };
         let Some((set, attributes)) = request::changed_set(kind, payload) else {
