@@ -114,8 +114,8 @@ fn flows_are_stale_once_their_own_service_is_committed() {
         assert_eq!(stale.len(), 1, "{stale:?}");
         flows.extend(stale);
     }
-    let is_stale = |endpoint: &str| flows.iter().any(|flow| flow.contains(endpoint));
-    assert!(is_stale("10.244.1.3") && is_stale("10.244.2.3"), "{flows:?}");
+    let has_flow_to = |endpoint: &str| flows.iter().any(|flow| flow.contains(endpoint));
+    assert!(has_flow_to("10.244.1.3") && has_flow_to("10.244.2.3"), "{flows:?}");
 }
 
 #[test]

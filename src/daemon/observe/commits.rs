@@ -17,9 +17,9 @@ use super::metrics::{Label, Names};
 /// A stage of the path of an event to the kernel, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// From the last bytes of a batch of events to the events.
+    /// From the last bytes of an arrival to its events.
     Parse,
-    /// From there until the loop takes the batch.
+    /// From there until the loop takes the arrival.
     Queue,
     /// From events to a transaction.
     Compare,

@@ -151,7 +151,7 @@ impl Observe {
         self.shared.page.committed(transaction);
     }
 
-    /// Adds the time from the last bytes of a batch of events to its commit.
+    /// Adds the time from the last bytes of an arrival to its commit.
     pub fn events_committed(&self, duration: Duration) {
         self.commits().events_committed(duration);
         self.shared.page.events_committed(duration);

@@ -103,7 +103,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         self.report_corrections(&corrections);
         self.note_change();
         self.send_devices();
-        let Some(Ended::AtOnce { differences }) = corrections.ended else { return Ok(()) };
+        let Some(Ended::Urgent { differences }) = corrections.ended else { return Ok(()) };
         tracing::debug!(differences, "compared all elements");
         // Flows may have begun by the changed tables.
         self.flows.note_read();

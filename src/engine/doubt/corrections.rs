@@ -19,7 +19,7 @@ pub struct Corrections {
     pub sizes: Vec<(Family, SetId, i64)>,
     /// Number of services that were compared.
     pub checked: usize,
-    /// The round that ended.
+    /// The comparison of everything that ended.
     pub ended: Option<Ended>,
 }
 
@@ -28,8 +28,8 @@ pub struct Corrections {
 pub enum Ended {
     /// That of the background check.
     Background,
-    /// That at once.
-    AtOnce {
+    /// That of the urgent check.
+    Urgent {
         /// Elements that differed.
         differences: usize,
     },

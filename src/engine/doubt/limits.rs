@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-/// Elements looked up at once, which takes some 0.1 ms.
+/// Elements of one lookup, which takes some 0.1 ms.
 pub(super) const KEYS: usize = 64;
 
-/// Services rendered at once.
+/// Services rendered for one request.
 pub(super) const SERVICES: usize = 16;
 
-/// Services walked at once, which takes some 0.1 ms.
+/// Services walked for one request, which takes some 0.1 ms.
 pub(super) const GROUP: usize = 256;
 
-/// Most differences of one lookup that are confirmed one by one. With more, everything is compared
-/// at once.
+/// Most differences of one lookup that are confirmed one by one. With more, the urgent
+/// check begins.
 pub(super) const MAX_SUSPECTS: usize = 16;
 
 /// Most differences of a comparison of everything, and most orphans of a search. With more, the

@@ -317,7 +317,7 @@ impl Doubt {
         }
         let began = self.round.began();
         corrections.ended = self.round.end(now);
-        if let Some(Ended::AtOnce { .. }) = corrections.ended {
+        if let Some(Ended::Urgent { .. }) = corrections.ended {
             self.not_before = now + pause_after(now - began);
         }
         corrections

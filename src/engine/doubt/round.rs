@@ -52,7 +52,7 @@ enum Stage {
     End,
 }
 
-/// Elements that are looked up at once.
+/// Elements that are looked up together.
 #[derive(Debug, Default)]
 pub(super) struct Piece {
     elements: Vec<Installed>,
@@ -208,7 +208,7 @@ impl Round {
         let next = self.began + self.period.unwrap_or_default();
         self.restart(false, next.max(now));
         self.due = self.due.max(now + LEAST_PAUSE);
-        Some(if is_urgent { Ended::AtOnce { differences } } else { Ended::Background })
+        Some(if is_urgent { Ended::Urgent { differences } } else { Ended::Background })
     }
 
     /// Returns the beginning of the round.

@@ -23,7 +23,7 @@ use super::reader::ManifestReader;
 
 /// Sends the events of the manifests at `path`, and of every change, from a thread of its own.
 ///
-/// The first batch lists everything. Problems are logged and sent when they appear. The thread ends
+/// The first arrival lists everything. Problems are logged and sent when they appear. The thread ends
 /// within seconds after the receiver of `events` is dropped. The receiver of `problems` may be
 /// dropped.
 ///
@@ -91,8 +91,8 @@ impl Follower {
                 self.vanished = false;
                 self.report(update.problems);
                 self.log_ignored(update.ignored);
-                let batch = Arrival { events: update.events, received, parsed: now() };
-                batch.events.is_empty() || self.events.blocking_send(batch).is_ok()
+                let arrival = Arrival { events: update.events, received, parsed: now() };
+                arrival.events.is_empty() || self.events.blocking_send(arrival).is_ok()
             }
             Err(error) => {
                 if !std::mem::replace(&mut self.vanished, true) {
@@ -302,10 +302,10 @@ mod tests {
         fn expect(&mut self, expected: &[&str]) {
             let mut seen: Vec<String> = Vec::new();
             while !expected.iter().all(|one| seen.iter().any(|it| it == one)) {
-                let Some(batch) = within_limit(&mut self.events) else {
+                let Some(arrival) = within_limit(&mut self.events) else {
                     panic!("expected {expected:?}, saw {seen:?}");
                 };
-                seen.extend(batch.events.iter().filter_map(short));
+                seen.extend(arrival.events.iter().filter_map(short));
             }
         }
     }

@@ -65,7 +65,7 @@ pub async fn follow_api_server(server: &ApiServer, node_name: &str, outlet: Outl
 /// Follows Services, EndpointSlices, ServiceCIDRs and the Node of that name.
 ///
 /// Returns after the receiver of the outlet's events is dropped. For each resource, events have the
-/// order of [`engine::model::Event`], in batches. `Relist` is repeated before `Listed` if the
+/// order of [`engine::model::Event`], in arrivals. `Relist` is repeated before `Listed` if the
 /// connection breaks during a list.
 async fn follow(access: &Access, node_name: &str, outlet: Outlet) {
     let config = watcher::Config::default().timeout(WATCH_SECONDS);

@@ -15,7 +15,7 @@ use super::requests::OnRequest;
 /// Outputs of the source. Clones share them.
 #[derive(Clone)]
 pub struct Outlet {
-    /// Batches of events, never empty, each in the order of the server. A full channel blocks the
+    /// Arrivals, never empty, each in the order of the server. A full channel blocks the
     /// source, and in the end the server.
     events: mpsc::Sender<Arrival>,
     report: Arc<dyn Fn(Report) + Send + Sync>,
@@ -40,8 +40,8 @@ impl Outlet {
         Self { events, report: Arc::new(report), contacts, requests }
     }
 
-    pub(super) async fn send(&self, batch: Arrival) -> Result<(), Closed> {
-        self.events.send(batch).await.map_err(|_| Closed)
+    pub(super) async fn send(&self, arrival: Arrival) -> Result<(), Closed> {
+        self.events.send(arrival).await.map_err(|_| Closed)
     }
 
     /// Reports that no resource can be followed.
