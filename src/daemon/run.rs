@@ -134,9 +134,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
             let service_cidrs_due = self.arrivals.service_cidrs_due();
             let count_due = due(self.flows.balancing.as_ref());
             tokio::select! {
-                // The end comes first. A due commit precedes new events, so that a stream of events
-                // does not delay it. Checks and background requests come last: services wait for
-                // none of them.
+                // The first ready branch runs: the end, then a due commit, so that a stream of
+                // events does not delay it. Checks and background requests come last, because no
+                // service waits for them.
                 biased;
                 () = &mut stop => return Ok(self.leave().await?),
                 task = task_at(next) => self.perform(task).await?,
@@ -191,8 +191,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
         self.commits.is_synced && Family::ALL.iter().all(|family| tables.blocked(*family).is_none())
     }
 
-    /// Applies `arrivals` and all arrivals that wait in the channel, one by one: a small change that
-    /// arrives with a large one stays small.
+    /// Applies `arrivals` and all that wait in the channel, one by one: a small change that arrives
+    /// with a large one stays small.
     fn apply_arrivals(&mut self, arrivals: impl IntoIterator<Item = Arrival>) {
         let was_listed = self.engine.is_listed();
         for arrival in arrivals.into_iter().chain(self.arrivals.waiting()) {

@@ -11,8 +11,8 @@ pub(super) const SERVICES: usize = 16;
 /// Services walked for one request, which takes some 0.1 ms.
 pub(super) const GROUP: usize = 256;
 
-/// Most differences of one lookup that are confirmed one by one. With more, the urgent
-/// check begins.
+/// Most differences of one lookup that are confirmed one by one. With more, the urgent check
+/// begins.
 pub(super) const MAX_SUSPECTS: usize = 16;
 
 /// Most differences of a comparison of everything, and most orphans of a search. With more, the
