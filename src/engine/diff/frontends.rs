@@ -38,6 +38,7 @@ pub struct FrontendState {
 pub(super) struct Rare {
     pub(super) internal: Option<Route>,
     pub(super) unserved: Option<Unserved>,
+    /// The frontend is marked in `restricted-services`.
     pub(super) has_source_ranges: bool,
     pub(super) ranges: Vec<Range>,
     /// Epoch in which the last range was added.

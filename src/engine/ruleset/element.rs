@@ -86,7 +86,7 @@ pub enum TableElement<'a> {
     NoEndpoint(Frontend, Unserved, Option<&'a str>),
     /// A member of `cluster-ips`, `nodeport-ips` or `hairpin-connections`.
     Member(Member),
-    /// Only some sources may use the frontend.
+    /// A mark in `restricted-services`: only some sources may use the frontend.
     Firewall(Frontend),
     /// Sources that may use the frontend.
     SourceRange(Frontend, Range),
