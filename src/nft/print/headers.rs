@@ -32,7 +32,7 @@ pub(super) const ETHER: Header = Header {
     ],
 };
 
-/// Offsets count from the Ethernet header, whose last 16 bits are the first of this one.
+/// Follows an Ethernet header of 112 bits. Offsets count from the start of that header.
 pub(super) const VLAN: Header = Header {
     name: "vlan",
     fields: &[
