@@ -36,7 +36,8 @@ pub(crate) fn run_seed(test: &str, seed: u64, play: impl Fn(&Sequence) -> Result
     if let Err(TestError::Fail(reason, sequence)) = outcome {
         panic!(
             "sequence {seed} fails: {reason}\n{sequence:#?}\n\
-             again: SIMULATION_SEED={seed} cargo test --workspace --no-default-features --test {test}"
+             again: SIMULATION_SEED={seed} cargo test --workspace --no-default-features \
+             --test {test}"
         );
     }
 }

@@ -40,8 +40,8 @@ impl Namespace {
         &self.file
     }
 
-    /// Runs `work` on a thread inside this namespace. Its panic becomes the caller's. If the calling
-    /// thread is inside already, it runs `work` itself.
+    /// Runs `work` on a thread inside this namespace. Its panic becomes the caller's. If the
+    /// calling thread is inside already, it runs `work` itself.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         let here = Some(self.file.as_raw_fd());
         if INSIDE.get() == here {

@@ -25,9 +25,9 @@
 //!          +- set too large -----> Sets     dumped and searched for orphans
 //! ```
 //!
-//! Any other input leaves the extent as it is. A start begins with `Tables`. At a start, while `All`
-//! is due, and if one is a source range, `Elements` has the effect of `Anything`. Elements of the
-//! map that packets write are dropped.
+//! Any other input leaves the extent as it is. A start begins with `Tables`. At a start, while
+//! `All` is due, and if one is a source range, `Elements` has the effect of `Anything`. Elements of
+//! the map that packets write are dropped.
 //!
 //! An answer that does not suffice widens the extent: keys and rules to `Tables`, or to `All` if
 //! another program changed them, and very many differences of `All` to `Tables`. A comparison of

@@ -40,8 +40,8 @@ impl<'a> ChainRules<'a> {
                 [(installed_sets, &from, &mut before), (desired_sets, &to, &mut after)]
             {
                 for rule in rules {
-                    // Equal rules have equal numbers. A rule that must go has no number, so it equals
-                    // no rule.
+                    // Equal rules have equal numbers. A rule that must go has no number, so it
+                    // equals no rule.
                     let next = numbers.len();
                     let number = *numbers.entry(contents(sets, rule)?).or_insert(next);
                     let stays =

@@ -23,8 +23,8 @@ use super::reader::ManifestReader;
 
 /// Sends the events of the manifests at `path`, and of every change, from a thread of its own.
 ///
-/// The first arrival lists everything. Problems are logged and sent when they appear. The thread ends
-/// within seconds after the receiver of `events` is dropped. The receiver of `problems` may be
+/// The first arrival lists everything. Problems are logged and sent when they appear. The thread
+/// ends within seconds after the receiver of `events` is dropped. The receiver of `problems` may be
 /// dropped.
 ///
 /// # Errors
