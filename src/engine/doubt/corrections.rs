@@ -19,7 +19,7 @@ pub struct Corrections {
     pub sizes: Vec<(Family, SetId, i64)>,
     /// Number of services that were compared.
     pub checked: usize,
-    /// The comparison of everything that ended.
+    /// The round that ended.
     pub ended: Option<Ended>,
 }
 
