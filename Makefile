@@ -10,6 +10,9 @@ NAMES = sed 's|.*/||; s|^|--test |; s|\.rs$$||'
 PARTS = --workspace --no-default-features
 IN_NAMESPACES = sh netlink-tests/in-namespaces
 INTEROP = --manifest-path netlink-tests/interop/Cargo.toml --target-dir "$(TARGET_DIR)"
+# All programs and tests. `cargo test` alone does not build the programs that tests start; with a
+# test beside them, dependencies have the same features in both steps, so that none is built twice.
+BUILD_PROGRAMS = cargo build --locked $(PARTS) --bins --test tidy
 STAGES = sh tests/stages
 STAGE_LOGS = "$(TARGET_DIR)/test-stages"
 FUZZ_SECONDS = 20
@@ -90,6 +93,7 @@ OPTIONAL_PROGRAMS = \
 	fi
 
 test: ## Run every test; kernel tests in separate network namespaces
+	$(BUILD_PROGRAMS)
 	cargo test --locked $(PARTS) --no-run
 	@rm -rf $(STAGE_LOGS)
 	@$(STAGES) run $(STAGE_LOGS) unit \
@@ -106,6 +110,7 @@ test: ## Run every test; kernel tests in separate network namespaces
 
 test-root: ## Run ROOT_TESTS, which check more when root runs them
 	@[ "$$(id -u)" = 0 ] || { echo "make test-root needs root" >&2; exit 1; }
+	$(BUILD_PROGRAMS)
 	cargo test --locked $(PARTS) --no-run
 	@rm -rf $(STAGE_LOGS)
 	@$(OPTIONAL_PROGRAMS); $(STAGES) run $(STAGE_LOGS) tests \
@@ -118,18 +123,20 @@ test-root: ## Run ROOT_TESTS, which check more when root runs them
 # The browser is too large to be installed for each run.
 # DELTAPROXY_SCREENSHOT=/path/of/docs/status.png writes the picture of docs/status.md.
 test-page: ## Check the status page in chromium (apt-get install chromium)
-	cargo build --locked $(PARTS) --bins
+	$(BUILD_PROGRAMS)
 	cargo test --locked $(PARTS) --test page --no-run
 	$(IN_NAMESPACES) cargo test --offline $(PARTS) --test page
 
 # An emulated processor is slow, so time limits are multiplied.
 test-kernel: ## Run KERNEL_TESTS in a virtual machine with Linux KERNEL (6.1, 6.12 or a suite of Debian)
+	$(BUILD_PROGRAMS)
 	cargo test --locked $(PARTS) --no-run
 	@cd netlink-tests && tests=$$(sh built-tests $(KERNEL_TESTS)) && \
 		DELTAPROXY_TIME_FACTOR=$${DELTAPROXY_TIME_FACTOR:-4} sh in-kernel sh in-turn $$tests
 
 # Not part of `test`, because it fetches packages, and those of the newest suite change.
 test-nft: ## Load and list the tables with nft of NFT_SUITES (bullseye bookworm trixie sid of Debian)
+	$(BUILD_PROGRAMS)
 	cargo test --locked $(PARTS) --test nft_versions --no-run
 	@set -e; versions=$$(sh netlink-tests/nft-versions); \
 	DELTAPROXY_NFT_VERSIONS=$$(echo $$versions | tr ' ' ':'); \
@@ -153,13 +160,13 @@ LIBCLANG = set -e; clang="$(TARGET_DIR)/libclang"; \
 		LIBCLANG_PATH="$$(cd "$$clang/clang/native" && pwd)"; export LIBCLANG_PATH; \
 	fi
 test-interop: ## Compare with rustables, netlink-packet-netfilter and nft as readers and writers
-	cargo build --locked $(PARTS) --bin deltaproxy
+	$(BUILD_PROGRAMS)
 	@$(LIBCLANG); set -x; \
 	cargo test --locked $(INTEROP) --no-run; \
 	$(IN_NAMESPACES) cargo test --offline $(INTEROP) --no-fail-fast
 
 storm: ## Open STORM_CONNECTIONS (1000000) during changes, kills and replaced tables
-	cargo build --locked $(PARTS) --bins
+	$(BUILD_PROGRAMS)
 	cargo test --locked $(PARTS) --test storm --no-run
 	$(IN_NAMESPACES) env STORM_CONNECTIONS="$(STORM_CONNECTIONS)" STORM_CHANGES="$(STORM_CHANGES)" \
 		cargo test --offline $(PARTS) --test storm -- --nocapture
@@ -200,7 +207,7 @@ bench-kernel: ## Measure small sizes on another kernel, like test-kernel; only r
 
 bench-flowtable: ## Measure established connections with and without the flowtable, like test-kernel
 	cargo test --locked $(PARTS) --test flowtable_rates --no-run
-	cargo build --locked $(PARTS) --bins
+	$(BUILD_PROGRAMS)
 	@cd netlink-tests && tests=$$(sh built-tests flowtable_rates) && \
 		DELTAPROXY_TIME_FACTOR=4 TESTS="--ignored --nocapture" sh in-kernel sh in-turn $$tests
 
