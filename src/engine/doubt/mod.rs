@@ -22,7 +22,6 @@
 //!          +- ReadNow, Failed ---> Tables
 //!
 //! All -----+- ReadNow, Failed ---> Tables
-//!          +- set too large -----> Sets     dumped and searched for orphans
 //! ```
 //!
 //! Any other input leaves the extent as it is. A start begins with `Tables`. At a start, while
@@ -31,8 +30,8 @@
 //!
 //! An answer that does not suffice widens the extent: keys and rules to `Tables`, or to `All` if
 //! another program changed them, and very many differences of `All` to `Tables`. A comparison of
-//! everything ends with the sizes of the sets: one that is too large leads to `Sets`, in the
-//! background too.
+//! everything ends with the sizes of the sets, in the background too: those that are too large lead
+//! to `Sets`, and are dumped and searched for orphans.
 //!
 //! The background check looks at all elements, sizes and rules within its period. It widens the
 //! extent by each difference, which counts if a second lookup confirms it: another program may be in
