@@ -1,6 +1,6 @@
 //! The same for programs of tokio (feature `tokio`).
 //!
-//! Sockets are waited for by tokio. Commits and reads block in the kernel, so they run on a thread
+//! tokio waits for the sockets. Commits and reads block in the kernel, so they run on a thread
 //! for blocking work. A future that is dropped leaves its commit running to its end.
 
 use std::io;

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use engine::model::{Arrival, Event, Resource};
 use tokio::sync::mpsc;
 
-/// The source's channel. Objects of all kinds are listed before the first commit, but ServiceCIDRs
-/// are waited for at most [`SERVICE_CIDRS_LIMIT`].
+/// The source's channel. Objects of all kinds are listed before the first commit, but a commit waits
+/// for ServiceCIDRs alone at most [`SERVICE_CIDRS_LIMIT`].
 #[derive(Debug)]
 pub(super) struct Arrivals {
     receiver: mpsc::Receiver<Arrival>,

@@ -1,4 +1,4 @@
-//! The normal form of expressions: equal for rules that do the same, whoever wrote them.
+//! The normal form of expressions: equal for rules that do the same, of any program.
 //!
 //! Kernels fill in what a program left out, and differ in what they list: before 5.6 no operation
 //! of `bitwise`, and older ones no implied flags of `nat`. nft(8) adds expressions without an effect.
