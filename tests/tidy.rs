@@ -32,7 +32,7 @@ const LAYERS: &[Layers] = &[
             ("piece", &["ruleset"]),
             ("diff", &["desired", "model", "piece", "ruleset"]),
             (
-                "engine",
+                "state",
                 &[
                     "counters",
                     "desired",
@@ -45,7 +45,7 @@ const LAYERS: &[Layers] = &[
                     "ruleset",
                 ],
             ),
-            ("doubt", &["engine", "model", "ruleset"]),
+            ("doubt", &["state", "model", "ruleset"]),
         ],
     ),
     (

@@ -7,7 +7,6 @@ pub mod counters;
 pub mod desired;
 pub mod diff;
 pub mod doubt;
-mod engine;
 pub mod flow;
 pub mod flowtable;
 pub mod model;
@@ -16,5 +15,6 @@ pub mod printable;
 pub mod routing;
 pub mod ruleset;
 pub mod schedule;
+mod state;
 
-pub use self::engine::*;
+pub use self::state::*;

@@ -25,7 +25,7 @@ const PENDING: &[&str] = &[
     "src/daemon/source/objects",
     "src/engine/desired",
     "src/engine/diff",
-    "src/engine/engine",
+    "src/engine/state",
     "src/engine/model",
     "src/inspect/explain",
     "src/nft",

@@ -146,7 +146,7 @@ mod tests {
     use nft::TableFlags;
 
     use super::*;
-    use crate::engine::FoundTable;
+    use crate::FoundTable;
     use crate::model::{
         Change, Endpoint, EndpointPort, EndpointSlice, Event, Resource, Service, ServicePort,
         Touched,

@@ -171,12 +171,12 @@ mod tests {
     use nft::TableFlags;
 
     use super::*;
-    use crate::engine::{Engine, FoundTable};
     use crate::model::{
         Change, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName, Service,
         ServiceCidr, ServicePort,
     };
     use crate::routing::Routing;
+    use crate::{Engine, FoundTable};
 
     fn target(text: &str) -> Target {
         let socket: SocketAddr = text.parse().unwrap();

@@ -222,7 +222,7 @@ mod tests {
     use nft::kernel::Release;
 
     use super::*;
-    use crate::engine::Engine;
+    use crate::Engine;
 
     /// The texts of all rules of both tables for a kernel.
     fn rules(everywhere: bool, release: Option<Release>) -> Vec<String> {
