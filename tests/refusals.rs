@@ -142,13 +142,13 @@ fn a_list_stays_until_its_routes_are_replaced_and_released() {
         });
         deletions.sum::<usize>()
     };
-    engine.keep_leftovers();
+    engine.keep_unused_elements();
     engine.apply(service(1, TrafficPolicy::Local, &[1, 2, 3]));
     assert_eq!(slots(&refuse(&mut engine, &mut kernel)), 0);
-    assert!(engine.kept_leftovers().is_none(), "the route is as before");
+    assert!(engine.kept_unused_elements().is_none(), "the route is as before");
     assert_eq!(slots(&commit_next(&mut engine, &mut kernel)), 0);
     assert!(engine.next_transaction(usize::MAX).is_none());
-    let kept = engine.kept_leftovers().unwrap();
+    let kept = engine.kept_unused_elements().unwrap();
     engine.release(kept);
     assert_eq!(slots(&commit_next(&mut engine, &mut kernel)), 3);
 }

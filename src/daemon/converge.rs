@@ -26,7 +26,8 @@ pub enum ConvergeError {
 const ATTEMPTS: usize = 20;
 
 /// Reads the tables and commits until the kernel holds the desired state. Calls `each` for every
-/// transaction that was applied. Waits before it deletes leftovers that packets may still look up.
+/// transaction that was applied. Waits before it deletes unused elements, which packets may still
+/// look up.
 ///
 /// # Errors
 /// See [`ConvergeError`]. Transactions before the failing one have been applied.
@@ -36,13 +37,13 @@ pub fn converge<K: Kernel>(
     each: &mut dyn FnMut(&Transaction, &Committed),
 ) -> Result<(), ConvergeError> {
     let mut last = io::Error::other("no attempt was made");
-    engine.keep_leftovers();
+    engine.keep_unused_elements();
     for _ in 0..ATTEMPTS {
         let Reading { tables, is_torn } = read_watching(kernel, engine.tables().layouts(), &|| ())?;
         engine.replace_installed(tables);
         let mut refused = commit_all(engine, kernel, each)?;
         while refused.is_none()
-            && let Some(kept) = engine.kept_leftovers()
+            && let Some(kept) = engine.kept_unused_elements()
         {
             thread::sleep(GRACE);
             engine.release(kept);

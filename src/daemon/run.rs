@@ -17,7 +17,6 @@ mod flows;
 mod handover;
 mod latency;
 mod least_connections;
-mod leftovers;
 mod own_node;
 mod parts;
 mod reading;
@@ -25,6 +24,7 @@ mod reads;
 mod refusals;
 mod report;
 mod sizes;
+mod unused;
 mod wait;
 
 pub use cleaning::Cleaning;
@@ -97,7 +97,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         observe: Observe,
         parts: Parts<K>,
     ) -> Self {
-        engine.keep_leftovers();
+        engine.keep_unused_elements();
         observe.figures().affinity_clients_max(CLIENTS);
         let Parts { cleaning, balancing, leaving, .. } = parts;
         Self {
@@ -155,8 +155,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 }
                 () = sleep_until(service_cidrs_due) =>
                     self.apply_arrivals([Arrivals::without_service_cidrs(now())]),
-                () = sleep_until(self.commits.leftovers.due()) => {
-                    self.commits.leftovers.release(&mut self.engine, now());
+                () = sleep_until(self.commits.unused.due()) => {
+                    self.commits.unused.release(&mut self.engine, now());
                     self.note_change();
                 }
                 step = next_step(&mut self.devices) => self.follow_devices(step?),
@@ -294,7 +294,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             SyncOutcome::Narrowed => self.reads.doubt.handle(doubt::Input::ReadNow, now),
             SyncOutcome::Failed => self.reads.doubt.handle(doubt::Input::Failed, now),
         }
-        // The last commit may have released leftovers, which need one more.
+        // The last commit may have released unused elements, which need one more.
         if is_done && !self.engine.is_settled() {
             self.schedule.handle(Input::Changed, now);
         }
@@ -320,7 +320,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         self.reads.doubt.handle(doubt::Input::Committed, now());
         self.report.all_changes();
         self.flows.clean(&mut self.engine);
-        self.commits.leftovers.release(&mut self.engine, now());
+        self.commits.unused.release(&mut self.engine, now());
         self.stop_watching().await?;
         Ok(SyncOutcome::Done)
     }
@@ -361,7 +361,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 }
                 self.stop_watching().await?;
                 self.flows.clean(&mut self.engine);
-                self.commits.leftovers.release(&mut self.engine, self::now());
+                self.commits.unused.release(&mut self.engine, self::now());
                 self.commits.ahead = ahead;
                 Ok(SyncOutcome::Done)
             }

@@ -323,7 +323,7 @@ impl<K: Shared> World<K> {
     }
 
     /// Waits until nothing is committed any more: what others did is looked for between a commit
-    /// and the next one; then the tables are read, and leftovers go after a while.
+    /// and the next one; then the tables are read, and unused elements go after a while.
     async fn wait_until_settled(&mut self) {
         while self.answer().await {}
         let mut quiet = 0;

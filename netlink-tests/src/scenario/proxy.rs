@@ -31,8 +31,8 @@ pub struct Proxy {
     files: BTreeMap<PathBuf, Vec<u8>>,
     /// Whether the tables have been read.
     observed: bool,
-    /// The leftovers that are released next, and when.
-    leftovers: Option<(Deadline, Kept)>,
+    /// The unused elements that are released next, and when.
+    unused: Option<(Deadline, Kept)>,
 }
 
 /// The result of one change.
@@ -77,7 +77,7 @@ impl Proxy {
             conntrack: Some(node.run(ConntrackTable::open).expect("a conntrack socket")),
             files: BTreeMap::new(),
             observed: false,
-            leftovers: None,
+            unused: None,
         };
         proxy.engine.set_local_addresses(interface_addresses(node));
         proxy
@@ -97,8 +97,8 @@ impl Proxy {
 
     /// From now on what packets under way may look up stays a while, as in the daemon. Deleted with
     /// a later change.
-    pub fn keep_leftovers(&mut self) {
-        self.engine.keep_leftovers();
+    pub fn keep_unused_elements(&mut self) {
+        self.engine.keep_unused_elements();
     }
 
     /// Makes objects so, and commits.
@@ -171,7 +171,7 @@ impl Proxy {
 
     #[track_caller]
     fn commit(&mut self) -> Sent {
-        if let Some((_, kept)) = self.leftovers.take_if(|(due, _)| due.left().is_none()) {
+        if let Some((_, kept)) = self.unused.take_if(|(due, _)| due.left().is_none()) {
             self.engine.release(kept);
         }
         let mut sent = Sent::default();
@@ -180,9 +180,9 @@ impl Proxy {
         };
         let refused = commit_all(&mut self.engine, &mut self.kernel, &mut add);
         assert!(matches!(refused, Ok(None)), "the kernel refused: {refused:?}");
-        if self.leftovers.is_none() {
-            let kept = self.engine.kept_leftovers();
-            self.leftovers = kept.map(|kept| (Deadline::after(GRACE), kept));
+        if self.unused.is_none() {
+            let kept = self.engine.kept_unused_elements();
+            self.unused = kept.map(|kept| (Deadline::after(GRACE), kept));
         }
         sent.stale_flows = self.engine.take_stale_flows();
         let stale = sent.stale_flows.iter().copied().collect();

@@ -139,7 +139,7 @@ impl<'a> Race<'a> {
         let Lab { world, mut proxy } = lab;
         // The answer of an endpoint that has left meanwhile does not find its way without its entry.
         proxy.leave_flows();
-        proxy.keep_leftovers();
+        proxy.keep_unused_elements();
         let _ = change(&mut proxy, 0);
         for (name, seconds) in CONNTRACK_TIMEOUTS {
             world.node().sysctl(name, seconds);

@@ -2,7 +2,7 @@
 
 use nft::Transaction;
 
-use super::leftovers::Leftovers;
+use super::unused::UnusedElements;
 
 /// The state of the commits.
 ///
@@ -15,12 +15,12 @@ pub(super) struct Commits {
     pub(super) is_synced: bool,
     /// The next transaction, rendered while the kernel applied the previous one.
     pub(super) ahead: Option<Transaction>,
-    pub(super) leftovers: Leftovers,
+    pub(super) unused: UnusedElements,
 }
 
 impl Commits {
     pub(super) fn new() -> Self {
-        Self { max_batch: 0, is_synced: false, ahead: None, leftovers: Leftovers::default() }
+        Self { max_batch: 0, is_synced: false, ahead: None, unused: UnusedElements::default() }
     }
 }
 

@@ -16,7 +16,7 @@ use super::held::{HeldList, Holdings, purpose_of};
 use super::lists::{List, Lists};
 use super::lists_by_purpose::ListsByPurpose;
 use super::slots::assign_weighted;
-use super::{Context, Diff, Leftover, sorted};
+use super::{Context, Diff, Unused, sorted};
 use crate::desired::{DesiredPort, Label, Scope, SlotPlan, SmallSet};
 use crate::model::{ObjectName, Target};
 use crate::ruleset::number::{ListId, Route};
@@ -102,7 +102,7 @@ impl Diff {
             (Member::NodePortIp(ip), false) => self.node_port_ips.lose(ip),
             (member, true) => {
                 self.members.find(member);
-                self.leftovers.push_front((Leftover::Member(member), None));
+                self.unused.push_front((Unused::Member(member), None));
             }
             (member, false) => self.members.lose(member),
         }
@@ -125,7 +125,7 @@ impl Diff {
                     return false;
                 }
                 if self.frontends.holder(&frontend).is_none() {
-                    self.leftovers.push_front((Leftover::Unclaimed(frontend), None));
+                    self.unused.push_front((Unused::Unclaimed(frontend), None));
                     // Its flows are stale once it is deleted.
                     self.serving.forget(&frontend);
                 }
@@ -139,15 +139,13 @@ impl Diff {
         }
     }
 
-    /// Drops the leftover lists that installed routes name: the step that replaced these routes was
+    /// Drops the unused lists that installed routes name: the step that replaced these routes was
     /// not applied.
-    pub fn drop_named_leftovers(&mut self) {
+    pub fn drop_named_unused_lists(&mut self) {
         let lists = &self.lists;
-        self.leftovers.retain(|(leftover, _)| match leftover {
-            Leftover::List(family, id) => {
-                lists[family.index()].get(*id).is_some_and(List::is_unused)
-            }
-            Leftover::Frontend(_) | Leftover::Unclaimed(_) | Leftover::Member(_) => true,
+        self.unused.retain(|(unused, _)| match unused {
+            Unused::List(family, id) => lists[family.index()].get(*id).is_some_and(List::is_unused),
+            Unused::Frontend(_) | Unused::Unclaimed(_) | Unused::Member(_) => true,
         });
     }
 
@@ -253,7 +251,7 @@ impl Diff {
         found: Option<Installed>,
     ) -> bool {
         let family = frontend.family();
-        let (lists, leftovers) = (&mut self.lists[family.index()], &mut self.leftovers);
+        let (lists, unused) = (&mut self.lists[family.index()], &mut self.unused);
         let present = self.epochs.present;
         self.frontends.change(frontend, |state| {
             let former: SmallVec<[Route; 2]> = state.routes().collect();
@@ -263,7 +261,7 @@ impl Diff {
                 // The list of a frontend without a holder has no owner, and this may have been the
                 // last route to it.
                 if lists.remove_reference(list) {
-                    leftovers.push_back((Leftover::List(family, list), Some(present)));
+                    unused.push_back((Unused::List(family, list), Some(present)));
                 }
             }
             is_corrected

@@ -245,7 +245,7 @@ impl Diff {
     ///
     /// Every service must be updated again; then [`Diff::begin_sweep`] must follow.
     pub fn replace_installed(&mut self, found: [FoundElements; 2]) {
-        self.leftovers.clear();
+        self.unused.clear();
         self.serving.adopt(found.iter().flat_map(FoundElements::serving));
         self.node_port_ips.adopt(found.iter().flat_map(FoundElements::node_port_ips));
         let members = found.iter().flat_map(|found| found.members.iter().copied());

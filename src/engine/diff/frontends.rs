@@ -5,7 +5,7 @@ use ahash::HashMap;
 use super::lists::Lists;
 use super::packed_map::PackedMap;
 use super::waiting::Waiting;
-use super::{Epoch, Epochs, Installed, Leftover, Leftovers, Progress};
+use super::{Epoch, Epochs, Installed, Progress, Unused, UnusedElements};
 use crate::desired::Label;
 use crate::model::ObjectName;
 use crate::piece::{Full, Piece};
@@ -287,7 +287,7 @@ pub(super) struct FrontendChange<'a> {
     pub(super) epochs: Epochs,
     pub(super) piece: &'a mut Piece,
     pub(super) lists: &'a mut Lists,
-    pub(super) leftovers: &'a mut Leftovers,
+    pub(super) unused: &'a mut UnusedElements,
 }
 
 impl FrontendChange<'_> {
@@ -448,8 +448,8 @@ impl FrontendChange<'_> {
         result
     }
 
-    /// Deletes leftovers that no packet can look up any more.
-    pub(super) fn delete_leftovers(&mut self, state: &mut FrontendState) -> Result<(), Full> {
+    /// Deletes unused elements that no packet can look up any more.
+    pub(super) fn delete_unused_elements(&mut self, state: &mut FrontendState) -> Result<(), Full> {
         let Some(rare) = state.rare.as_deref_mut() else { return Ok(()) };
         let due = |since: Epoch| self.epochs.is_due(Some(since), self.piece);
         let (internal, ranges) =
@@ -471,9 +471,9 @@ impl FrontendChange<'_> {
         self.piece.replace(self.frontend.family(), old, new);
     }
 
-    /// Records a leftover of the frontend; returns the present epoch.
+    /// Records an unused element of the frontend; returns the present epoch.
     fn leave(&mut self) -> Epoch {
-        self.leftovers.push_back((Leftover::Frontend(self.frontend), Some(self.epochs.present)));
+        self.unused.push_back((Unused::Frontend(self.frontend), Some(self.epochs.present)));
         self.epochs.present
     }
 
@@ -487,8 +487,8 @@ impl FrontendChange<'_> {
             self.lists.add_reference(list);
         }
         if let Some(list) = old.filter(|list| self.lists.remove_reference(*list)) {
-            let leftover = Leftover::List(self.frontend.family(), list);
-            self.leftovers.push_back((leftover, Some(self.epochs.present)));
+            let unused = Unused::List(self.frontend.family(), list);
+            self.unused.push_back((unused, Some(self.epochs.present)));
         }
     }
 }

@@ -57,7 +57,7 @@ use crate::piece::{Full, Piece};
 use crate::ruleset::number::{ListId, Route};
 use crate::ruleset::{Frontend, Member, Subject};
 
-/// A point in time for leftovers: each applied step and [`Diff::kept`] begin the next one.
+/// A point in time for unused elements: each applied step and [`Diff::kept`] begin the next one.
 type Epoch = u64;
 
 /// The installed elements of services in both tables, and their owners.
@@ -71,9 +71,9 @@ pub struct Diff {
     services: Services,
     /// Endpoints that serve UDP frontends.
     pub serving: Serving,
-    /// Leftovers, with the epoch in which the last route to them was removed: packets may still
-    /// look them up. `None` if no route leads to them.
-    leftovers: Leftovers,
+    /// Unused elements, with the epoch in which the last route to them was removed: packets may
+    /// still look them up. `None` if no route leads to them.
+    unused: UnusedElements,
     epochs: Epochs,
     /// Services left out until they change, because the kernel refused them.
     pub excluded: HashSet<ObjectName>,
@@ -108,18 +108,18 @@ pub struct Updated {
     pub problems: Vec<Problem>,
 }
 
-type Leftovers = VecDeque<(Leftover, Option<Epoch>)>;
+type UnusedElements = VecDeque<(Unused, Option<Epoch>)>;
 
-/// The state that decides when leftovers are deleted.
+/// The state that decides when unused elements are deleted.
 #[derive(Clone, Copy, Debug, Default)]
 struct Epochs {
     present: Epoch,
-    /// First epoch whose leftovers are kept; `None` keeps those of the present epoch.
+    /// First epoch whose unused elements are kept; `None` keeps those of the present epoch.
     kept_from: Option<Epoch>,
 }
 
 impl Epochs {
-    /// Returns whether leftovers of an epoch may be deleted with this piece.
+    /// Returns whether unused elements of an epoch may be deleted with this piece.
     fn is_due(self, since: Option<Epoch>, piece: &Piece) -> bool {
         match self.kept_from {
             Some(kept_from) => since < Some(kept_from),
@@ -127,18 +127,18 @@ impl Epochs {
         }
     }
 
-    /// Returns whether leftovers of an epoch stay until they are released.
+    /// Returns whether unused elements of an epoch stay until they are released.
     fn keeps(self, since: Option<Epoch>) -> bool {
         self.kept_from.is_some() && since >= self.kept_from
     }
 }
 
-/// The leftovers kept so far, those of epochs before this one, for [`Diff::release`].
+/// The unused elements kept so far, those of epochs before this one, for [`Diff::release`].
 #[derive(Clone, Copy, Debug)]
 pub struct Kept(Epoch);
 
 #[derive(Clone, Copy, Debug)]
-enum Leftover {
+enum Unused {
     /// Elements that a frontend no longer uses.
     Frontend(Frontend),
     List(Family, ListId),
@@ -175,7 +175,7 @@ impl Default for Diff {
             node_port_ips: NodePortIps::default(),
             services: Services::default(),
             serving: Serving::default(),
-            leftovers: Leftovers::new(),
+            unused: UnusedElements::new(),
             epochs: Epochs::default(),
             excluded: HashSet::default(),
             only_claimed: HashSet::default(),
@@ -203,62 +203,64 @@ impl Diff {
     }
 
     /// Adds to a piece what belongs to no service's update: addresses for node ports, the removal
-    /// of orphans, and leftovers that no packet can look up any more.
+    /// of orphans, and that of unused elements that no packet can look up any more.
     pub fn update_others(&mut self, piece: &mut Piece) {
         self.node_port_ips.install(piece);
-        while let Some((leftover, since)) = self.leftovers.front().copied() {
-            if !self.epochs.is_due(since, piece) || self.delete_leftover(leftover, piece).is_err() {
+        while let Some((unused, since)) = self.unused.front().copied() {
+            if !self.epochs.is_due(since, piece)
+                || self.delete_unused_element(unused, piece).is_err()
+            {
                 break;
             }
-            self.leftovers.pop_front();
+            self.unused.pop_front();
         }
     }
 
     /// Collects orphans for removal. All services must have been updated since
     /// [`Diff::replace_installed`].
     pub fn begin_sweep(&mut self) {
-        let frontends = sorted(self.frontends.unclaimed()).into_iter().map(Leftover::Unclaimed);
-        let members = sorted(self.members.unneeded()).into_iter().map(Leftover::Member);
-        frontends.chain(members).for_each(|it| self.leftovers.push_front((it, None)));
+        let frontends = sorted(self.frontends.unclaimed()).into_iter().map(Unused::Unclaimed);
+        let members = sorted(self.members.unneeded()).into_iter().map(Unused::Member);
+        frontends.chain(members).for_each(|it| self.unused.push_front((it, None)));
         let frontends = &self.frontends;
         self.serving.sweep(|frontend| frontends.holder(frontend).is_some());
         for family in Family::ALL {
             let unused = sorted(self.lists[family.index()].unused()).into_iter();
             let since = Some(self.epochs.present);
-            self.leftovers.extend(unused.map(|list| (Leftover::List(family, list), since)));
+            self.unused.extend(unused.map(|list| (Unused::List(family, list), since)));
         }
     }
 
     /// Returns whether nothing is left to add to a piece. Disregards services waiting for an update
-    /// and kept leftovers.
+    /// and kept unused elements.
     pub fn is_settled(&self) -> bool {
-        self.leftovers.front().is_none_or(|(_, since)| self.epochs.keeps(*since))
+        self.unused.front().is_none_or(|(_, since)| self.epochs.keeps(*since))
             && self.node_port_ips.are_settled()
     }
 
     /// Returns whether elements are to be deleted, now or later.
-    pub fn has_leftovers(&self) -> bool {
-        !self.leftovers.is_empty()
+    pub fn has_unused_elements(&self) -> bool {
+        !self.unused.is_empty()
     }
 
-    /// Keeps leftovers from now on until [`Diff::release`].
-    pub fn keep_leftovers(&mut self) {
+    /// Keeps unused elements from now on until [`Diff::release`].
+    pub fn keep_unused_elements(&mut self) {
         self.epochs.kept_from = Some(self.epochs.present);
     }
 
-    /// Ends the present epoch and returns the leftovers that are kept up to it. The kernel must have
-    /// applied all pieces.
+    /// Ends the present epoch and returns the unused elements that are kept up to it. The kernel
+    /// must have applied all pieces.
     pub fn kept(&mut self) -> Option<Kept> {
-        let (_, since) = self.leftovers.back()?;
+        let (_, since) = self.unused.back()?;
         if !self.epochs.keeps(*since) {
             return None;
         }
-        // Later leftovers belong to a later epoch, even without a commit in between.
+        // Later unused elements belong to a later epoch, even without a commit in between.
         self.epochs.present += 1;
         Some(Kept(self.epochs.present))
     }
 
-    /// Deletes leftovers with the next pieces.
+    /// Deletes unused elements with the next pieces.
     pub fn release(&mut self, Kept(before): Kept) {
         self.epochs.kept_from = Some(before);
     }
@@ -267,8 +269,8 @@ impl Diff {
     pub fn committed(&mut self) {
         self.epochs.present += 1;
         self.lists.iter_mut().for_each(Lists::end_rest);
-        if self.leftovers.is_empty() {
-            self.leftovers.shrink_to(SMALL);
+        if self.unused.is_empty() {
+            self.unused.shrink_to(SMALL);
         }
     }
 
@@ -369,26 +371,26 @@ impl Diff {
         piece: &mut Piece,
         make: impl FnOnce(&mut FrontendChange<'_>, &mut FrontendState) -> T,
     ) -> T {
-        let (epochs, leftovers) = (self.epochs, &mut self.leftovers);
+        let (epochs, unused) = (self.epochs, &mut self.unused);
         let lists = &mut self.lists[frontend.family().index()];
-        let mut change = FrontendChange { frontend, epochs, piece, lists, leftovers };
+        let mut change = FrontendChange { frontend, epochs, piece, lists, unused };
         self.frontends.change(frontend, |state| make(&mut change, state))
     }
 
     fn disown(&mut self, family: Family, list: ListId) {
         if self.lists[family.index()].disown(list) {
-            self.leftovers.push_back((Leftover::List(family, list), Some(self.epochs.present)));
+            self.unused.push_back((Unused::List(family, list), Some(self.epochs.present)));
         }
     }
 
-    fn delete_leftover(&mut self, leftover: Leftover, piece: &mut Piece) -> Result<(), Full> {
-        match leftover {
-            Leftover::Frontend(frontend) => {
+    fn delete_unused_element(&mut self, unused: Unused, piece: &mut Piece) -> Result<(), Full> {
+        match unused {
+            Unused::Frontend(frontend) => {
                 piece.fits_limit(FRONTEND_ELEMENTS)?;
-                self.change(frontend, piece, |change, state| change.delete_leftovers(state))
+                self.change(frontend, piece, |change, state| change.delete_unused_elements(state))
             }
-            Leftover::List(family, list) => self.lists[family.index()].delete(list, piece),
-            Leftover::Unclaimed(frontend) => {
+            Unused::List(family, list) => self.lists[family.index()].delete(list, piece),
+            Unused::Unclaimed(frontend) => {
                 piece.fits_budget(FRONTEND_ELEMENTS)?;
                 // A service may have claimed it meanwhile.
                 if self.frontends.holder(&frontend).is_none() {
@@ -399,7 +401,7 @@ impl Diff {
                 }
                 Ok(())
             }
-            Leftover::Member(member) => {
+            Unused::Member(member) => {
                 piece.fits_budget(1)?;
                 self.members.sweep(member, piece);
                 Ok(())

@@ -530,9 +530,9 @@ fn a_frontend_that_a_service_claims_before_it_is_swept_stays() {
 }
 
 /// State after a service went, with everything that packets may still look up.
-fn leftovers() -> Settled {
+fn keeping_unused_elements() -> Settled {
     let mut settled = Settled::default();
-    settled.diff.keep_leftovers();
+    settled.diff.keep_unused_elements();
     settled.apply(is(many_frontends(TrafficPolicy::Local)));
     settled.apply(slice_is(slice("web", &[(1, false), (2, true)])));
     settled.apply(Event::Service(Change::Gone(ObjectName::namespaced("default", "web"))));
@@ -541,7 +541,7 @@ fn leftovers() -> Settled {
 
 impl Settled {
     /// Returns the internal routes, without a holder.
-    fn internal_leftovers(&self) -> Vec<(Frontend, Installed)> {
+    fn unused_internal_routes(&self) -> Vec<(Frontend, Installed)> {
         let internal = |frontend: Frontend| {
             let route = self.diff.frontends.get(&frontend)?.internal()?;
             let element = TableElement::Internal(frontend, route);
@@ -553,7 +553,7 @@ impl Settled {
         found
     }
 
-    fn release_leftovers(&mut self) {
+    fn release_unused_elements(&mut self) {
         let kept = self.diff.kept().unwrap();
         self.diff.release(kept);
         self.update(Vec::new());
@@ -562,22 +562,22 @@ impl Settled {
 
 #[test]
 fn a_list_goes_when_another_program_changes_the_last_route_of_no_service_to_it() {
-    let mut settled = leftovers();
-    for (frontend, _) in settled.internal_leftovers() {
+    let mut settled = keeping_unused_elements();
+    for (frontend, _) in settled.unused_internal_routes() {
         let changed = TableElement::Internal(frontend, Route::WITHOUT_LIST);
         assert!(settled.diff.adopt(Installed::found(Family::Ip, &changed)));
     }
-    settled.release_leftovers();
+    settled.release_unused_elements();
     assert!(settled.is_empty(), "{:?}", settled.diff);
 }
 
 #[test]
 fn a_frontend_of_no_service_is_forgotten_when_its_last_element_is_missing() {
-    let mut settled = leftovers();
-    for (_, installed) in settled.internal_leftovers() {
+    let mut settled = keeping_unused_elements();
+    for (_, installed) in settled.unused_internal_routes() {
         assert!(settled.diff.correct(installed, Finding::Missing));
     }
-    settled.release_leftovers();
+    settled.release_unused_elements();
     assert!(settled.is_empty(), "{:?}", settled.diff);
 }
 

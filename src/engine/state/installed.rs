@@ -68,7 +68,7 @@ impl Engine {
         self.steps.forget(true);
         let unfinished = std::mem::take(&mut self.updates.after_commit);
         let corrected = self.correct_elements(changed, &[]);
-        self.diff.drop_named_leftovers();
+        self.diff.drop_named_unused_lists();
         for service in corrected.services.into_iter().chain(unfinished) {
             self.diff.forget_serving(&service);
             self.update_again(service);

@@ -13,7 +13,6 @@ mod found;
 mod health_checks;
 mod installed;
 mod least_connections;
-mod leftovers;
 mod node;
 mod node_addresses;
 mod not_applied;
@@ -26,6 +25,7 @@ mod stale_in_conntrack;
 mod steps;
 mod tables;
 mod transactions;
+mod unused;
 mod updates;
 
 pub use crate::desired::SlotUse;
@@ -34,12 +34,12 @@ pub use blocked::Blocked;
 pub use changed_elements::{Changed, Corrected, ElementId};
 pub use devices::{DeviceAnswer, FlowtableDevices};
 pub use found::FoundTable;
-pub use leftovers::GRACE;
 pub use node::NodeState;
 pub use outcome::{Answer, Cause};
 pub use queue::ChangeSize;
 pub use routing::ClosedNodePorts;
 pub use tables::Tables;
+pub use unused::GRACE;
 
 use std::net::IpAddr;
 use std::time::SystemTime;
@@ -237,7 +237,7 @@ impl Engine {
         self.cluster.is_listed()
     }
 
-    /// Returns whether the kernel holds everything desired, and nothing else but kept leftovers.
+    /// Returns whether the kernel holds everything desired, and besides only kept unused elements.
     pub fn is_settled(&self) -> bool {
         self.updates.are_done()
             && self.steps.prepared.is_empty()

@@ -82,7 +82,7 @@ impl Engine {
     /// Removes from the desired tables the chains that neither services nor elements need; returns
     /// whether there were any.
     fn drop_unused_chains(&mut self) -> bool {
-        let is_unused = self.is_settled() && !self.diff.has_leftovers();
+        let is_unused = self.is_settled() && !self.diff.has_unused_elements();
         let dropped = is_unused && self.tables.forget_unused(&self.cluster);
         if dropped {
             self.render_tables();
@@ -260,18 +260,18 @@ impl Engine {
         updated.progress
     }
 
-    /// Keeps leftovers from now on until [`Engine::release`].
-    pub fn keep_leftovers(&mut self) {
-        self.diff.keep_leftovers();
+    /// Keeps unused elements from now on until [`Engine::release`].
+    pub fn keep_unused_elements(&mut self) {
+        self.diff.keep_unused_elements();
     }
 
-    /// Returns the leftovers that are kept, for release after [`GRACE`](super::GRACE). `None` if there are none,
-    /// or if the outcome of a transaction is not known yet.
-    pub fn kept_leftovers(&mut self) -> Option<Kept> {
+    /// Returns the unused elements that are kept, for release after [`GRACE`](super::GRACE).
+    /// `None` if there are none, or if the outcome of a transaction is not known yet.
+    pub fn kept_unused_elements(&mut self) -> Option<Kept> {
         self.steps.are_done().then(|| self.diff.kept()).flatten()
     }
 
-    /// Deletes leftovers with the next transactions.
+    /// Deletes unused elements with the next transactions.
     pub fn release(&mut self, kept: Kept) {
         self.diff.release(kept);
     }

@@ -50,7 +50,7 @@ pub(super) struct Commit {
     pub(super) ended: Instant,
     /// Added addresses of endpoints, if requested by [`Daemon::report_from`].
     pub(super) added: Vec<Ipv4Addr>,
-    /// The transaction only deletes leftovers of an earlier change.
+    /// The transaction only deletes unused elements of an earlier change.
     only_deletes: bool,
 }
 

@@ -98,7 +98,7 @@ impl Bench<'_> {
             daemon.send(&lines)?;
         }
         daemon.pass_on(Resource::ALL.map(Event::Listed).into())?;
-        // Leftovers of the stages before are removed, so there is a commit.
+        // Unused elements of the stages before are removed, so there is a commit.
         daemon.wait_until_ready(self.progress)?;
         Ok(daemon)
     }

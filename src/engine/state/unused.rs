@@ -1,4 +1,4 @@
-//! Leftovers: elements that no route refers to any more, and that packets may still look up.
+//! Unused elements: no route refers to them any more, but packets may still look them up.
 //!
 //! A packet looks up one set after the other, and each lookup reads the newest commit. So an
 //! element is deleted later than the last route to it: in the next transaction, or after [`GRACE`]
