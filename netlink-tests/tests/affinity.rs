@@ -322,7 +322,7 @@ fn a_flood_of_sources_takes_one_list_s_share_and_every_client_is_remembered() {
     }
     let lists = remembered_by_list(&lab.world);
     let flooded = lists.values().copied().max().unwrap();
-    assert!((FLOOD / 4..=PLACES).contains(&flooded), "{lists:?}");
+    assert!((FLOOD / 4..=CLIENT_HASHES).contains(&flooded), "{lists:?}");
     let others: usize = lists.values().filter(|count| **count != flooded).sum();
     assert!(others <= 3 * 2 * CLIENTS.len(), "{lists:?}");
     assert_eq!(ask_both(early), before);
@@ -332,10 +332,10 @@ fn a_flood_of_sources_takes_one_list_s_share_and_every_client_is_remembered() {
 }
 
 /// Sources of a flood, twice as many as a list has places.
-const FLOOD: usize = 2 * PLACES;
+const FLOOD: usize = 2 * CLIENT_HASHES;
 
 /// The places of a list, see docs/limits.md.
-const PLACES: usize = 32_768;
+const CLIENT_HASHES: usize = 32_768;
 
 fn spoofed(nth: usize, family: Family) -> IpAddr {
     let nth = u32::try_from(nth).unwrap();

@@ -157,7 +157,9 @@ impl Table {
             TableElement::NoEndpoint(frontend, ..) => {
                 self.others.insert(format!("no endpoint: {frontend:?}"), text(element));
             }
-            TableElement::Member(_) | TableElement::Firewall(_) | TableElement::SourceRange(..) => {
+            TableElement::Member(_)
+            | TableElement::Restricted(_)
+            | TableElement::SourceRange(..) => {
                 self.others.insert(text(element), String::new());
             }
         }

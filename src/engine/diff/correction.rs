@@ -120,7 +120,7 @@ impl Diff {
             TableElement::Route(frontend, ..)
             | TableElement::NoEndpoint(frontend, ..)
             | TableElement::Internal(frontend, _)
-            | TableElement::Firewall(frontend) => {
+            | TableElement::Restricted(frontend) => {
                 if self.frontends.get(&frontend).is_none() {
                     return false;
                 }
@@ -216,7 +216,7 @@ impl Diff {
             TableElement::Route(frontend, ..)
             | TableElement::NoEndpoint(frontend, ..)
             | TableElement::Internal(frontend, _)
-            | TableElement::Firewall(frontend)
+            | TableElement::Restricted(frontend)
             | TableElement::SourceRange(frontend, _) => {
                 return self.correct_frontend(frontend, installed.element, found);
             }

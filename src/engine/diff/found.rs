@@ -63,9 +63,7 @@ impl FoundElements {
                     state.label = digest(label);
                 }
             }
-            TableElement::Firewall(frontend) => {
-                self.state(frontend).rare().has_source_ranges = true
-            }
+            TableElement::Restricted(frontend) => self.state(frontend).rare().is_restricted = true,
             TableElement::SourceRange(frontend, range) => {
                 self.state(frontend).rare().ranges.push(range);
             }
@@ -143,8 +141,8 @@ impl FoundElements {
             SetId::NoEndpointServices | SetId::NoEndpointNodePorts => {
                 self.rares_of(set).for_each(|rare| rare.unserved = None);
             }
-            SetId::FirewallIps => {
-                self.rares_of(set).for_each(|rare| rare.has_source_ranges = false)
+            SetId::RestrictedServices => {
+                self.rares_of(set).for_each(|rare| rare.is_restricted = false)
             }
             SetId::SourceRanges => self.rares_of(set).for_each(|rare| rare.ranges.clear()),
             SetId::AffinityClients => {}

@@ -38,8 +38,8 @@ pub struct FrontendState {
 pub(super) struct Rare {
     pub(super) internal: Option<Route>,
     pub(super) unserved: Option<Unserved>,
-    /// The frontend is marked in `restricted-services`.
-    pub(super) has_source_ranges: bool,
+    /// The frontend is in `restricted-services`.
+    pub(super) is_restricted: bool,
     pub(super) ranges: Vec<Range>,
     /// Epoch in which the last range was added.
     ranges_added: Option<Epoch>,
@@ -147,7 +147,7 @@ impl FrontendState {
 
     /// Returns the allowed sources; `None` if all are.
     pub fn source_ranges(&self) -> Option<&[Range]> {
-        let rare = self.rare.as_deref().filter(|rare| rare.has_source_ranges)?;
+        let rare = self.rare.as_deref().filter(|rare| rare.is_restricted)?;
         Some(&rare.ranges)
     }
 
@@ -191,8 +191,8 @@ impl FrontendState {
         if let Some(internal) = rare.internal {
             give(TableElement::Internal(frontend, internal), 0);
         }
-        if rare.has_source_ranges {
-            give(TableElement::Firewall(frontend), 0);
+        if rare.is_restricted {
+            give(TableElement::Restricted(frontend), 0);
         }
         for range in &rare.ranges {
             give(TableElement::SourceRange(frontend, *range), 0);
@@ -230,10 +230,10 @@ impl FrontendState {
                 let rare = self.rare();
                 (rare.internal, rare.internal_unused) = (None, None);
             }
-            (TableElement::Firewall(_), Some(TableElement::Firewall(_))) => {
-                self.rare().has_source_ranges = true;
+            (TableElement::Restricted(_), Some(TableElement::Restricted(_))) => {
+                self.rare().is_restricted = true;
             }
-            (TableElement::Firewall(_), None) => self.rare().has_source_ranges = false,
+            (TableElement::Restricted(_), None) => self.rare().is_restricted = false,
             (TableElement::SourceRange(_, range), Some(TableElement::SourceRange(_, found))) => {
                 self.rare().replace_range(range, Some(found));
             }
@@ -242,7 +242,7 @@ impl FrontendState {
                 TableElement::Route(..)
                 | TableElement::NoEndpoint(..)
                 | TableElement::Internal(..)
-                | TableElement::Firewall(_)
+                | TableElement::Restricted(_)
                 | TableElement::SourceRange(..),
                 Some(_),
             )
@@ -297,7 +297,7 @@ impl FrontendChange<'_> {
         state: &mut FrontendState,
         goal: Goal<'_>,
     ) -> Result<Progress, Full> {
-        let has_ranges = |rare: &Rare| rare.has_source_ranges || !rare.ranges.is_empty();
+        let has_ranges = |rare: &Rare| rare.is_restricted || !rare.ranges.is_empty();
         let mut progress = Progress::Complete;
         if goal.ranges.is_some() || state.rare.as_deref().is_some_and(has_ranges) {
             let is_new = state.route.is_none() && state.rare().unserved.is_none();
@@ -377,16 +377,16 @@ impl FrontendChange<'_> {
 
     /// Adds all ranges before packets look them up, and keeps them for a while after the last
     /// lookup. A change of an interval set becomes visible after all else of its commit
-    /// (`nft_set_commit_update`), so the mark follows in the next commit.
+    /// (`nft_set_commit_update`), so `restricted-services` gets the frontend in the next commit.
     fn install_ranges(
         &mut self,
         rare: &mut Rare,
         goal: Option<&[Range]>,
     ) -> Result<Progress, Full> {
-        let mark = TableElement::Firewall(self.frontend);
+        let restricted = TableElement::Restricted(self.frontend);
         let Some(goal) = goal else {
-            if std::mem::take(&mut rare.has_source_ranges) {
-                self.replace(Some(mark), None);
+            if std::mem::take(&mut rare.is_restricted) {
+                self.replace(Some(restricted), None);
             }
             rare.ranges_added = None;
             if !rare.ranges.is_empty() && rare.ranges_unused.is_none() {
@@ -400,16 +400,16 @@ impl FrontendChange<'_> {
             self.delete_ranges(rare, |range| goal.binary_search(range).is_ok())?;
             self.add_ranges(rare, goal)?;
         }
-        if rare.has_source_ranges {
+        if rare.is_restricted {
             return Ok(Progress::Complete);
         }
-        // The first commit may create or replace the whole table, so ranges and mark may be in it
-        // together.
+        // The first commit may create or replace the whole table, so both sets may get their
+        // elements in it.
         if self.epochs.present > 0 && rare.ranges_added == Some(self.epochs.present) {
             return Ok(Progress::AfterCommit);
         }
-        self.replace(None, Some(mark));
-        rare.has_source_ranges = true;
+        self.replace(None, Some(restricted));
+        rare.is_restricted = true;
         rare.ranges_added = None;
         Ok(Progress::Complete)
     }

@@ -163,7 +163,8 @@ pub struct Context<'a> {
 }
 
 /// Maximum number of elements of a frontend without source ranges: a route, an internal route and a
-/// refusal, each deleted and added, and the mark for source ranges.
+/// refusal, each deleted and added, and the element of
+/// `restricted-services`.
 const FRONTEND_ELEMENTS: usize = 7;
 
 impl Default for Diff {

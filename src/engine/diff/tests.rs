@@ -591,7 +591,7 @@ fn elements_of_each_kind() -> [TableElement<'static>; 10] {
         TableElement::Route(frontend, Route::WITHOUT_LIST, None),
         TableElement::NoEndpoint(frontend, Unserved::Drop, None),
         TableElement::Internal(frontend, Route::WITHOUT_LIST),
-        TableElement::Firewall(frontend),
+        TableElement::Restricted(frontend),
         TableElement::SourceRange(frontend, Range { first: address, last: address }),
         TableElement::Endpoint(plain, protocol, 0, target),
         TableElement::Member(Member::ClusterIp(address)),

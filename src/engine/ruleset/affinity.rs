@@ -6,9 +6,9 @@
 //! gone, they delete the client and draw another endpoint. So a connection takes as many steps with
 //! three endpoints as with thousands, and changes are elements without verdicts.
 //!
-//! Clients are recorded by place: a hash of the address selects one of the session's 32,768 places.
-//! Clients of one place share the endpoint and expire together. So spoofed sources fill at most the
-//! places of their session, and its other clients still get the same endpoint again.
+//! Clients are recorded by their client hash, one of 32,768 values. Clients of one session with the
+//! same client hash share the endpoint and expire together. So spoofed sources fill at most the
+//! records of their session, and its other clients still get the same endpoint again.
 //!
 //! A packet that reads one set before a commit and the next one after it may find no endpoint. Then
 //! it draws once more, and at last continues as a packet to no service. The same holds for an
@@ -28,7 +28,7 @@ use super::number::{
     ENDPOINT_BIT, SESSION_BITS, SIZE_BITS, SizeClass, TABLE_BITS, TIMEOUT_BITS, Timeout,
 };
 use super::phrase::{ElementChange, Phrase, Phrases, goto, jump, verdict};
-use super::sets::{PLACES, SetId};
+use super::sets::{CLIENT_HASHES, SetId};
 
 /// The chain for packets to frontends with session affinity.
 pub(super) const AFFINITY: &str = "affinity";
@@ -43,7 +43,7 @@ const SESSION: Field = Field::PriorityBits(SESSION_BITS);
 
 /// The key of `affinity-clients`. The seed is fixed: with the kernel's default seed
 /// (`nft_jhash_init`), rules would disagree on the place of a client.
-const CLIENT: &[Field] = &[SESSION, Field::SaddrHash { modulus: PLACES, seed: 1 }];
+const CLIENT: &[Field] = &[SESSION, Field::SaddrHash { modulus: CLIENT_HASHES, seed: 1 }];
 
 /// Number of jumps to a chain of draws, which keeps the table short.
 const JUMPS: usize = 4;

@@ -70,7 +70,7 @@ fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
         }
     }
     if settings.optional_chains.source_ranges {
-        chains.push(ChainSpec::new("firewall-sources", firewall_sources(phrases)));
+        chains.push(ChainSpec::new("firewall-sources", source_ranges(phrases)));
     }
     chains.extend(settings.offload.map(|_| established::chain(phrases, settings)));
     chains.extend(base_chains(family, settings));
@@ -102,7 +102,8 @@ fn base_chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
     };
     let OptionalChains { source_ranges, cluster_ip_endpoints } = settings.optional_chains;
     let phrases = Phrases(family);
-    let pre_dnat = |name, point| filter(name, point, -110, source_ranges, firewall(phrases));
+    let pre_dnat =
+        |name, point| filter(name, point, -110, source_ranges, restricted_services(phrases));
     let after_dnat = |name, point| {
         let check = vec![goto(CLUSTER_IPS_CHECK)];
         filter(name, point, 0, cluster_ip_endpoints, check)
@@ -283,12 +284,12 @@ fn internal_traffic(phrases: Phrases, lookups: Lookups) -> Vec<Vec<Phrase>> {
 }
 
 /// Runs before DNAT, while the destination is still the service's address.
-fn firewall(phrases: Phrases) -> Vec<Phrase> {
-    let has_source_ranges = phrases.in_set(SERVICE, SetId::FirewallIps.name());
-    vec![has_source_ranges, goto("firewall-sources")]
+fn restricted_services(phrases: Phrases) -> Vec<Phrase> {
+    let is_restricted = phrases.in_set(SERVICE, SetId::RestrictedServices.name());
+    vec![is_restricted, goto("firewall-sources")]
 }
 
-fn firewall_sources(phrases: Phrases) -> Vec<Vec<Phrase>> {
+fn source_ranges(phrases: Phrases) -> Vec<Vec<Phrase>> {
     let key = [SERVICE, &[Field::Saddr]].concat();
     let elsewhere = phrases.not_in_set(&key, SetId::SourceRanges.name());
     vec![vec![elsewhere, verdict(Verdict::Drop)]]

@@ -86,8 +86,8 @@ pub enum TableElement<'a> {
     NoEndpoint(Frontend, Unserved, Option<&'a str>),
     /// A member of `cluster-ips`, `nodeport-ips` or `hairpin-connections`.
     Member(Member),
-    /// A mark in `restricted-services`: only some sources may use the frontend.
-    Firewall(Frontend),
+    /// An element of `restricted-services`: only some sources may use the frontend.
+    Restricted(Frontend),
     /// Sources that may use the frontend.
     SourceRange(Frontend, Range),
     /// The endpoint in a slot of a list with affinity.
@@ -211,7 +211,7 @@ impl Subject {
             | SetId::InternalNodePorts
             | SetId::NoEndpointServices
             | SetId::NoEndpointNodePorts
-            | SetId::FirewallIps
+            | SetId::RestrictedServices
             | SetId::SourceRanges => key.frontend(family, set).map(Self::Frontend),
         }
     }
@@ -242,7 +242,7 @@ impl TableElement<'_> {
             Self::Member(Member::ClusterIp(_)) => SetId::ClusterIps,
             Self::Member(Member::NodePortIp(_)) => SetId::NodePortIps,
             Self::Member(Member::Hairpin(..)) => SetId::HairpinConnections,
-            Self::Firewall(_) => SetId::FirewallIps,
+            Self::Restricted(_) => SetId::RestrictedServices,
             Self::SourceRange(..) => SetId::SourceRanges,
             Self::AffinitySlot(..) => SetId::AffinitySlots,
             Self::AffinityEndpoint(..) => SetId::AffinityEndpoints,
@@ -255,7 +255,7 @@ impl TableElement<'_> {
         let key = match self {
             Self::Endpoint(list, protocol, slot, _) => slot_key(*list, *protocol, *slot),
             Self::Route(frontend, ..) | Self::NoEndpoint(frontend, ..) => frontend.key(),
-            Self::Internal(frontend, _) | Self::Firewall(frontend) => frontend.key(),
+            Self::Internal(frontend, _) | Self::Restricted(frontend) => frontend.key(),
             Self::Member(Member::ClusterIp(address) | Member::NodePortIp(address)) => {
                 Value::new().ip(*address)
             }
@@ -287,7 +287,7 @@ impl TableElement<'_> {
             Self::NoEndpoint(_, unserved, label) => (class(unserved.priority()), label),
             Self::Internal(_, route) | Self::AffinityList(_, route) => (class(route.bits()), None),
             Self::AffinitySlot(list, _, id) => (class(list.endpoint(id)), None),
-            Self::Member(_) | Self::Firewall(_) | Self::SourceRange(..) => (None, None),
+            Self::Member(_) | Self::Restricted(_) | Self::SourceRange(..) => (None, None),
         };
         let comment = label.map(Arc::from);
         Element { data, comment, ..self.to_key() }
@@ -314,7 +314,7 @@ impl<'a> TableElement<'a> {
             }
             Self::Internal(frontend, route) => TableElement::Internal(frontend, route),
             Self::Member(member) => TableElement::Member(member),
-            Self::Firewall(frontend) => TableElement::Firewall(frontend),
+            Self::Restricted(frontend) => TableElement::Restricted(frontend),
             Self::SourceRange(frontend, range) => TableElement::SourceRange(frontend, range),
             Self::AffinitySlot(list, slot, id) => TableElement::AffinitySlot(list, slot, id),
             Self::AffinityEndpoint(list, protocol, id, target) => {
@@ -353,7 +353,7 @@ impl<'a> TableElement<'a> {
                 let protocol = key.protocol().filter(|_| address == again)?;
                 Self::Member(Member::Hairpin(Target { address, port: key.port()? }, protocol))
             }
-            SetId::FirewallIps => Self::Firewall(key.frontend(family, set)?),
+            SetId::RestrictedServices => Self::Restricted(key.frontend(family, set)?),
             SetId::SourceRanges => {
                 let frontend = key.frontend(family, set)?;
                 let first = key.address(family)?;
@@ -495,7 +495,7 @@ mod tests {
                     } else {
                         Member::ClusterIp(address)
                     }),
-                    5 => TableElement::Firewall(service),
+                    5 => TableElement::Restricted(service),
                     6 => {
                         TableElement::SourceRange(service, Range { first: address, last: address })
                     }

@@ -34,7 +34,7 @@ pub enum SetId {
     /// `address . address . protocol . port`
     HairpinConnections,
     /// `address . protocol . port`
-    FirewallIps,
+    RestrictedServices,
     /// `address . protocol . port . source`
     SourceRanges,
     /// `list . slot : list and endpoint`
@@ -43,7 +43,7 @@ pub enum SetId {
     AffinityEndpoints,
     /// `list : route`
     AffinityLists,
-    /// `list . place : list and endpoint`; only packets write it.
+    /// `list . client hash : list and endpoint`; only packets write it.
     AffinityClients,
 }
 
@@ -59,13 +59,13 @@ pub struct TableSets {
 #[derive(Debug)]
 pub struct Layouts([TableSets; 2]);
 
-/// Maximum number of recorded clients in a table, for all services together: the places of 32
-/// lists. Clients of further places are served without a record.
-pub const CLIENTS: u32 = 32 * PLACES;
+/// Maximum number of recorded clients in a table, for all services together: the client hashes
+/// of 32 lists. Clients with further client hashes are served without a record.
+pub const CLIENTS: u32 = 32 * CLIENT_HASHES;
 
-/// Places for the clients of one list with affinity. Clients whose addresses have the same hash
-/// share a place and its endpoint, so this is the maximum for each list.
-pub(super) const PLACES: u32 = 32_768;
+/// Client hashes of one list with affinity. Clients with the same client hash share a record and its
+/// endpoint, so this is the maximum of records for each list.
+pub(super) const CLIENT_HASHES: u32 = 32_768;
 
 impl SetId {
     /// All sets and maps, in the order of creation.
@@ -80,7 +80,7 @@ impl SetId {
         Self::ClusterIps,
         Self::NodePortIps,
         Self::HairpinConnections,
-        Self::FirewallIps,
+        Self::RestrictedServices,
         Self::SourceRanges,
         Self::AffinitySlots,
         Self::AffinityEndpoints,
@@ -101,7 +101,7 @@ impl SetId {
             Self::ClusterIps => "cluster-ips",
             Self::NodePortIps => "nodeport-ips",
             Self::HairpinConnections => "hairpin-connections",
-            Self::FirewallIps => "restricted-services",
+            Self::RestrictedServices => "restricted-services",
             Self::SourceRanges => "source-ranges",
             Self::AffinitySlots => "affinity-slots",
             Self::AffinityEndpoints => "affinity-endpoints",
@@ -152,7 +152,7 @@ impl SetId {
             Self::ClusterIps => "active ClusterIPs",
             Self::NodePortIps => "addresses that accept node port traffic",
             Self::HairpinConnections => "endpoints on this node, which may reach themselves",
-            Self::FirewallIps => "service addresses that are subject to source-ranges",
+            Self::RestrictedServices => "service addresses that are subject to source-ranges",
             Self::SourceRanges => "sources that may use a service address",
             Self::AffinitySlots => "SSSS:0 . slot : SSSS:EEEE, endpoint EEEE of session SSSS",
             Self::AffinityEndpoints => "protocol . SSSS:EEEE : endpoint",
@@ -181,7 +181,7 @@ impl SetId {
             | Self::ClusterIps
             | Self::NodePortIps
             | Self::HairpinConnections
-            | Self::FirewallIps
+            | Self::RestrictedServices
             | Self::SourceRanges
             | Self::AffinitySlots
             | Self::AffinityLists
@@ -206,7 +206,7 @@ impl SetId {
             }
             Self::ClusterIps | Self::NodePortIps => (&[address], &[]),
             Self::HairpinConnections => (&[address, address, protocol, port], &[]),
-            Self::FirewallIps => (&service, &[]),
+            Self::RestrictedServices => (&service, &[]),
             Self::SourceRanges => (&[address, protocol, port, address], &[]),
             Self::AffinitySlots => (&[class, Type::Integer], &[class]),
             Self::AffinityEndpoints => (&[protocol, class], &[address, port]),

@@ -38,8 +38,8 @@ impl Kernel {
         prediction: &Prediction,
         source: IpAddr,
     ) -> Result<Option<SourceRanges>, ReadError> {
-        let firewall = |element| match element {
-            TableElement::Firewall(frontend) => Some(frontend),
+        let restricted = |element| match element {
+            TableElement::Restricted(frontend) => Some(frontend),
             TableElement::Endpoint(..)
             | TableElement::Route(..)
             | TableElement::Internal(..)
@@ -50,7 +50,7 @@ impl Kernel {
             | TableElement::AffinityEndpoint(..)
             | TableElement::AffinityList(..) => None,
         };
-        let Some(frontend) = elements(prediction).find_map(firewall) else { return Ok(None) };
+        let Some(frontend) = elements(prediction).find_map(restricted) else { return Ok(None) };
         let ranges = self.ranges_of(table, frontend)?;
         let is_allowed =
             ranges.as_ref().is_some_and(|ranges| ranges.iter().any(|range| range.contains(source)));
@@ -60,7 +60,7 @@ impl Kernel {
     }
 
     fn service_at(&mut self, table: &TableId, frontend: Frontend, set: SetId) -> Option<Service> {
-        let key = TableElement::Firewall(frontend).to_key().key.as_bytes().to_vec();
+        let key = TableElement::Restricted(frontend).to_key().key.as_bytes().to_vec();
         let found = self.element_of(table, set.name(), &key)?;
         let view = ElementView { key: &key, ..view(&found) };
         TableElement::read(our_family(table)?, set, &view).and_then(service)

@@ -77,7 +77,7 @@ pub(super) fn service(element: TableElement<'_>) -> Option<Service> {
         TableElement::Endpoint(..)
         | TableElement::Internal(..)
         | TableElement::Member(_)
-        | TableElement::Firewall(_)
+        | TableElement::Restricted(_)
         | TableElement::SourceRange(..)
         | TableElement::AffinitySlot(..)
         | TableElement::AffinityEndpoint(..)

@@ -127,7 +127,7 @@ fn found(event: &Event, family: Family) -> Option<String> {
         TableElement::Member(engine::ruleset::Member::Hairpin(..)) => {
             "an endpoint on this node reaches itself".to_owned()
         }
-        TableElement::Firewall(frontend) => {
+        TableElement::Restricted(frontend) => {
             format!("only sources in loadBalancerSourceRanges may use {frontend}")
         }
         TableElement::SourceRange(..) => "the source is in loadBalancerSourceRanges".to_owned(),
@@ -199,7 +199,7 @@ fn missing(set: &str, step: &RuleStep) -> Option<String> {
         | SetId::ClusterIps
         | SetId::NodePortIps
         | SetId::HairpinConnections
-        | SetId::FirewallIps
+        | SetId::RestrictedServices
         | SetId::Endpoints
         | SetId::AffinitySlots
         | SetId::AffinityEndpoints

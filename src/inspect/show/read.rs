@@ -29,7 +29,7 @@ const DUMPED: [SetId; 12] = [
     SetId::InternalNodePorts,
     SetId::NoEndpointServices,
     SetId::NoEndpointNodePorts,
-    SetId::FirewallIps,
+    SetId::RestrictedServices,
     SetId::SourceRanges,
     SetId::NodePortIps,
     SetId::HairpinConnections,
