@@ -77,7 +77,7 @@ impl Daemon {
         self.engine = engine(self.changes);
         self.engine.apply(events);
         let found = read_back(&mut self.kernel, self.engine.tables().layouts()).unwrap();
-        self.engine.replace_installed(found);
+        self.engine.replace_installed_state(found);
     }
 
     /// The slots of each endpoint of a service, by the last byte of its address.

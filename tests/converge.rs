@@ -161,7 +161,7 @@ fn slice(service: u8, are_local: &[bool]) -> Event {
 /// Reads the tables and starts over from them.
 fn read_again(engine: &mut Engine, kernel: &mut Fake) {
     let found = read_back(kernel, engine.tables().layouts()).unwrap();
-    engine.replace_installed(found);
+    engine.replace_installed_state(found);
 }
 
 #[test]

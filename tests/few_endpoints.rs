@@ -131,7 +131,7 @@ impl Daemon {
         self.engine = engine();
         self.engine.apply(events);
         let found = read_back(&mut self.kernel, self.engine.tables().layouts()).unwrap();
-        self.engine.replace_installed(found);
+        self.engine.replace_installed_state(found);
         self.apply([]);
     }
 }

@@ -97,7 +97,7 @@ fn a_kernel_that_lacks_flowtables_gets_the_tables_without_them() {
     let mut comparing = engine(Some(Offload::default()), Counters::Off);
     let found = read_back(&mut kernel, comparing.tables().layouts()).unwrap();
     comparing.accept_missing_flowtables(&found);
-    comparing.replace_installed(found);
+    comparing.replace_installed_state(found);
     assert!(comparing.next_transaction(usize::MAX).is_none());
 }
 

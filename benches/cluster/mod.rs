@@ -28,7 +28,7 @@ pub(crate) fn engine(services: u32, endpoints: u32) -> Engine {
         engine.apply([service(number), slice(number, 0..endpoints)]);
     }
     engine.apply(Resource::ALL.map(Event::Listed));
-    engine.replace_installed([Family::Ip, Family::Ip6].map(FoundTable::nothing));
+    engine.replace_installed_state([Family::Ip, Family::Ip6].map(FoundTable::nothing));
     while engine.next_transaction(MAX_BATCH).is_some() {
         engine.committed(Duration::ZERO);
     }

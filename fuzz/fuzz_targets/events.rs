@@ -100,7 +100,7 @@ fn happen(input: &mut Unstructured<'_>, kernel: &mut Fake) -> Result<bool> {
 
 fn observe(engine: &mut Engine, kernel: &mut Fake) {
     let found = read_back(kernel, engine.tables().layouts()).expect("the fake can be read");
-    engine.replace_installed(found);
+    engine.replace_installed_state(found);
 }
 
 /// Looks up the elements of a refused transaction; returns false if the tables must be read.

@@ -167,7 +167,7 @@ impl Bench {
         }
         engine.apply(Resource::ALL.map(Event::Listed));
         let found = read_back(&mut kernel, engine.tables().layouts()).unwrap();
-        engine.replace_installed(found);
+        engine.replace_installed_state(found);
         assert!(matches!(commit_all(&mut engine, &mut kernel, &mut |_, _| ()), Ok(None)));
         Self { engine, kernel }
     }

@@ -331,10 +331,10 @@ fn a_flood_of_sources_takes_one_list_s_share_and_every_client_is_remembered() {
     assert_eq!(lab.world.shares("outside", WEB, (Family::Ipv4, Protocol::Tcp), 10).len(), 1);
 }
 
-/// Sources of a flood, twice as many as a list has places.
+/// Sources of a flood, twice as many as a list has client hashes.
 const FLOOD: usize = 2 * CLIENT_HASHES;
 
-/// The places of a list, see docs/limits.md.
+/// The client hashes of a list, see docs/limits.md.
 const CLIENT_HASHES: usize = 32_768;
 
 fn spoofed(nth: usize, family: Family) -> IpAddr {

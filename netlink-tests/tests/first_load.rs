@@ -56,7 +56,7 @@ fn engine(kernel: &mut Nftables) -> Engine {
     engine.apply((0..SERVICES).flat_map(|number| [service(number), slice(number)]));
     engine.apply(Resource::ALL.map(Event::Listed));
     let found = read_back(kernel, engine.tables().layouts()).unwrap();
-    engine.replace_installed(found);
+    engine.replace_installed_state(found);
     engine
 }
 

@@ -99,7 +99,7 @@ impl<K: Kernel> Noting<K> {
         engine.apply((0..SERVICES).flat_map(slices));
         engine.apply(Resource::ALL.map(Event::Listed));
         let found = read_back(&mut noting, engine.tables().layouts()).unwrap();
-        engine.replace_installed(found);
+        engine.replace_installed_state(found);
         assert!(matches!(commit_all(&mut engine, &mut noting, &mut |_, _| ()), Ok(None)));
         noting
     }

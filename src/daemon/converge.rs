@@ -40,7 +40,7 @@ pub fn converge<K: Kernel>(
     engine.keep_unused_elements();
     for _ in 0..ATTEMPTS {
         let Reading { tables, is_torn } = read_watching(kernel, engine.tables().layouts(), &|| ())?;
-        engine.replace_installed(tables);
+        engine.replace_installed_state(tables);
         let mut refused = commit_all(engine, kernel, each)?;
         while refused.is_none()
             && let Some(kept) = engine.kept_unused_elements()

@@ -27,7 +27,7 @@ pub fn plan(input: &Input<'_>, settings: &Settings, output: Output) -> Result<Co
     settings.report(&engine);
     problems.extend(localhost::check(&mut engine).err());
     let found = read_tables(&engine, &mut kernel)?;
-    engine.replace_installed(found);
+    engine.replace_installed_state(found);
     let (mut document, mut planned) = (Document::default(), Compared::Equal);
     while let Some(transaction) = engine.next_transaction(kernel.max_batch()) {
         planned = Compared::Different;

@@ -64,7 +64,7 @@ pub fn verify(settings: &Settings, output: Output) -> Result<Compared, Failure> 
 fn observe(engine: &mut Engine, kernel: &mut Nftables) -> Result<(), Failure> {
     let found = read_tables(engine, kernel)?;
     engine.accept_missing_flowtables(&found);
-    engine.replace_installed(found);
+    engine.replace_installed_state(found);
     Ok(())
 }
 

@@ -509,7 +509,7 @@ impl<K: Shared> World<K> {
         let mut engine = engine(&self.routing, self.flags, &self.addresses);
         let mut kernel = with_tables(self.routing_number, self.flags.owner);
         let found = read_back(&mut kernel, engine.tables().layouts()).expect("it can be read");
-        engine.replace_installed(found);
+        engine.replace_installed_state(found);
         engine.apply(self.objects.all().cloned());
         settle_unencoded(&mut engine, &mut kernel);
         contents(&mut kernel)

@@ -144,7 +144,7 @@ impl Proxy {
     pub fn resync(&mut self) -> Sent {
         let found =
             read_back(&mut self.kernel, self.engine.tables().layouts()).expect("readable tables");
-        self.engine.replace_installed(found);
+        self.engine.replace_installed_state(found);
         self.observed = true;
         self.commit()
     }

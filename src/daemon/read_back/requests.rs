@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use engine::doubt::{Keys, Reading, Reply, Request, Rules, Size};
 use engine::ruleset::{self, Layouts, SetId, TableElement};
-use engine::{Changed, ElementId, Finding, Installed};
+use engine::{Changed, ElementId, Finding, InstalledElement};
 use nft::kernel::{ElementRead, Kernel, ReadError};
 use nft::{Family, Value};
 
@@ -69,7 +69,7 @@ fn look_up_in_set<K: Kernel>(
         let mut answers = asked.iter();
         kernel.find_elements(&ruleset::table(family), set.name(), &keys, &mut |view| {
             let element = TableElement::read(family, set, &view);
-            let finding = Finding::Present(element.map(|it| Installed::found(family, &it)));
+            let finding = Finding::Present(element.map(|it| InstalledElement::found(family, &it)));
             found.extend(answers.next().map(|place| Changed { place: *place, finding }));
         })?;
         // The answers end at the first missing element.

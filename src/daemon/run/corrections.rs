@@ -6,7 +6,7 @@ use engine::doubt::{Corrections, Ended};
 use engine::model::ObjectName;
 use engine::printable::Printable;
 use engine::ruleset::SetId;
-use engine::{ElementId, Finding, Installed};
+use engine::{ElementId, Finding, InstalledElement};
 use nft::family::Family;
 use nft::kernel::Kernel;
 
@@ -47,7 +47,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         self.report_others(&elements.of_no_service);
     }
 
-    fn report_service(&mut self, service: &ObjectName, elements: &[(&Installed, &Finding)]) {
+    fn report_service(&mut self, service: &ObjectName, elements: &[(&InstalledElement, &Finding)]) {
         let service = Printable(service);
         let first = elements.first().map(|(installed, _)| self.engine.command(installed));
         let first = first.unwrap_or_default();

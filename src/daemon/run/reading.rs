@@ -21,7 +21,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     /// desired one.
     pub(super) fn may_request(&self) -> bool {
         let is_usable = if self.reads.doubt.is_urgent() {
-            self.engine.knows_installed()
+            self.engine.has_installed_state()
         } else {
             self.engine.is_settled()
         };
@@ -194,7 +194,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     pub(super) async fn check_tables(&mut self) -> Result<(), WriterGone> {
         if self.blocked.is_unblocked(self.engine.tables(), &self.writer).await? {
             self.engine.retry_refused();
-            if self.engine.knows_installed() && self.commits.is_synced {
+            if self.engine.has_installed_state() && self.commits.is_synced {
                 self.note_change();
             } else {
                 self.reads.doubt.handle(Input::ReadNow, now());
@@ -206,7 +206,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
         match self.writer.run(K::others_changes).await? {
             OthersChanges::Nothing => {}
-            OthersChanges::Elements(keys) if self.engine.knows_installed() => {
+            OthersChanges::Elements(keys) if self.engine.has_installed_state() => {
                 let input = ElementId::all_of(&keys).map_or(Input::Anything, Input::Elements);
                 self.reads.doubt.handle(input, now());
                 self.make_certain().await?;
@@ -215,7 +215,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 self.reads.doubt.handle(Input::Anything, now());
             }
         }
-        self.reads.doubt.begin_round(self.engine.knows_installed(), now());
+        self.reads.doubt.begin_round(self.engine.has_installed_state(), now());
         Ok(())
     }
 

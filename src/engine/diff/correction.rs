@@ -24,7 +24,7 @@ use crate::ruleset::{Frontend, Member, TableElement};
 
 /// An element in the kernel; labels are compared by their digests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Installed {
+pub struct InstalledElement {
     /// The family of its table.
     pub family: Family,
     /// The element, without a label.
@@ -39,10 +39,10 @@ pub enum Finding {
     /// No element with this key.
     Missing,
     /// An element with the same key; `None` if this program never writes such an element.
-    Present(Option<Installed>),
+    Present(Option<InstalledElement>),
 }
 
-impl Installed {
+impl InstalledElement {
     /// Returns an element that was read.
     pub fn found(family: Family, element: &TableElement<'_>) -> Self {
         let (element, label) = element.without_label();
@@ -57,9 +57,13 @@ impl Installed {
 impl Diff {
     /// Calls `each` for every installed element of a service. The elements of no service are the
     /// addresses for node ports.
-    pub fn each_installed(&self, service: Option<&ObjectName>, each: &mut dyn FnMut(Installed)) {
+    pub fn each_installed_element(
+        &self,
+        service: Option<&ObjectName>,
+        each: &mut dyn FnMut(InstalledElement),
+    ) {
         let Some(name) = service else {
-            let member = |ip| Installed::member(Member::NodePortIp(ip));
+            let member = |ip| InstalledElement::member(Member::NodePortIp(ip));
             self.node_port_ips.installed().map(member).for_each(each);
             return;
         };
@@ -67,14 +71,14 @@ impl Diff {
         let Holdings { frontends, members, lists } = held.unpack();
         for frontend in frontends {
             if let Some(state) = self.held_by(name, &frontend) {
-                state.each_installed(frontend, each);
+                state.each_installed_element(frontend, each);
             }
         }
         for member in members.into_iter().filter(|it| self.members.is_installed(it)) {
-            each(Installed::member(member));
+            each(InstalledElement::member(member));
         }
         for list in lists {
-            self.lists[list.family.index()].each_installed(list.id, each);
+            self.lists[list.family.index()].each_installed_element(list.id, each);
         }
     }
 
@@ -110,7 +114,7 @@ impl Diff {
 
     /// Adopts an element found in the kernel that is not installed, if its list or frontend is
     /// known. The next update deletes it, or leaves it if it is desired.
-    pub fn adopt(&mut self, found: Installed) -> bool {
+    pub fn adopt(&mut self, found: InstalledElement) -> bool {
         match found.element {
             TableElement::Endpoint(list, protocol, ..) => {
                 let list = self.lists[found.family.index()].get(list);
@@ -205,7 +209,7 @@ impl Diff {
 
     /// Records the finding in place of an installed element. Returns whether the next update then
     /// writes the element again; if not, the tables must be read back.
-    pub fn correct(&mut self, installed: Installed, finding: Finding) -> bool {
+    pub fn correct(&mut self, installed: InstalledElement, finding: Finding) -> bool {
         let found = match finding {
             Finding::Missing => None,
             Finding::Present(Some(found)) => Some(found),
@@ -248,7 +252,7 @@ impl Diff {
         &mut self,
         frontend: Frontend,
         installed: TableElement<'_>,
-        found: Option<Installed>,
+        found: Option<InstalledElement>,
     ) -> bool {
         let family = frontend.family();
         let (lists, unused) = (&mut self.lists[family.index()], &mut self.unused);
@@ -271,10 +275,10 @@ impl Diff {
 
 impl Lists {
     /// Calls `each` for every installed element of a list.
-    fn each_installed(&self, id: ListId, each: &mut dyn FnMut(Installed)) {
+    fn each_installed_element(&self, id: ListId, each: &mut dyn FnMut(InstalledElement)) {
         let Some(list) = self.get(id) else { return };
         let family = self.family();
-        let mut give = |element| each(Installed { family, element, label: 0 });
+        let mut give = |element| each(InstalledElement { family, element, label: 0 });
         let protocol = list.protocol();
         let slots = (0..).zip(list.iter()).filter_map(|(slot, target)| Some((slot, target?)));
         let Some(affinity) = self.affinity(id) else {

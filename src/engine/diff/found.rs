@@ -242,7 +242,7 @@ impl Diff {
     /// Replaces the installed state by a read-back. The holdings of services stay.
     ///
     /// Every service must be updated again; then [`Diff::begin_sweep`] must follow.
-    pub fn replace_installed(&mut self, found: [FoundElements; 2]) {
+    pub fn replace_installed_elements(&mut self, found: [FoundElements; 2]) {
         self.unused.clear();
         self.serving.adopt(found.iter().flat_map(FoundElements::serving));
         self.node_port_ips.adopt(found.iter().flat_map(FoundElements::node_port_ips));

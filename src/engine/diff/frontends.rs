@@ -5,7 +5,7 @@ use ahash::HashMap;
 use super::lists::Lists;
 use super::packed_map::PackedMap;
 use super::waiting::Waiting;
-use super::{Epoch, Epochs, Installed, Progress, Unused, UnusedElements};
+use super::{Epoch, Epochs, InstalledElement, Progress, Unused, UnusedElements};
 use crate::desired::Label;
 use crate::model::ObjectName;
 use crate::piece::{Full, Piece};
@@ -178,9 +178,13 @@ impl FrontendState {
     }
 
     /// Calls `each` for every installed element.
-    pub(super) fn each_installed(&self, frontend: Frontend, each: &mut dyn FnMut(Installed)) {
+    pub(super) fn each_installed_element(
+        &self,
+        frontend: Frontend,
+        each: &mut dyn FnMut(InstalledElement),
+    ) {
         let family = frontend.family();
-        let mut give = |element, label| each(Installed { family, element, label });
+        let mut give = |element, label| each(InstalledElement { family, element, label });
         if let Some(route) = self.route {
             give(TableElement::Route(frontend, route, None), self.label);
         }
@@ -205,7 +209,7 @@ impl FrontendState {
     pub(super) fn correct(
         &mut self,
         installed: TableElement<'_>,
-        found: Option<Installed>,
+        found: Option<InstalledElement>,
     ) -> bool {
         if let (TableElement::Route(..), Some(rare)) = (installed, self.rare.as_deref_mut()) {
             // The route in the kernel may need them again. The next update decides.

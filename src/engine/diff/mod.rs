@@ -2,7 +2,8 @@
 //!
 //! A touched service is rendered when its update is due and compared with the installed elements.
 //! The difference is added to a piece of a transaction and counts as installed from then on. So the
-//! caller must commit the piece, or read the tables back and call [`Diff::replace_installed`].
+//! caller must commit the piece, or read the tables back and call
+//! [`Diff::replace_installed_elements`].
 //!
 //! Packets that pass during a commit may look up one map before it and the next one after it. So
 //! nothing is deleted in the commit that removes the last route to it, but in a later one. List
@@ -32,7 +33,7 @@ mod update;
 mod waiting;
 
 pub use claims::age;
-pub use correction::{Finding, Installed};
+pub use correction::{Finding, InstalledElement};
 pub use found::FoundElements;
 pub use frontends::FrontendState;
 pub use members::NodePortIps;
@@ -157,8 +158,8 @@ pub struct Context<'a> {
     pub timeouts: &'a Timeouts,
     /// Slots that the services may use.
     pub slots: &'a SlotBudget,
-    /// Other services are not updated yet since [`Diff::replace_installed`]. Until then, a service
-    /// is postponed if it wants a frontend that was found with the label of another one.
+    /// Other services are not updated yet since [`Diff::replace_installed_elements`]. Until then, a
+    /// service is postponed if it claims a frontend that was found with the label of another one.
     pub may_postpone: bool,
 }
 
@@ -218,7 +219,7 @@ impl Diff {
     }
 
     /// Collects orphans for removal. All services must have been updated since
-    /// [`Diff::replace_installed`].
+    /// [`Diff::replace_installed_elements`].
     pub fn begin_sweep(&mut self) {
         let frontends = sorted(self.frontends.unclaimed()).into_iter().map(Unused::Unclaimed);
         let members = sorted(self.members.unneeded()).into_iter().map(Unused::Member);

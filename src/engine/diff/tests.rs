@@ -389,7 +389,7 @@ fn the_number_of_a_list_that_was_not_found_is_given_to_no_other_service() {
     settled.diff.lists.iter_mut().for_each(|lists| lists.limit_plain(1));
     settled.apply(is(service("web", "10.96.0.1")));
     settled.apply(slice_is(slice("web", &[(1, false)])));
-    settled.diff.replace_installed(Family::ALL.map(FoundElements::new));
+    settled.diff.replace_installed_elements(Family::ALL.map(FoundElements::new));
     settled.apply(is(service("a", "10.96.0.2")));
     let (_, problems) = settled.apply(slice_is(slice("a", &[(2, false)])));
     assert!(problems[0].message.contains("no number is free"), "{problems:?}");
@@ -521,7 +521,7 @@ fn a_frontend_that_a_service_claims_before_it_is_swept_stays() {
     };
     let mut found = FoundElements::new(Family::Ip);
     found.add(&TableElement::NoEndpoint(frontend, Unserved::Drop, None));
-    settled.diff.replace_installed([found, FoundElements::new(Family::Ip6)]);
+    settled.diff.replace_installed_elements([found, FoundElements::new(Family::Ip6)]);
     settled.diff.begin_sweep();
     let (changes, _) = settled.apply(is(with_external_ip(service("web", "10.96.0.1"), 0)));
     let installed = "192.0.2.1 . tcp . 80 comment \"default/web:http\" : 1:0";
@@ -541,11 +541,11 @@ fn keeping_unused_elements() -> Settled {
 
 impl Settled {
     /// Returns the internal routes, without a holder.
-    fn unused_internal_routes(&self) -> Vec<(Frontend, Installed)> {
+    fn unused_internal_routes(&self) -> Vec<(Frontend, InstalledElement)> {
         let internal = |frontend: Frontend| {
             let route = self.diff.frontends.get(&frontend)?.internal()?;
             let element = TableElement::Internal(frontend, route);
-            Some((frontend, Installed::found(Family::Ip, &element)))
+            Some((frontend, InstalledElement::found(Family::Ip, &element)))
         };
         let found: Vec<_> = self.diff.frontends.iter().filter_map(internal).collect();
         assert!(found.iter().all(|(frontend, _)| self.holder(frontend).is_none()));
@@ -565,7 +565,7 @@ fn a_list_goes_when_another_program_changes_the_last_route_of_no_service_to_it()
     let mut settled = keeping_unused_elements();
     for (frontend, _) in settled.unused_internal_routes() {
         let changed = TableElement::Internal(frontend, Route::WITHOUT_LIST);
-        assert!(settled.diff.adopt(Installed::found(Family::Ip, &changed)));
+        assert!(settled.diff.adopt(InstalledElement::found(Family::Ip, &changed)));
     }
     settled.release_unused_elements();
     assert!(settled.is_empty(), "{:?}", settled.diff);
@@ -607,7 +607,8 @@ fn a_finding_of_another_set_changes_nothing_and_the_tables_must_be_read() {
     for (i, installed) in elements.iter().enumerate() {
         for (j, found) in elements.iter().enumerate() {
             let mut state = FrontendState::default();
-            let is_corrected = state.correct(*installed, Some(Installed::found(Family::Ip, found)));
+            let is_corrected =
+                state.correct(*installed, Some(InstalledElement::found(Family::Ip, found)));
             assert_eq!(is_corrected, i == j && i < 5, "{found:?} for {installed:?}");
             assert_eq!(state == FrontendState::default(), !is_corrected, "{found:?}");
             assert_eq!(state.correct(*installed, None), i < 5, "{installed:?}");

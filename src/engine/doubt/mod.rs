@@ -278,7 +278,7 @@ impl Doubt {
         let is_enough = match (reply, &asked) {
             (Reply::Tables(reading), _) => {
                 let Reading { tables, is_torn, took, .. } = *reading;
-                engine.replace_installed(tables);
+                engine.replace_installed_state(tables);
                 self.were_read(is_torn, took, now);
                 true
             }
@@ -386,7 +386,7 @@ impl Doubt {
             self.round.differences += elements.count();
             elements.is_enough &= self.round.differences <= MAX_DIFFERENCES;
         } else if !differing.is_empty() {
-            self.confirm(&differing, engine.knows_installed(), now);
+            self.confirm(&differing, engine.has_installed_state(), now);
         }
         Corrections { checked, outdated, elements, ..Corrections::default() }
     }

@@ -14,7 +14,7 @@ use super::limits::{GROUP, KEYS, LEAST_PAUSE, SERVICES};
 use super::request::{Request, Size};
 use crate::model::ObjectName;
 use crate::ruleset::SetId;
-use crate::{Changed, ElementId, Engine, Finding, Installed};
+use crate::{Changed, ElementId, Engine, Finding, InstalledElement};
 
 /// The progress of a comparison of everything.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(super) struct Round {
     /// Services of the current group that are not compared yet, the next one last.
     waiting: Vec<ObjectName>,
     /// Elements of the last one that are not looked up yet. A commit may change them meanwhile.
-    rest: Vec<Installed>,
+    rest: Vec<InstalledElement>,
     /// Elements that differed.
     pub(super) differences: usize,
     /// Sets that had another size when they were last compared, with the number of times.
@@ -55,7 +55,7 @@ enum Stage {
 /// Elements that are looked up together.
 #[derive(Debug, Default)]
 pub(super) struct Piece {
-    elements: Vec<Installed>,
+    elements: Vec<InstalledElement>,
     /// The services that have the elements.
     pub(super) owners: Vec<ObjectName>,
     /// Those of which all elements are looked up now.
@@ -114,7 +114,7 @@ impl Round {
             }
             Stage::NodePortIps => {
                 let mut piece = Piece::default();
-                engine.each_installed(None, &mut |it| piece.elements.push(it));
+                engine.each_installed_element(None, &mut |it| piece.elements.push(it));
                 piece.elements.truncate(KEYS);
                 (piece.request(), piece, Stage::Sizes)
             }
@@ -156,7 +156,7 @@ impl Round {
             let Some(service) = self.waiting.pop() else { break };
             // One walk for all pieces of a service: a list may have 65,536 slots.
             if self.rest.is_empty() {
-                engine.each_installed(Some(&service), &mut |it| self.rest.push(it));
+                engine.each_installed_element(Some(&service), &mut |it| self.rest.push(it));
             }
             let left = self.rest.len().saturating_sub(KEYS - piece.elements.len());
             piece.elements.append(&mut self.rest.split_off(left));
@@ -219,13 +219,13 @@ impl Round {
 
 impl Piece {
     fn request(&self) -> Request {
-        Request::Keys(self.elements.iter().map(ElementId::of_installed).collect())
+        Request::Keys(self.elements.iter().map(ElementId::of_element).collect())
     }
 
     /// Returns the findings that are not the elements as they were installed.
     pub(super) fn differing(&self, mut found: Vec<Changed>) -> Vec<Changed> {
         let expected: HashMap<_, _> =
-            self.elements.iter().map(|it| (ElementId::of_installed(it), *it)).collect();
+            self.elements.iter().map(|it| (ElementId::of_element(it), *it)).collect();
         found.retain(|Changed { place, finding }| {
             expected.get(place).is_none_or(|it| *finding != Finding::Present(Some(*it)))
         });

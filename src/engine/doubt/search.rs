@@ -10,7 +10,7 @@ use super::limits::GROUP;
 use super::request::Keys;
 use crate::model::ObjectName;
 use crate::ruleset::SetId;
-use crate::{ElementId, Engine, Installed};
+use crate::{ElementId, Engine, InstalledElement};
 
 /// The state of a search.
 #[derive(Debug)]
@@ -46,19 +46,19 @@ impl Search {
     /// after the last one, which ends the search.
     pub(super) fn compare(&mut self, engine: &Engine) -> Option<Vec<ElementId>> {
         let Self::Comparing { found, last } = self else { return None };
-        let mut take = |installed: Installed| {
-            let ElementId { family, set, key } = ElementId::of_installed(&installed);
+        let mut take = |installed: InstalledElement| {
+            let ElementId { family, set, key } = ElementId::of_element(&installed);
             found.get_mut(&(family, set)).map(|keys| keys.remove(&key));
         };
         let services = engine.services_after(last.as_ref(), GROUP);
         for service in &services {
-            engine.each_installed(Some(service), &mut take);
+            engine.each_installed_element(Some(service), &mut take);
         }
         if let Some(name) = services.last() {
             *last = Some(name.clone());
             return None;
         }
-        engine.each_installed(None, &mut take);
+        engine.each_installed_element(None, &mut take);
         let found = std::mem::take(found);
         *self = Self::None;
         let orphans = found.into_iter().flat_map(|((family, set), keys)| {

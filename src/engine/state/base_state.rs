@@ -21,12 +21,12 @@ pub(super) enum BaseState {
     /// A table of this name with another layout or other counters. It is replaced as a whole.
     Foreign,
     /// Our table.
-    Ours(Installed),
+    Ours(InstalledBase),
 }
 
 /// Contents of our table, without elements, in orders that repeat.
 #[derive(Debug, Default)]
-pub(super) struct Installed {
+pub(super) struct InstalledBase {
     flags: TableFlags,
     chains: BTreeMap<Name, InstalledChain>,
     sets: BTreeSet<Name>,
@@ -71,7 +71,7 @@ impl BaseState {
         });
         // The kernel deletes anonymous sets with their rules.
         let named_sets = contents.sets.iter().filter(|found| !found.anonymous);
-        Self::Ours(Installed {
+        Self::Ours(InstalledBase {
             flags: contents.table.flags,
             chains: chains.collect(),
             sets: named_sets.map(|found| found.name.clone().into()).collect(),
@@ -87,7 +87,7 @@ impl BaseState {
         });
         let sets = desired.sets.iter().map(|set| set.name.clone());
         let flowtables = desired.flowtable.iter().map(|flowtable| flowtable.name.clone());
-        Self::Ours(Installed {
+        Self::Ours(InstalledBase {
             flags,
             chains: chains.collect(),
             sets: sets.collect(),
@@ -97,7 +97,7 @@ impl BaseState {
 
     /// Returns the operations from the installed to the desired table, without elements.
     pub(super) fn operations(&self, desired: &Base, table: &Table) -> Vec<Operation> {
-        let nothing = Installed::default();
+        let nothing = InstalledBase::default();
         let mut operations = Vec::new();
         let installed = match self {
             Self::Ours(installed) => installed,
@@ -106,7 +106,8 @@ impl BaseState {
         if matches!(self, Self::Foreign) {
             operations.push(Operation::DeleteTable(table.reference()));
         }
-        if !matches!(self, Self::Ours(Installed { flags, .. }) if !can_own(*flags, table.flags)) {
+        if !matches!(self, Self::Ours(InstalledBase { flags, .. }) if !can_own(*flags, table.flags))
+        {
             operations.push(Operation::AddTable(table.clone()));
         }
         operations.extend(update(desired, &table.reference(), installed));
@@ -116,7 +117,7 @@ impl BaseState {
     /// Returns whether the table needs its owner one transaction before the other changes. The
     /// kernel adds no base chain in the one that changes a table's flags (`nf_tables_addchain`).
     pub(super) fn needs_owner_first(&self, desired: &Base, table: &Table) -> bool {
-        let Self::Ours(Installed { flags, chains, .. }) = self else { return false };
+        let Self::Ours(InstalledBase { flags, chains, .. }) = self else { return false };
         let adds_base_chain = desired.chains.iter().any(|spec| {
             let installed = chains.get(&spec.chain.name);
             spec.chain.hook.is_some() && installed.is_none_or(|it| it.hook != spec.chain.hook)
@@ -134,7 +135,7 @@ impl BaseState {
 
     /// Records new flags of our table.
     pub(super) fn set_flags(&mut self, new: TableFlags) {
-        if let Self::Ours(Installed { flags, .. }) = self {
+        if let Self::Ours(InstalledBase { flags, .. }) = self {
             *flags = new;
         }
     }
@@ -159,8 +160,8 @@ impl BaseState {
     pub(super) fn flags_after(&self, wanted: TableFlags) -> TableFlags {
         match self {
             Self::Absent | Self::Foreign => wanted,
-            Self::Ours(Installed { flags, .. }) if can_own(*flags, wanted) => wanted,
-            Self::Ours(Installed { flags, .. }) => *flags,
+            Self::Ours(InstalledBase { flags, .. }) if can_own(*flags, wanted) => wanted,
+            Self::Ours(InstalledBase { flags, .. }) => *flags,
         }
     }
 }
@@ -182,8 +183,8 @@ fn is_usable(found: &DecodedFlowtable) -> bool {
 }
 
 /// Creates sets and chains before the rules that name them, and deletes them after those rules.
-fn update(desired: &Base, table: &TableRef, installed: &Installed) -> Vec<Operation> {
-    let Installed { chains, sets, .. } = installed;
+fn update(desired: &Base, table: &TableRef, installed: &InstalledBase) -> Vec<Operation> {
+    let InstalledBase { chains, sets, .. } = installed;
     let mut operations = Vec::new();
     let flowtable = desired.flowtable.iter().filter(|it| !installed.flowtables.contains(&it.name));
     operations.extend(flowtable.map(|it| Operation::AddFlowtable(table.clone(), it.clone())));

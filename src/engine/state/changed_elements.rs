@@ -11,7 +11,7 @@ use nft::kernel::ElementKey;
 use nft::{Element, Family, Operation, Value};
 
 use super::tables::Tables;
-use crate::diff::{Diff, Finding, Installed};
+use crate::diff::{Diff, Finding, InstalledElement};
 use crate::model::ObjectName;
 use crate::ruleset::{self, Member, SetId, Subject};
 
@@ -39,7 +39,7 @@ pub struct Changed {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Corrected {
     /// Installed elements of services that were missing or differed.
-    pub of_services: Vec<(ObjectName, Installed, Finding)>,
+    pub of_services: Vec<(ObjectName, InstalledElement, Finding)>,
     /// Other elements: found although they were not installed, or missing although they were.
     pub of_no_service: Vec<(ElementId, Finding)>,
     /// Services to be updated again.
@@ -81,8 +81,8 @@ impl ElementId {
     }
 
     /// Returns the place of an installed element.
-    pub fn of_installed(installed: &Installed) -> Self {
-        let Installed { family, element, .. } = installed;
+    pub fn of_element(installed: &InstalledElement) -> Self {
+        let InstalledElement { family, element, .. } = installed;
         Self { family: *family, set: element.set(), key: element.to_key().key }
     }
 }
@@ -118,8 +118,8 @@ fn differences(diff: &Diff, changed: &[Changed], owners: &[ObjectName]) -> Optio
     };
     let mut installed = HashMap::default();
     for service in owners {
-        diff.each_installed(Some(service), &mut |it| {
-            installed.insert(ElementId::of_installed(&it), (service, it));
+        diff.each_installed_element(Some(service), &mut |it| {
+            installed.insert(ElementId::of_element(&it), (service, it));
         });
     }
     let mut differences = Corrected::nothing();

@@ -1,4 +1,4 @@
-//! The contents of a table that was read, as [`super::Engine::replace_installed`] takes them.
+//! The contents of a table that was read, as [`super::Engine::replace_installed_state`] takes them.
 
 use nft::kernel::Contents;
 use nft::{Family, Operation};

@@ -11,14 +11,14 @@ use super::found::FoundTable;
 use super::least_connections::adopt_weights;
 use super::tables::header;
 use super::{Engine, context};
-use crate::diff::{FoundElements, Installed};
+use crate::diff::{FoundElements, InstalledElement};
 use crate::model::ObjectName;
 use crate::ruleset;
 use crate::ruleset::base::has_guard;
 
 impl Engine {
     /// Replaces the installed state by a read-back and queues all services.
-    pub fn replace_installed(&mut self, found: [FoundTable; 2]) {
+    pub fn replace_installed_state(&mut self, found: [FoundTable; 2]) {
         self.steps.forget(false);
         let ip = found[Family::Ip.index()].contents.as_ref();
         self.node.loses_guard = !self.routing.node_port_addresses.localhost
@@ -28,24 +28,24 @@ impl Engine {
         if self.tables.timeouts.adopt(timeouts) {
             self.render_tables();
         }
-        let elements = found.map(|found| self.tables.replace_installed(found));
+        let elements = found.map(|found| self.tables.replace_installed_state(found));
         let installed = elements.iter().flat_map(FoundElements::node_port_ips);
         let routing = &self.routing;
         self.node.serving.adopt(installed, |ip| !routing.node_ports_everywhere(Family::of(*ip)));
-        self.diff.replace_installed(elements);
+        self.diff.replace_installed_elements(elements);
         adopt_weights(&mut self.cluster, &self.diff);
         self.updates.all_again(self.diff.services());
     }
 
     /// Returns whether the installed state is that of the last commit or read-back in both tables.
-    pub fn knows_installed(&self) -> bool {
+    pub fn has_installed_state(&self) -> bool {
         self.steps.are_done() && self.tables.are_ours()
     }
 
     /// Replaces the installed state of these elements by the findings. The next updates write what
     /// differs, and an element that nothing may need is deleted first in the next transaction.
     /// `owners` are the services that have the elements; without any, they are searched.
-    /// [`Engine::knows_installed`] must hold.
+    /// [`Engine::has_installed_state`] must hold.
     pub fn correct_elements(&mut self, found: &[Changed], owners: &[ObjectName]) -> Corrected {
         let (diff, tables) = (&mut self.diff, &mut self.tables);
         let corrected = changed_elements::correct(diff, tables, found, owners);
@@ -84,8 +84,12 @@ impl Engine {
 
     /// Calls `each` for each installed element of a service; `None` stands for the addresses for
     /// node ports.
-    pub fn each_installed(&self, service: Option<&ObjectName>, each: &mut dyn FnMut(Installed)) {
-        self.diff.each_installed(service, each);
+    pub fn each_installed_element(
+        &self,
+        service: Option<&ObjectName>,
+        each: &mut dyn FnMut(InstalledElement),
+    ) {
+        self.diff.each_installed_element(service, each);
     }
 
     /// Returns whether the installed elements of a service equal its desired elements.
@@ -129,8 +133,8 @@ impl Engine {
     }
 
     /// Returns an installed element as a command of nft(8).
-    pub fn command(&self, installed: &Installed) -> String {
-        let Installed { family, element, .. } = installed;
+    pub fn command(&self, installed: &InstalledElement) -> String {
+        let InstalledElement { family, element, .. } = installed;
         let set = Arc::clone(self.tables.layouts.of(*family).get(element.set()));
         let elements = vec![element.to_element()];
         Operation::AddElements(ruleset::table(*family), set, elements).to_string()
@@ -205,7 +209,7 @@ mod tests {
             let mut engine = Engine::new(Routing::default(), TableFlags::default());
             engine.apply([is(service()), slice(&[1, 2, 3])]);
             engine.apply(Resource::ALL.map(Event::Listed));
-            engine.replace_installed(Family::ALL.map(FoundTable::nothing));
+            engine.replace_installed_state(Family::ALL.map(FoundTable::nothing));
             settle(&mut engine);
             assert!(engine.is_as_desired(&name()));
             // Bypasses the queue of services.

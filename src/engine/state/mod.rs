@@ -29,7 +29,7 @@ mod unused;
 mod updates;
 
 pub use crate::desired::SlotUse;
-pub use crate::diff::{Finding, Installed, Kept, NoLocalPorts};
+pub use crate::diff::{Finding, InstalledElement, Kept, NoLocalPorts};
 pub use blocked::Blocked;
 pub use changed_elements::{Changed, Corrected, ElementId};
 pub use devices::{DeviceAnswer, FlowtableDevices};
@@ -318,7 +318,7 @@ impl Engine {
     }
 
     /// Accepts tables without flowtables, if neither of `found` has one: the kernel may lack them.
-    /// For commands that commit nothing, before [`Engine::replace_installed`].
+    /// For commands that commit nothing, before [`Engine::replace_installed_state`].
     pub fn accept_missing_flowtables(&mut self, found: &[FoundTable; 2]) {
         let mut contents = found.iter().filter_map(|found| found.contents.as_ref());
         let is_found = contents.any(|contents| !contents.flowtables.is_empty());

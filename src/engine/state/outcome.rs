@@ -17,7 +17,7 @@ pub enum Answer {
     /// The transaction was applied. Take the next one.
     Applied,
     /// Nothing was applied, or the outcome is unknown. Read the tables back, call
-    /// [`Engine::replace_installed`] and continue.
+    /// [`Engine::replace_installed_state`] and continue.
     ReadBack(Cause),
     /// Nothing was applied, and no service is the cause. No transaction is sent for this table
     /// until the tables are read back. Continue with the other table.
@@ -220,7 +220,7 @@ impl Engine {
     }
 
     /// Includes the services again that the kernel refused without naming them. If a table is
-    /// blocked, [`Engine::replace_installed`] must follow.
+    /// blocked, [`Engine::replace_installed_state`] must follow.
     pub fn retry_refused(&mut self) {
         for service in self.tables.take_refused() {
             self.include(service);

@@ -220,7 +220,7 @@ mod tests {
     fn engine() -> Engine {
         let mut engine = Engine::new(Routing::default(), TableFlags::default());
         engine.set_local_addresses(vec![ip("127.0.0.1"), ip("192.0.2.1"), ip("192.0.2.2")]);
-        engine.replace_installed(Family::ALL.map(FoundTable::nothing));
+        engine.replace_installed_state(Family::ALL.map(FoundTable::nothing));
         let node = Node {
             name: ObjectName::cluster_scoped("node"),
             zone: None,

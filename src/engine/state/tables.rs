@@ -169,7 +169,7 @@ impl Tables {
     }
 
     /// Replaces the installed state of one table; returns its elements, if the table is ours.
-    pub(super) fn replace_installed(&mut self, found: FoundTable) -> diff::FoundElements {
+    pub(super) fn replace_installed_state(&mut self, found: FoundTable) -> diff::FoundElements {
         let family = found.elements.family();
         let sets = self.layouts.of(family);
         let table = &mut self.states[family.index()];

@@ -33,7 +33,7 @@ impl Engine {
     /// Returns the next transaction; `None` if nothing differs. It concerns one table and has at
     /// most about `max_batch` bytes.
     ///
-    /// [`Engine::answer`], [`Engine::committed`] or [`Engine::replace_installed`] must follow.
+    /// [`Engine::answer`], [`Engine::committed`] or [`Engine::replace_installed_state`] must follow.
     pub fn next_transaction(&mut self, max_batch: usize) -> Option<Transaction> {
         self.next_transaction_unless(max_batch, || false)
     }

@@ -106,7 +106,7 @@ impl Pipeline {
         let (found, took) = timed(|| read_back(&mut self.kernel, self.engine.tables().layouts()));
         loaded.read_back = took;
         let (done, took) = timed(|| {
-            self.engine.replace_installed(found?);
+            self.engine.replace_installed_state(found?);
             self.converge(&mut loaded)
         });
         done?;
