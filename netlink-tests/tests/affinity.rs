@@ -345,7 +345,7 @@ fn spoofed(nth: usize, family: Family) -> IpAddr {
     }
 }
 
-/// How many places each list with affinity has in use, in the IPv4 table.
+/// How many client hashes each list with affinity has recorded, in the IPv4 table.
 fn remembered_by_list(world: &World) -> BTreeMap<Vec<u8>, usize> {
     let table = world.node().read_table(netlink_tests::reader::Family::Ip).unwrap();
     let mut lists = BTreeMap::new();
@@ -356,7 +356,7 @@ fn remembered_by_list(world: &World) -> BTreeMap<Vec<u8>, usize> {
 }
 
 #[test]
-fn the_daemon_reports_how_many_places_of_clients_are_remembered() {
+fn the_daemon_reports_how_many_client_hashes_are_recorded() {
     let mut lab = Lab::new();
     lab.apply(&[&sticky(web(), 10_800), &slice("a b c d")]);
     let _ = ask(&lab.world, &CLIENTS, WEB);

@@ -28,7 +28,7 @@ struct Source {
     reports: mpsc::Receiver<Report>,
     task: JoinHandle<()>,
     seen: Vec<Event>,
-    told: Vec<Report>,
+    reported: Vec<Report>,
 }
 
 impl Drop for Source {
@@ -51,7 +51,7 @@ impl Source {
         };
         let outlet = Outlet::new(events_in, report, contacts, Arc::new(|_, _| {}));
         let task = tokio::spawn(async move { follow_api_server(&address, "node1", outlet).await });
-        Self { events, reports, task, seen: Vec::new(), told: Vec::new() }
+        Self { events, reports, task, seen: Vec::new(), reported: Vec::new() }
     }
 
     /// Receives until `condition` holds for the events and reports so far.
@@ -63,15 +63,15 @@ impl Source {
         let caller = std::panic::Location::caller();
         async move {
             let end = tokio::time::Instant::now() + LIMIT;
-            while !condition(&self.seen, &self.told) {
+            while !condition(&self.seen, &self.reported) {
                 let more = async {
                     tokio::select! {
                         Some(batch) = self.events.recv() => self.seen.extend(batch.events),
-                        Some(report) = self.reports.recv() => self.told.push(report),
+                        Some(report) = self.reports.recv() => self.reported.push(report),
                     }
                 };
                 if tokio::time::timeout_at(end, more).await.is_err() {
-                    panic!("{caller}: not in time; {:#?}\n{:#?}", self.seen, self.told);
+                    panic!("{caller}: not in time; {:#?}\n{:#?}", self.seen, self.reported);
                 }
             }
         }
@@ -234,7 +234,7 @@ async fn a_list_longer_than_a_page_is_read_in_pages_when_streaming_is_refused() 
         assert_eq!(of_services(&requests, On::List), 6);
         assert!(
             !source
-                .told
+                .reported
                 .iter()
                 .any(|r| is_trouble(r, |e| matches!(e, SourceError::Refused { .. })))
         );
@@ -281,7 +281,7 @@ async fn expired_versions_are_no_trouble() {
     let mut source = Source::follow(&server);
     source.until(|events, _| lists(events, Resource::Services) == 2).await;
     assert_eq!(services(&source.seen).len(), 1);
-    assert!(source.told.is_empty(), "{:?}", source.told);
+    assert!(source.reported.is_empty(), "{:?}", source.reported);
 }
 
 #[tokio::test]
@@ -293,19 +293,25 @@ async fn each_refusal_is_named_in_one_line_and_tried_again() {
     let mut source = Source::follow(&server);
     source.until_listed().await;
     source
-        .until(|_, told| told.iter().filter(|r| matches!(r, Report::Recovered(_))).count() == 3)
+        .until(|_, reported| {
+            reported.iter().filter(|r| matches!(r, Report::Recovered(_))).count() == 3
+        })
         .await;
-    let told = &source.told;
-    assert!(told.iter().any(|r| is_trouble(r, |e| matches!(e, SourceError::Unauthorized { .. }))));
-    assert!(told.iter().any(|r| is_trouble(r, |e| matches!(e, SourceError::Forbidden { .. }))));
+    let reported = &source.reported;
     assert!(
-        told.iter().any(|r| is_trouble(r, |e| matches!(e, SourceError::Refused { code: 429, .. })))
+        reported.iter().any(|r| is_trouble(r, |e| matches!(e, SourceError::Unauthorized { .. })))
     );
-    for report in told {
+    assert!(reported.iter().any(|r| is_trouble(r, |e| matches!(e, SourceError::Forbidden { .. }))));
+    assert!(
+        reported
+            .iter()
+            .any(|r| is_trouble(r, |e| matches!(e, SourceError::Refused { code: 429, .. })))
+    );
+    for report in reported {
         assert!(!report.to_string().contains('\n'), "{report}");
     }
     // The same failure twice within a second is logged once.
-    assert_eq!(told.len(), 6, "{told:#?}");
+    assert_eq!(reported.len(), 6, "{reported:#?}");
 }
 
 #[tokio::test]
@@ -315,7 +321,7 @@ async fn a_server_without_service_cidrs_has_none() {
     let mut source = Source::follow(&server);
     source.until_listed().await;
     assert!(!source.seen.iter().any(|event| matches!(event, Event::ServiceCidr(_))));
-    assert!(source.told.is_empty(), "{:?}", source.told);
+    assert!(source.reported.is_empty(), "{:?}", source.reported);
 }
 
 #[tokio::test]
@@ -340,7 +346,7 @@ async fn an_object_of_the_wrong_shape_is_left_out_and_its_neighbours_are_not() {
             }
             _ => false,
         };
-        source.until(|_, told| told.iter().any(names_it)).await;
+        source.until(|_, reported| reported.iter().any(names_it)).await;
 
         // An object that becomes invalid keeps its former state.
         bad["metadata"]["name"] = "a".into();
@@ -401,8 +407,8 @@ async fn a_server_that_is_away_is_tried_again_quickly_and_then_seldom() {
     server.push(object::service("default/a", "10.96.0.1", 80));
     server.stop();
     let mut source = Source::follow(&server);
-    let of_services = |told: &[Report]| -> Vec<Duration> {
-        let waits = told.iter().filter_map(|report| match report {
+    let of_services = |reported: &[Report]| -> Vec<Duration> {
+        let waits = reported.iter().filter_map(|report| match report {
             Report::Trouble { resource: Some(Resource::Services), error, retry_in } => {
                 assert!(matches!(error, SourceError::Unreachable { .. }), "{error}");
                 Some(*retry_in)
@@ -411,8 +417,8 @@ async fn a_server_that_is_away_is_tried_again_quickly_and_then_seldom() {
         });
         waits.collect()
     };
-    source.until(|_, told| of_services(told).len() == 2).await;
-    let waits = of_services(&source.told);
+    source.until(|_, reported| of_services(reported).len() == 2).await;
+    let waits = of_services(&source.reported);
     assert!(waits[0] <= Duration::from_millis(100), "{waits:?}");
     assert!(waits[1] >= Duration::from_secs(1), "{waits:?}");
     assert!(source.seen.is_empty(), "{:?}", source.seen);
@@ -426,8 +432,9 @@ async fn a_kubeconfig_that_appears_later_is_used() {
     let path = folder.path().join("kubeconfig");
     let mut source = Source::follow_address(Address::of_kubeconfig(path.clone()));
     source
-        .until(|_, told| {
-            told.iter()
+        .until(|_, reported| {
+            reported
+                .iter()
                 .any(|r| is_trouble(r, |e| matches!(e, SourceError::KubeconfigMissing { .. })))
         })
         .await;

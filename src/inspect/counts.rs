@@ -1,4 +1,4 @@
-//! Connections that the tables have counted, by service port, summed over successive reads.
+//! Connections that the tables have counted, by service port, summed over successive samples.
 //!
 //! A replaced element starts at zero. Therefore a sum grows by the difference of each element since
 //! the last read, and never decreases. Connections between the last read and the replacement of an
@@ -29,10 +29,10 @@ pub struct Counts {
     /// Keyed by `namespace/name:port`.
     ports: HashMap<Arc<str>, Port>,
     frontends: HashMap<Frontend, SeenFrontend>,
-    places: HashMap<EndpointKey, SeenEndpoint>,
+    endpoints: HashMap<EndpointKey, SeenEndpoint>,
     total: Counter,
-    /// Number of the last read; identifies elements that no longer exist.
-    look: u32,
+    /// Number of the last sample; identifies elements that no longer exist.
+    sample: u32,
 }
 
 /// Counts of one service port.
@@ -44,7 +44,7 @@ pub struct Port {
     /// one of the busiest.
     pub endpoints: HashMap<Target, Counter>,
     lists: Vec<(Family, NamedList)>,
-    look: u32,
+    sample: u32,
 }
 
 /// Counter of a frontend's element at the last read.
@@ -52,7 +52,7 @@ pub struct Port {
 struct SeenFrontend {
     label: Arc<str>,
     counter: Counter,
-    look: u32,
+    sample: u32,
 }
 
 /// Counter of an endpoint's element at the last read.
@@ -60,7 +60,7 @@ struct SeenFrontend {
 struct SeenEndpoint {
     target: Target,
     counter: Counter,
-    look: u32,
+    sample: u32,
 }
 
 /// Element of an endpoint: its list and its number there.
@@ -80,7 +80,7 @@ impl Counts {
     pub fn read(&mut self, reader: &mut TableReader) -> Result<(), TablesError> {
         let tables = reader.tables()?;
         let counting = |set| tables.iter().filter(move |table| has_counters(table, set));
-        self.look = self.look.wrapping_add(1);
+        self.sample = self.sample.wrapping_add(1);
         let mut is_whole = true;
         for table in counting(SetId::Services) {
             is_whole &= self.read_frontends(reader, table.family, SetId::Services)?;
@@ -88,9 +88,9 @@ impl Counts {
         }
         // A torn read may lack existing elements.
         if is_whole {
-            let look = self.look;
-            self.frontends.retain(|_, seen| seen.look == look);
-            self.ports.retain(|_, port| port.look == look);
+            let sample = self.sample;
+            self.frontends.retain(|_, seen| seen.sample == sample);
+            self.ports.retain(|_, port| port.sample == sample);
         }
         for table in counting(SetId::Endpoints) {
             self.find_internal_lists(reader, table.family, SetId::InternalServices)?;
@@ -138,7 +138,7 @@ impl Counts {
             Some((label, _)) => Arc::clone(label),
             None => Arc::from(label),
         };
-        let seen = SeenFrontend { label: Arc::clone(&label), counter: now, look: self.look };
+        let seen = SeenFrontend { label: Arc::clone(&label), counter: now, sample: self.sample };
         let last = self.frontends.insert(frontend, seen);
         // The element of another service port is a different element.
         let last =
@@ -147,8 +147,8 @@ impl Counts {
         self.total += grown;
         let port = self.ports.entry(label).or_default();
         port.counted += grown;
-        if port.look != self.look {
-            port.look = self.look;
+        if port.sample != self.sample {
+            port.sample = self.sample;
             port.lists.clear();
         }
         port.add_list(frontend, route);
@@ -188,13 +188,13 @@ impl Counts {
         }
         let mut grown: HashMap<Arc<str>, HashMap<Target, Counter>> = HashMap::default();
         for family in Family::ALL {
-            let mut each = |place: EndpointKey, view: &ElementView<'_>| {
+            let mut each = |key: EndpointKey, view: &ElementView<'_>| {
                 let Some((target, counter)) = target(family, view).zip(view.counter) else {
                     return;
                 };
-                let Some((_, label)) = wanted.get(&(family, place.list)) else { return };
-                let seen = SeenEndpoint { target, counter, look: self.look };
-                let last = self.places.insert(place, seen).filter(|last| last.target == target);
+                let Some((_, label)) = wanted.get(&(family, key.list)) else { return };
+                let seen = SeenEndpoint { target, counter, sample: self.sample };
+                let last = self.endpoints.insert(key, seen).filter(|last| last.target == target);
                 let added = counter.since(last.map(|last| last.counter).unwrap_or_default());
                 *grown.entry(Arc::clone(label)).or_default().entry(target).or_default() += added;
             };
@@ -212,8 +212,8 @@ impl Counts {
                 read_affinity(reader, family, &mut each)?;
             }
         }
-        let look = self.look;
-        self.places.retain(|_, seen| seen.look == look);
+        let sample = self.sample;
+        self.endpoints.retain(|_, seen| seen.sample == sample);
         for (label, port) in &mut self.ports {
             let mut endpoints = grown.remove(label).unwrap_or_default();
             for (target, counter) in &mut endpoints {
@@ -280,7 +280,7 @@ mod tests {
     fn a_sum_of_frontends_grows_also_when_one_of_them_begins_at_zero() {
         let mut counts = Counts::default();
         for (first, second, expected) in [(100, 50, 150), (110, 50, 160), (3, 51, 164)] {
-            counts.look += 1;
+            counts.sample += 1;
             counts.add_frontend(at(1), "a/b:http", counter(first));
             counts.add_frontend(at(2), "a/b:http", counter(second));
             assert_eq!(counts.ports["a/b:http"].counted, counter(expected));
@@ -313,8 +313,8 @@ mod tests {
     #[test]
     fn each_list_of_a_service_port_is_read_once() {
         let mut counts = Counts::default();
-        for look in 1..3 {
-            counts.look = look;
+        for sample in 1..3 {
+            counts.sample = sample;
             let (address, route) = at(1);
             counts.add_frontend((address, route), "a/b", counter(1));
             counts.add_frontend((at(2).0, route), "a/b", counter(1));

@@ -24,14 +24,14 @@ const PAUSE: u32 = 10;
 
 /// Returns a function that reads the counters of the tables in the network namespace of this
 /// process.
-pub(super) fn read_counts(observe: Observe, what: Reads) -> ReadCounts {
-    let looks = Arc::new(Mutex::new(Looks { what, ..Looks::default() }));
+pub(super) fn read_counts(observe: Observe, reads: Reads) -> ReadCounts {
+    let sampler = Arc::new(Mutex::new(Sampler { reads, ..Sampler::default() }));
     Arc::new(move || {
-        let (looks, observe) = (Arc::clone(&looks), observe.clone());
+        let (sampler, observe) = (Arc::clone(&sampler), observe.clone());
         let read = async move {
-            let looks = looks.lock_owned().await;
+            let sampler = sampler.lock_owned().await;
             // The lock moves into the task, so a disconnected client does not allow a second read.
-            let _ = spawn_blocking(move || look(looks, &observe)).await;
+            let _ = spawn_blocking(move || take_sample(sampler, &observe)).await;
         };
         read.boxed()
     })
@@ -48,8 +48,8 @@ pub(super) struct Reads {
 
 /// Sums so far, and the last read.
 #[derive(Default)]
-struct Looks {
-    what: Reads,
+struct Sampler {
+    reads: Reads,
     conntrack: ReopenedTable,
     reader: Option<TableReader>,
     counts: Counts,
@@ -57,15 +57,15 @@ struct Looks {
     last: Option<(Instant, Duration)>,
 }
 
-fn look(mut looks: OwnedMutexGuard<Looks>, observe: &Observe) {
-    if let Some((at, took)) = looks.last
+fn take_sample(mut sampler: OwnedMutexGuard<Sampler>, observe: &Observe) {
+    if let Some((at, took)) = sampler.last
         && at.elapsed() < SHORTEST.max(took * PAUSE)
     {
         return;
     }
     let started = now();
-    if looks.what.offloaded {
-        match looks.conntrack.with(ConntrackTable::count_offloaded) {
+    if sampler.reads.offloaded {
+        match sampler.conntrack.with(ConntrackTable::count_offloaded) {
             Ok(count) => observe.service_counts().set_offloaded(Some(count)),
             Err(error) => {
                 tracing::warn!("cannot count the connections in the flowtable: {error}");
@@ -73,13 +73,13 @@ fn look(mut looks: OwnedMutexGuard<Looks>, observe: &Observe) {
             }
         }
     }
-    if looks.what.elements {
-        looks.read_elements(observe);
+    if sampler.reads.elements {
+        sampler.read_elements(observe);
     }
-    looks.last = Some((now(), started.elapsed()));
+    sampler.last = Some((now(), started.elapsed()));
 }
 
-impl Looks {
+impl Sampler {
     fn read_elements(&mut self, observe: &Observe) {
         match self.read() {
             Ok(()) => observe.service_counts().set(Some(service_counts(&self.counts))),

@@ -346,7 +346,7 @@ pub(super) fn leave_one_processor() {
 }
 
 /// The addresses of a client from which flows are opened: its own, and some beside it. The node, to
-/// which addresses cost little, has so many that most are clients that no service remembers.
+/// which addresses cost little, has so many that most have no record of affinity.
 fn sources(name: &str, host: &Host) -> Vec<Ipv4Addr> {
     let [a, b, c, _] = host.ip().octets();
     let beside = (0..MORE_SOURCES).map(|i| Ipv4Addr::new(a, b, c, FIRST_SOURCE + i));

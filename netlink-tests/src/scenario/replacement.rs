@@ -68,7 +68,7 @@ impl Call {
         Self { to: to.parse().expect("an address and port"), is_spoofed: false, fate }
     }
 
-    /// The same from clients that no service remembers.
+    /// The same from clients with no record of affinity.
     #[must_use]
     pub fn spoofed(self) -> Self {
         Self { is_spoofed: true, ..self }

@@ -37,12 +37,12 @@ impl Figures {
         Self {
             affinity_clients: names.add(
                 "affinity_clients",
-                "Places of clients that session affinity remembers, if the kernel reports them",
+                "Client hashes that session affinity has recorded, if the kernel reports them",
                 Family::default(),
             ),
             affinity_clients_max: names.add(
                 "affinity_clients_max",
-                "The most places of clients that are remembered in each family",
+                "Maximum number of recorded client hashes in each family",
                 Gauge::default(),
             ),
             services: names.add(
@@ -73,13 +73,13 @@ impl Figures {
         }
     }
 
-    /// Sets the number of places of clients that session affinity stores in a family.
+    /// Sets the number of client hashes that session affinity has recorded in a family.
     pub fn affinity_clients(&self, family: IpFamily, count: u32) {
         let label = [("ip_family", family.name())];
         self.affinity_clients.get_or_create(&label).set(count.into());
     }
 
-    /// Sets the most places of clients that session affinity stores in each family.
+    /// Sets the maximum number of recorded client hashes in each family.
     pub fn affinity_clients_max(&self, most: u32) {
         self.affinity_clients_max.set(most.into());
     }

@@ -82,8 +82,8 @@ impl Clients {
         observe.figures().affinity_clients(family, count);
         if self.tables[family.index()].note(count) {
             tracing::warn!(
-                "session affinity remembers {count} places of {} clients, of at most {CLIENTS}: \
-                 clients of further places are served without affinity",
+                "session affinity has recorded {count} client hashes for {}, of at most {CLIENTS}: \
+                 clients with other hashes are served without affinity",
                 family.name()
             );
         }

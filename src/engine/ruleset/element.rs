@@ -400,7 +400,7 @@ pub fn target(family: Family, view: &ElementView<'_>) -> Option<Target> {
 }
 
 /// Returns the list and the endpoint of an element of `affinity-clients`.
-pub fn remembered(view: &ElementView<'_>) -> Option<(ListId, EndpointId)> {
+pub fn recorded_client(view: &ElementView<'_>) -> Option<(ListId, EndpointId)> {
     ListId::from_endpoint(priority(view)?)
 }
 

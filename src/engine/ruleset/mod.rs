@@ -34,7 +34,8 @@ mod slots;
 
 pub use chain::ChainSpec;
 pub use element::{
-    Frontend, Member, Range, Subject, TableElement, Unserved, remembered, slot_key, stray, target,
+    Frontend, Member, Range, Subject, TableElement, Unserved, recorded_client, slot_key, stray,
+    target,
 };
 pub use established::flowtable;
 pub use layout::{

@@ -1,8 +1,8 @@
-//! Numbers of client places that session affinity stores, by list and endpoint.
+//! Numbers of recorded client hashes, by list and endpoint.
 
 use ahash::HashMap;
 use engine::ruleset::number::{EndpointId, ListId, Route};
-use engine::ruleset::{SetId, remembered};
+use engine::ruleset::{SetId, recorded_client};
 use nft::family::Family;
 
 use crate::tables::{OurTable, TableReader, TablesError};
@@ -11,7 +11,7 @@ use crate::tables::{OurTable, TableReader, TablesError};
 /// time grows with the square of their number.
 const MAX_CLIENTS: u32 = 100_000;
 
-/// Places of clients. Clients with the same hash of their addresses share a place.
+/// Numbers of recorded client hashes.
 #[derive(Debug, Default)]
 pub struct Clients {
     counts: HashMap<(Family, ListId, EndpointId), u32>,
@@ -41,7 +41,7 @@ impl Clients {
     fn read_table(&mut self, reader: &mut TableReader, family: Family) -> Result<(), TablesError> {
         // Packets change the set continuously, so the read is always torn.
         reader.elements(family, SetId::AffinityClients, &mut |view| {
-            if let Some((list, endpoint)) = remembered(&view) {
+            if let Some((list, endpoint)) = recorded_client(&view) {
                 self.add(family, list, endpoint);
             }
         })?;

@@ -24,7 +24,7 @@ pub struct Row<'a> {
     pub endpoints: Vec<EndpointRow>,
     /// All connections, including those that no row of an endpoint shows. `None` if unknown.
     pub connections: Option<Counts>,
-    /// Places of clients that session affinity stores.
+    /// Client hashes that session affinity has recorded.
     pub clients: Option<u32>,
 }
 

@@ -4,7 +4,7 @@
 
 mod cells;
 mod lists;
-mod look;
+mod style;
 mod table;
 
 use std::ops::Range;
@@ -16,7 +16,7 @@ use ratatui_core::terminal::Frame;
 use ratatui_core::text::{Line, Span};
 
 use self::cells::{count, number, percentile, span};
-use self::look::{BAD, BOLD, FAINT, GOOD, NARROW};
+use self::style::{BAD, BOLD, FAINT, GOOD, NARROW};
 use self::table::{Cell, Column, Table};
 use super::scrape::{COUNTERS, TIMES};
 use super::state::{List, State};

@@ -63,9 +63,9 @@ impl Daemon {
         let kernel = Nftables::open()?;
         let mut engine = Engine::new(Routing::default(), kernel.table_flags());
         engine.suit_kernel(kernel.release());
-        let (told, commits) = mpsc::channel();
+        let (reports, commits) = mpsc::channel();
         let reported_from = Arc::new(AtomicU32::new(u32::MAX));
-        let watched = Stopwatch { kernel, told, reported_from: Arc::clone(&reported_from) };
+        let watched = Stopwatch { kernel, reports, reported_from: Arc::clone(&reported_from) };
         let writer = Writer::spawn(watched).map_err(BenchError::System)?;
         let (events, queue) = tokio_mpsc::channel(QUEUE);
         let run = Run::new(engine, writer, queue, Observe::new(), Parts::default());
@@ -199,7 +199,7 @@ const QUIET: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 struct Stopwatch {
     kernel: Nftables,
-    told: Sender<Commit>,
+    reports: Sender<Commit>,
     reported_from: Arc<AtomicU32>,
 }
 
@@ -220,7 +220,7 @@ impl Kernel for Stopwatch {
         // The receiver may be dropped while the loop ends.
         let added = added(transaction, self.reported_from.load(Ordering::Relaxed));
         let only_deletes = deletes_elements(transaction);
-        let _ = self.told.send(Commit { ended, added, only_deletes });
+        let _ = self.reports.send(Commit { ended, added, only_deletes });
         Ok(committed)
     }
 

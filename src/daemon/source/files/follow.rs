@@ -76,12 +76,12 @@ impl Follower {
         // Capacity 1: a wake-up carries no data, and one scan finds all changes.
         let (wake, woken) = sync_channel(1);
         let mut folders = Folders::new(&self.path, wake);
-        while self.look(&mut folders) && self.wait(&woken, &mut folders) {}
+        while self.read(&mut folders) && self.wait(&woken, &mut folders) {}
     }
 
     /// Reads the files and sends the changes. Returns false if the receiver of the events is
     /// dropped.
-    fn look(&mut self, folders: &mut Folders) -> bool {
+    fn read(&mut self, folders: &mut Folders) -> bool {
         // Watched before the read, so that no change is missed between them.
         let found = folder::scan(&self.path).map(|scan| scan.folders).unwrap_or_default();
         folders.watch(found.into_iter());

@@ -50,7 +50,7 @@ fn write_frontend(out: &mut dyn Write, view: &View<'_>, row: &Row<'_>) -> io::Re
     };
     write!(out, "  {}  {kind}, {policy}, {scheduler}", view.address(&row.entry.frontend))?;
     if let Some(clients) = row.clients {
-        write!(out, ", {clients} places of clients")?;
+        write!(out, ", client hashes: {clients}")?;
     }
     if let Some(Counter { packets, bytes }) = row.entry.counted {
         write!(out, ", {packets} connections counted with {bytes} bytes")?;
@@ -176,7 +176,7 @@ mod tests {
     fn a_service_has_its_endpoints_and_their_connections() {
         let expected = "\
 default/sticky
-  10.96.0.20:80/tcp  cluster IP, internal policy Cluster, affinity 10800s, 1 places of clients
+  10.96.0.20:80/tcp  cluster IP, internal policy Cluster, affinity 10800s, client hashes: 1
     ENDPOINT         PLACE   CHANCE  ACTIVE  NEW  ENDED   SHARE  BEGAN  OF-BEGAN  CLIENTS  OLDEST
     10.244.2.8:8080  remote  100.0%       1    0      0  100.0%      1    100.0%        1      3s
 ";

@@ -5,7 +5,7 @@ use std::ops::Range;
 use ratatui_core::style::{Modifier, Style};
 
 use super::cells::number;
-use super::look::{BAD, FAINT, NARROW};
+use super::style::{BAD, FAINT, NARROW};
 use super::table::{Cell, Column, Table};
 use crate::show::Order;
 use crate::show::format::age;
