@@ -7,9 +7,12 @@ use engine::Engine;
 use nft::TableFlags;
 use nft::kernel::Nftables;
 
+use super::failure::Failure;
+use super::localhost;
 use super::manifests::{Input, load};
+use super::output::{Output, print};
+use super::settings::Settings;
 use super::summary::Summary;
-use super::{Failure, Output, Settings, localhost};
 
 /// Reads the manifests, sends the differences from the kernel's tables, and prints what was sent.
 ///
@@ -42,10 +45,10 @@ pub fn apply(input: &Input<'_>, settings: &Settings, output: Output) -> Result<(
     problems.extend(engine.take_problems().iter().map(ToString::to_string));
     problems.extend(clean(&mut engine).err().map(|error| format!("stale UDP flows stay: {error}")));
     match output {
-        Output::Text => super::print(&summary),
-        Output::Json => super::print(&format_args!("{}\n", summary.json(&problems))),
+        Output::Text => print(&summary),
+        Output::Json => print(&format_args!("{}\n", summary.json(&problems))),
     }
-    super::left_out(&problems)
+    Failure::of_problems(problems)
 }
 
 /// Deletes the UDP flows that became stale, and those that an interrupted run left.

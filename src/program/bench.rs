@@ -20,8 +20,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::Deserialize;
 
-use super::Failure;
 use super::cleanup::remove;
+use super::failure::Failure;
+use super::output::print;
 use super::run::stop_signal;
 
 /// Descriptions of the table's rows.
@@ -123,7 +124,7 @@ pub fn bench(flags: &BenchFlags) -> Result<(), Failure> {
         return work(task);
     }
     if let Some(BenchCommand::Compare { first, second }) = &flags.command {
-        super::print(&compare(first, second)?);
+        print(&compare(first, second)?);
         return Ok(());
     }
     let mut settings = Settings {
@@ -142,7 +143,7 @@ pub fn bench(flags: &BenchFlags) -> Result<(), Failure> {
     }
     let (report, failure) = run_all(settings, &end)?;
     if !report.sizes.is_empty() {
-        super::print(&bench::table(&report));
+        print(&bench::table(&report));
         if let Some(path) = &flags.json {
             let text = serde_json::to_string_pretty(&report).map_err(Failure::new)?;
             write(path, &text)?;
@@ -165,7 +166,7 @@ pub(super) fn check_writable(path: &Path) -> Result<(), Failure> {
 }
 
 fn unwritable(path: &Path, error: &io::Error) -> Failure {
-    Failure::new(io::Error::other(format!("cannot write {}: {error}", path.display())))
+    Failure::new(format!("cannot write {}: {error}", path.display()))
 }
 
 /// Output of `bench --json` or `probe --output json`.
@@ -183,7 +184,7 @@ fn compare(first: &Path, second: &Path) -> Result<String, Failure> {
         (Measured::Bench(_), Measured::Probe(_)) | (Measured::Probe(_), Measured::Bench(_)) => {
             let (first, second) = (first.display(), second.display());
             let why = format!("one of {first} and {second} is of bench, and the other of probe");
-            Err(Failure(vec![why]))
+            Err(Failure::new(why))
         }
     }
 }
@@ -194,7 +195,7 @@ fn read(path: &Path) -> Result<Measured, Failure> {
         let why = format!(
             "cannot read {path} as what bench --json or probe --output json wrote: {error}"
         );
-        Failure::new(io::Error::other(why))
+        Failure::new(why)
     };
     let text = std::fs::read_to_string(path).map_err(failed)?;
     serde_json::from_str(&text).map_err(|error| failed(error.into()))
@@ -215,7 +216,7 @@ fn run_all(settings: Settings, end: &End) -> Result<(Report, Option<Failure>), F
                 report.interrupted |= size.interrupted;
                 report.sizes.push(size);
             }
-            Err(why) => return Ok((report, Some(Failure(vec![why])))),
+            Err(why) => return Ok((report, Some(Failure::new(why)))),
         }
         if end.is_requested() {
             report.interrupted = true;
@@ -304,7 +305,7 @@ impl End {
 fn work(task: &str) -> Result<(), Failure> {
     let (settings, services) = serde_json::from_str(task).map_err(Failure::new)?;
     let answer: Answer = measure(&settings, services).map_err(|error| error.to_string());
-    super::print(&serde_json::to_string(&answer).map_err(Failure::new)?);
+    print(&serde_json::to_string(&answer).map_err(Failure::new)?);
     Ok(())
 }
 

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use daemon::config::kube_proxy::KubeProxyFlags;
 use engine::printable::Printable;
 
-use super::Failure;
+use super::failure::Failure;
+use super::output::print;
 
 /// Prints a configuration with all defaults as YAML. Comments before it name the fields without
 /// effect.
@@ -20,6 +21,6 @@ pub fn check_config(file: PathBuf) -> Result<(), Failure> {
         .iter()
         .fold(String::new(), |comments, line| format!("{comments}# {}\n", Printable(line)));
     let text = flags.written().map_err(|error| Failure::of_config(&error))?;
-    super::print(&format_args!("{comments}{text}"));
+    print(&format_args!("{comments}{text}"));
     Ok(())
 }

@@ -9,7 +9,8 @@ use engine::ruleset::table;
 use nft::kernel::{Contents, Kernel, Nftables};
 use nft::{Family, Operation, TableRef, Transaction};
 
-use super::Failure;
+use super::failure::Failure;
+use super::output::print;
 
 /// What is removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
@@ -37,13 +38,13 @@ pub fn cleanup(flags: CleanupFlags) -> Result<(), Failure> {
     let removed = remove(&mut kernel, flags.all)?;
     for line in &removed {
         is_clean = false;
-        super::print(line);
+        print(line);
     }
     let errors = if flags.all { remove_other_modes(&mut is_clean) } else { Vec::new() };
     if is_clean && errors.is_empty() {
-        super::print(&"nothing to remove\n");
+        print(&"nothing to remove\n");
     }
-    super::left_out(&errors)
+    Failure::of_problems(errors)
 }
 
 /// Removes the tables, the handover tables last: these translate packets while the others are
@@ -86,9 +87,9 @@ fn removal(contents: &Contents, all: bool) -> Vec<Operation> {
 fn keep_serving(kernel: &mut Nftables) -> Result<(), Failure> {
     let freed = hand_over(kernel, &|| false).map_err(Failure::new)?;
     for family in freed {
-        super::print(&format_args!("table {} has no flags now\n", table(family)));
+        print(&format_args!("table {} has no flags now\n", table(family)));
     }
-    super::print(&"another kube-proxy can take over\n");
+    print(&"another kube-proxy can take over\n");
     Ok(())
 }
 
@@ -96,7 +97,7 @@ fn remove_other_modes(is_clean: &mut bool) -> Vec<String> {
     let other_modes::Removal { removed, errors } = other_modes::remove();
     for removed in &removed {
         *is_clean = false;
-        super::print(&format_args!("removed {removed}\n"));
+        print(&format_args!("removed {removed}\n"));
     }
     errors.iter().map(ToString::to_string).collect()
 }

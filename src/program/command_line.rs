@@ -7,13 +7,19 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 use daemon::config::flags::{OnceFlags, RunFlags, VerifyFlags};
 
-use super::{
-    APPLY_CODES, CHECK_CODES, CLEANUP_CODES, CleanupFlags, Output, PLAN_CODES, VERIFY_CODES,
-};
 #[cfg(feature = "measure")]
-use super::{BENCH_ROWS, BenchFlags, PROBE_HELP, ProbeFlags};
+use super::bench::{BENCH_ROWS, BenchFlags};
+use super::cleanup::CleanupFlags;
 #[cfg(feature = "inspect")]
-use super::{EXPLAIN_CODES, ExplainFlags, SHOW_HELP, ShowFlags, TOP_HELP, TopFlags};
+use super::explain::{EXPLAIN_CODES, ExplainFlags};
+use super::outcome::{APPLY_CODES, CHECK_CODES, CLEANUP_CODES, PLAN_CODES, VERIFY_CODES};
+use super::output::Output;
+#[cfg(feature = "measure")]
+use super::probe::{PROBE_HELP, ProbeFlags};
+#[cfg(feature = "inspect")]
+use super::show::{SHOW_HELP, ShowFlags};
+#[cfg(feature = "inspect")]
+use super::top::{TOP_HELP, TopFlags};
 
 /// A kube-proxy that sends the kernel only the changes, over netlink.
 #[derive(Debug, Parser)]

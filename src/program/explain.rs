@@ -9,7 +9,10 @@ use inspect::explain::{Explanation, Kernel, Question, Start, explain as explain_
 use nft::Family;
 use serde_json::json;
 
-use super::{Exit, Failure, Output, live_trace};
+use super::failure::Failure;
+use super::live_trace;
+use super::outcome::Exit;
+use super::output::{Output, print};
 
 /// Flags of `explain`.
 #[derive(Debug, Args)]
@@ -106,21 +109,21 @@ pub fn explain(flags: &ExplainFlags) -> Result<Explained, Failure> {
     }
     let [explanation] = explanations.as_slice() else {
         let protocols: Vec<_> = explanations.iter().map(Explanation::protocol).collect();
-        return Err(Failure(vec![format!(
+        return Err(Failure::new(format!(
             "--trace: one packet is traced, but {} have a service there: give one of them, as {}/{}",
             protocols.join(" and "),
             question.to,
             protocols.first().map_or("tcp", String::as_str),
-        )]));
+        )));
     };
     let limit = Duration::from_secs(flags.trace_time.into());
     let comparison = live_trace::compare(explanation, &question, limit)?;
     match flags.output {
-        Output::Text => super::print(&format_args!("{explanation}\n{comparison}")),
+        Output::Text => print(&format_args!("{explanation}\n{comparison}")),
         Output::Json => {
             let mut document = explanation.json();
             document["trace"] = live_trace::json(&comparison);
-            super::print(&format_args!("{document}\n"));
+            print(&format_args!("{document}\n"));
         }
     }
     Ok(if comparison.difference.is_some() { Explained::Differs } else { Explained::Agrees })
@@ -129,9 +132,9 @@ pub fn explain(flags: &ExplainFlags) -> Result<Explained, Failure> {
 /// Prints an explanation; an empty line is before each but the first, and JSON has one line each.
 fn print_explanation(explanation: &Explanation, output: Output, is_first: bool) {
     match output {
-        Output::Text if is_first => super::print(explanation),
-        Output::Text => super::print(&format_args!("\n{explanation}")),
-        Output::Json => super::print(&format_args!("{}\n", json!(explanation.json()))),
+        Output::Text if is_first => print(explanation),
+        Output::Text => print(&format_args!("\n{explanation}")),
+        Output::Json => print(&format_args!("{}\n", json!(explanation.json()))),
     }
 }
 
@@ -142,16 +145,16 @@ impl ExplainFlags {
             && Family::of(from) != Family::of(to.ip())
         {
             let (from_name, to_name) = (Family::of(from).name(), Family::of(to.ip()).name());
-            return Err(Failure(vec![format!(
+            return Err(Failure::new(format!(
                 "--from {from}: an {to_name} address is needed, like that of {to}; this is \
                  {from_name}"
-            )]));
+            )));
         }
         if let (Some(HookFlag::Output), Some(name)) = (self.hook, &self.in_interface) {
-            return Err(Failure(vec![format!(
+            return Err(Failure::new(format!(
                 "--in-interface {name}: only a packet at --hook prerouting comes in by an \
                  interface; this is --hook output"
-            )]));
+            )));
         }
         Ok(Question {
             to,

@@ -10,8 +10,12 @@ use daemon::observe::Startup;
 use daemon::other_modes;
 use nft::kernel::Nftables;
 
+use super::cleanup::CleanupFlags;
+use super::failure::Failure;
+use super::log::{Log, noted};
 use super::node::set_up_node;
-use super::{CleanupFlags, End, Failure, Log, noted};
+use super::output::print;
+use super::run::End;
 
 /// Runs kube-proxy's command line; `arguments` are those after the program's name.
 ///
@@ -20,13 +24,13 @@ use super::{CleanupFlags, End, Failure, Log, noted};
 pub fn kube_proxy(arguments: Vec<String>, log: &mut Log) -> Result<End, Failure> {
     let flags = KubeProxyFlags::parse(arguments).map_err(|error| Failure::of_config(&error))?;
     match &flags.action {
-        Action::Help => super::print(&KubeProxyFlags::help()),
-        Action::Version { raw } => super::print(&version(*raw)),
+        Action::Help => print(&KubeProxyFlags::help()),
+        Action::Version { raw } => print(&version(*raw)),
         Action::Write(path) => {
             *log = Log::start(flags.log.or(LogFlags::default()));
             let text = flags.written().map_err(|error| Failure::of_config(&error))?;
             fs::write(path, text).map_err(|error| {
-                Failure(vec![format!("--write-config-to: {}: {error}", path.display())])
+                Failure::new(format!("--write-config-to: {}: {error}", path.display()))
             })?;
         }
         Action::Cleanup => super::cleanup(CleanupFlags { all: true, keep_serving: false })?,

@@ -25,7 +25,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::{Value as Json, json};
 use socket2::{Domain, Protocol, Socket, Type as SocketType};
 
-use super::Failure;
+use super::failure::Failure;
 
 /// Longest gap between two steps; the steps follow each other at once.
 const STEP_GAP: Duration = Duration::from_millis(300);
@@ -50,14 +50,14 @@ pub(super) fn compare(
     let events = events.map_err(Failure::new)?;
     removed.map_err(Failure::new)?;
     if events.is_empty() {
-        return Err(Failure(vec![format!(
+        return Err(Failure::new(format!(
             "--trace: no such packet within {} s{}",
             limit.as_secs(),
             match explanation.start {
                 Start::Prerouting => "; send one, or use --trace-time for more time",
                 Start::Output => "",
             }
-        )]));
+        )));
     }
     let ignored = TableId { family: table.family.number(), name: table.name.into_owned() };
     Ok(explain::compare(&explanation.prediction, &events, &ignored))

@@ -8,8 +8,8 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::panic;
 
-use daemon::config::LogSettings;
 use daemon::config::log::LogFormat;
+use daemon::config::{Config, Loaded, LogSettings};
 use daemon::observe::Observe;
 use engine::printable::Printable;
 use tracing::level_filters::LevelFilter;
@@ -19,6 +19,14 @@ use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
 use super::line_queue::LineQueue;
+
+/// Logs the notes of a configuration and returns it.
+pub fn noted(Loaded { config, notes }: Loaded) -> Config {
+    for line in notes.lines() {
+        tracing::warn!("{}", Printable(line));
+    }
+    config
+}
 
 /// Libraries that log each failure, which we report less often, or whole bodies of answers.
 const QUIET: [&str; 2] = ["kube_client", "kube_runtime"];

@@ -7,7 +7,7 @@ use daemon::source::files::ManifestReader;
 use engine::Engine;
 use engine::printable::Printable;
 
-use super::Failure;
+use super::failure::Failure;
 
 /// The manifests of one command.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +35,7 @@ pub(super) fn load(engine: &mut Engine, input: &Input<'_>) -> Result<Vec<String>
             "{path}: no usable Service, EndpointSlice or ServiceCIDR, and no Node of this name: \
              nothing is changed; --allow-empty removes every service"
         ));
-        return Err(Failure(problems));
+        return Err(Failure::of_lines(problems));
     }
     engine.set_local_addresses(local_addresses().map_err(Failure::new)?);
     engine.apply(update.events);

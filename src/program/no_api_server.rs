@@ -8,7 +8,7 @@ use engine::model::Arrival;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::Failure;
+use super::failure::Failure;
 
 /// Objects of an API server; this build reads none.
 pub(crate) enum Followed {}
@@ -52,6 +52,5 @@ pub(crate) fn follow(
 pub(crate) async fn write_last(_config: &Config, _notice: Notice, _observe: &Observe) {}
 
 fn without() -> Failure {
-    let why = "this program was built without the feature api-server: give --manifests PATH";
-    Failure(vec![why.to_owned()])
+    Failure::new("this program was built without the feature api-server: give --manifests PATH")
 }

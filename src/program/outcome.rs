@@ -1,6 +1,7 @@
 //! Exit codes.
 
-use super::{End, Failure};
+use super::failure::Failure;
+use super::run::End;
 
 /// The end of a command.
 #[derive(Debug)]
@@ -90,7 +91,7 @@ mod tests {
 
     #[test]
     fn codes_are_those_of_diff_for_comparisons_and_0_or_1_for_others() {
-        let failure = || Failure(vec!["why".to_owned()]);
+        let failure = || Failure::new("why");
         for (outcome, code, is_failure) in [
             (Exit::from(Ok(Compared::Equal)), 0, false),
             (Exit::from(Ok(Compared::Different)), 1, false),

@@ -9,9 +9,13 @@ use nft::kernel::{Kernel, Nftables};
 use serde_json::{Value, json};
 
 use super::change::{ChangeLine, changes};
+use super::failure::Failure;
+use super::localhost;
 use super::manifests::{Input, load};
+use super::outcome::Compared;
+use super::output::{Output, print};
 use super::read_tables::read_tables;
-use super::{Compared, Failure, Output, Settings, localhost};
+use super::settings::Settings;
 
 /// Prints each change in the syntax of nft(8), with `+` for an addition and `-` for a removal: one
 /// line each, or all in one JSON document.
@@ -33,7 +37,7 @@ pub fn plan(input: &Input<'_>, settings: &Settings, output: Output) -> Result<Co
         planned = Compared::Different;
         for change in transaction.operations.iter().flat_map(changes) {
             match output {
-                Output::Text => super::print(&format_args!("{} {}\n", change.sign, change.command)),
+                Output::Text => print(&format_args!("{} {}\n", change.sign, change.command)),
                 Output::Json => document.add(&change),
             }
         }
@@ -42,16 +46,16 @@ pub fn plan(input: &Input<'_>, settings: &Settings, output: Output) -> Result<Co
     problems.extend(engine.take_problems().iter().map(ToString::to_string));
     match (output, planned) {
         (Output::Text, Compared::Equal) => {
-            super::print(&"nothing would change: the tables are as desired\n");
+            print(&"nothing would change: the tables are as desired\n");
         }
         (Output::Text, Compared::Different) => {}
         (Output::Json, _) => {
             let mut document = document.json(&problems);
             document["settings"] = settings.json(&engine);
-            super::print(&format_args!("{document}\n"));
+            print(&format_args!("{document}\n"));
         }
     }
-    super::left_out(&problems).map(|()| planned)
+    Failure::of_problems(problems).map(|()| planned)
 }
 
 /// Output of `--output json`.

@@ -17,7 +17,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::api_server::server_of;
 use super::bench::{check_writable, write};
-use super::{Failure, Output};
+use super::failure::Failure;
+use super::output::{Output, print};
 
 /// Rows of the table, and exit codes, for `--help`.
 pub const PROBE_HELP: &str = "\
@@ -69,12 +70,12 @@ pub struct ProbeFlags {
 pub fn probe(flags: &ProbeFlags) -> Result<(), Failure> {
     let (source, node) = flags.server.load().map_err(Failure::new)?;
     let Ok(server) = server_of(&source) else {
-        return Err(Failure(vec!["probe needs an API server, not manifests".to_owned()]));
+        return Err(Failure::new("probe needs an API server, not manifests"));
     };
     if server.check().is_err() {
         let why =
             "no API server: give --kubeconfig or --master, or run in a pod with a service account";
-        return Err(Failure(vec![why.to_owned()]));
+        return Err(Failure::new(why));
     }
     if let Some(path) = &flags.plot {
         check_writable(path)?;
@@ -93,7 +94,7 @@ pub fn probe(flags: &ProbeFlags) -> Result<(), Failure> {
         probe::measure(&testbed, &flags.settings, &Progress::new(Arc::clone(&stop)));
     let cleaned = testbed.clean_up();
     if let Some(report) = &report {
-        print(report, flags)?;
+        show(report, flags)?;
     }
     let mut problems: Vec<String> = outcome.err().iter().map(ToString::to_string).collect();
     if stop.load(Ordering::Relaxed) && problems.is_empty() {
@@ -103,15 +104,15 @@ pub fn probe(flags: &ProbeFlags) -> Result<(), Failure> {
         problems.push(error.to_string());
         problems.push(left(&namespace));
     }
-    super::left_out(&problems)
+    Failure::of_problems(problems)
 }
 
-fn print(report: &Report, flags: &ProbeFlags) -> Result<(), Failure> {
+fn show(report: &Report, flags: &ProbeFlags) -> Result<(), Failure> {
     match flags.output {
-        Output::Text => super::print(&probe::table(report)),
+        Output::Text => print(&probe::table(report)),
         Output::Json => {
             let text = serde_json::to_string_pretty(report).map_err(Failure::new)?;
-            super::print(&format_args!("{text}\n"));
+            print(&format_args!("{text}\n"));
         }
     }
     flags.plot.as_ref().map_or(Ok(()), |path| write(path, &probe::plot(report)))
@@ -124,21 +125,21 @@ fn remove_leftovers(testbed: &Testbed, node: &str) -> Result<(), Failure> {
     for leftover in &leftovers {
         let namespace = &leftover.namespace;
         if leftover.node != node {
-            super::print(&format_args!(
+            print(&format_args!(
                 "namespace {namespace} is of node {}: clean up there\n",
                 leftover.node
             ));
             continue;
         }
         match testbed.delete(namespace) {
-            Ok(()) => super::print(&format_args!("namespace {namespace} deleted\n")),
+            Ok(()) => print(&format_args!("namespace {namespace} deleted\n")),
             Err(error) => problems.push(error.to_string()),
         }
     }
     if leftovers.is_empty() {
-        super::print(&"nothing is left of earlier runs\n");
+        print(&"nothing is left of earlier runs\n");
     }
-    super::left_out(&problems)
+    Failure::of_problems(problems)
 }
 
 /// Lists on standard error what earlier runs on this node left.

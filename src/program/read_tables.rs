@@ -4,7 +4,7 @@ use daemon::read_back::read_watching;
 use engine::{Engine, FoundTable};
 use nft::kernel::Nftables;
 
-use super::Failure;
+use super::failure::Failure;
 
 /// Most repetitions of a read during which another program changed the tables.
 const ATTEMPTS: usize = 10;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use daemon::config::{Config, ConfigError, Loaded};
 use engine::printable::Printable;
 
-use super::Failure;
+use super::failure::Failure;
 
 /// Reads the configuration, including flags.
 pub type Load = Box<dyn Fn() -> Result<Loaded, ConfigError> + Send>;
@@ -53,5 +53,5 @@ pub fn restart() -> Failure {
     // The program's name selects the command line.
     let name = arguments.next().unwrap_or_else(|| "deltaproxy".into());
     let error = Command::new("/proc/self/exe").arg0(name).args(arguments).exec();
-    Failure(vec![format!("cannot start again with another configuration: {error}")])
+    Failure::new(format!("cannot start again with another configuration: {error}"))
 }

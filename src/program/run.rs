@@ -34,10 +34,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::counts::{Reads, read_counts};
+use super::failure::Failure;
+use super::log::{Log, noted};
 use super::node::{set_conntrack_later, set_up_node};
-use super::reload::changed;
+use super::reload::{Load, changed};
 use super::search::search;
-use super::{Failure, Load, Log, api_server, localhost, noted, running};
+use super::{api_server, localhost, running};
 
 /// Capacity of the queue of event batches; when it is full, the source waits.
 const EVENT_QUEUE: usize = 256;
@@ -240,7 +242,7 @@ async fn start_servers(
                 };
                 let why = format!("{field}: cannot listen at {address}: {error}");
                 api_server::write_last(config, notice(why.clone()), observe).await;
-                return Err(Failure::new(io::Error::other(why)));
+                return Err(Failure::new(why));
             }
         }
     }

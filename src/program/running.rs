@@ -13,7 +13,7 @@ use std::time::Duration;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use serde_json::{Value, json};
 
-use super::Failure;
+use super::failure::Failure;
 
 /// Name of the socket, without the NUL before it.
 const NAME: &str = "deltaproxy";
@@ -46,7 +46,7 @@ impl Running {
     pub(super) fn find() -> Result<Option<Self>, Failure> {
         Self::find_at(NAME).map_err(|error| {
             let what = "the settings of the running daemon cannot be read";
-            Failure(vec![format!("{what}: {error}; --settings flags does without them")])
+            Failure::new(format!("{what}: {error}; --settings flags does without them"))
         })
     }
 

@@ -7,7 +7,7 @@ use daemon::config::{Config, ConfigError, Loaded, Source};
 use engine::Engine;
 use serde_json::{Value, json};
 
-use super::Failure;
+use super::failure::Failure;
 use super::running::Running;
 
 /// A configuration and its origin.
@@ -149,7 +149,7 @@ fn choose(
         None => node.has_settings().then_some(Origin::Flags),
     };
     let origin = match (given, wanted) {
-        (Some(_), Some(SettingsOf::Daemon)) => return Err(fail(CONTRADICTION)),
+        (Some(_), Some(SettingsOf::Daemon)) => return Err(Failure::new(CONTRADICTION)),
         (Some(given), _) => given,
         (None, Some(SettingsOf::Flags)) => Origin::Defaults,
         (None, wanted) => match Running::find()? {
@@ -158,15 +158,13 @@ fn choose(
                     load(Some(&configuration)).map_err(|error| Failure::of_config(&error))?;
                 return Ok((loaded, Origin::Daemon { process, user }));
             }
-            None if wanted.is_some() || without == Without::Failure => return Err(fail(NONE)),
+            None if wanted.is_some() || without == Without::Failure => {
+                return Err(Failure::new(NONE));
+            }
             None => Origin::Defaults,
         },
     };
     Ok((load(None).map_err(|error| Failure::of_config(&error))?, origin))
-}
-
-fn fail(why: &str) -> Failure {
-    Failure(vec![why.to_owned()])
 }
 
 const CONTRADICTION: &str =

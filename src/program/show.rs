@@ -11,8 +11,9 @@ use inspect::show::{Clients, Connections, Selector, Services, View, format, read
 use inspect::tables::{OurTable, TableReader};
 use nft::kernel::Generation;
 
+use super::failure::Failure;
+use super::outcome::Exit;
 use super::run::stop_signal;
-use super::{Exit, Failure};
 
 /// Exit codes and examples of `show`, for `--help`.
 pub const SHOW_HELP: &str = "\
@@ -231,7 +232,7 @@ impl<'a> Reading<'a> {
             (self.services, self.tables) = (services, tables);
         }
         if self.places.is_empty() && self.selector.is_specific() {
-            return Err(Failure(vec![format!("the tables have no service {}", self.selector)]));
+            return Err(Failure::new(format!("the tables have no service {}", self.selector)));
         }
         self.clients = Clients::read(&mut self.reader, &self.tables).map_err(Failure::new)?;
         self.read_connections()?;
@@ -245,7 +246,7 @@ impl<'a> Reading<'a> {
         self.connections = read.map_err(|error| error.to_string());
         match &self.connections {
             Err(error) if self.flags.draining => {
-                Err(Failure(vec![format!("connections cannot be read: {error}")]))
+                Err(Failure::new(format!("connections cannot be read: {error}")))
             }
             Ok(_) | Err(_) => Ok(()),
         }

@@ -21,8 +21,9 @@ use tokio::sync::mpsc;
 
 use self::sampler::{Sampler, now};
 use self::screen::{Pressed, Screen, pressed};
+use super::failure::Failure;
+use super::output::print;
 use super::run::stop_signal;
-use super::{Failure, print};
 
 /// Exit codes and examples of `top`, for `--help`.
 pub const TOP_HELP: &str = "\
@@ -142,7 +143,7 @@ pub fn top(flags: &TopFlags) -> Result<(), Failure> {
     let order = flags.sort.order();
     let view = sampler.sample(order);
     if let (Err(daemon), Err(kernel)) = (&view.daemon, &view.kernel) {
-        return Err(Failure(vec![format!("no daemon: {daemon}"), kernel.clone()]));
+        return Err(Failure::of_lines(vec![format!("no daemon: {daemon}"), kernel.clone()]));
     }
     if flags.once || !io::stdout().is_terminal() {
         thread::sleep(flags.interval);
@@ -172,7 +173,7 @@ async fn live(
             () = &mut stop => return Ok(()),
             _ = hang_up.recv() => return Ok(()),
             next = views.recv() => {
-                let ended = || Failure(vec!["reading has ended".to_owned()]);
+                let ended = || Failure::new("reading has ended");
                 view = next.ok_or_else(ended)?;
                 continue;
             }

@@ -13,9 +13,13 @@ use serde_json::json;
 
 use self::differences::Differences;
 use super::api_server::Followed;
+use super::failure::Failure;
+use super::localhost;
 use super::manifests::{Input, load};
+use super::outcome::Compared;
+use super::output::{Output, print};
 use super::read_tables::read_tables;
-use super::{Compared, Failure, Output, Settings, localhost};
+use super::settings::Settings;
 
 /// Time before a second comparison: a daemon may commit the difference soon.
 const SECOND_COMPARISON_AFTER: Duration = Duration::from_secs(1);
@@ -56,7 +60,7 @@ pub fn verify(settings: &Settings, output: Output) -> Result<Compared, Failure> 
     problems.extend(engine.take_problems().iter().map(ToString::to_string));
     problems.sort_unstable();
     problems.dedup();
-    print(&differences, (settings, &engine), &problems, output);
+    show(&differences, (settings, &engine), &problems, output);
     Ok(if differences.is_empty() { Compared::Equal } else { Compared::Different })
 }
 
@@ -68,7 +72,7 @@ fn observe(engine: &mut Engine, kernel: &mut Nftables) -> Result<(), Failure> {
     Ok(())
 }
 
-fn print(
+fn show(
     differences: &Differences,
     (settings, engine): (&Settings, &Engine),
     problems: &[String],
@@ -79,8 +83,8 @@ fn print(
         Output::Text => {
             problems.iter().for_each(|problem| tracing::warn!("left out: {problem}"));
             let differing = differences.services();
-            super::print(&differences);
-            super::print(&if differences.is_empty() {
+            print(&differences);
+            print(&if differences.is_empty() {
                 format!("the tables are as desired: {services} services\n")
             } else {
                 format!("{differing} of {services} services differ\n")
@@ -91,7 +95,7 @@ fn print(
             document["count"] = services.into();
             document["problems"] = json!(problems);
             document["settings"] = settings.json(engine);
-            super::print(&format_args!("{document}\n"));
+            print(&format_args!("{document}\n"));
         }
     }
 }

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::server::server_of;
-use crate::Failure;
+use crate::failure::Failure;
 
 /// Time limit for writing the last Event.
 const LAST_EVENT_TIME: Duration = Duration::from_secs(5);

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::server::server_of;
-use crate::Failure;
+use crate::failure::Failure;
 
 /// Longest silence of the server until everything is listed.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -81,7 +81,7 @@ impl Followed {
                 None => {
                     let limit = limit.as_secs();
                     let error = format!("the API server listed not everything within {limit} s");
-                    return Err(Failure(vec![error]));
+                    return Err(Failure::new(error));
                 }
             }
         }

@@ -3,7 +3,7 @@
 use daemon::config::Source;
 use daemon::source::kube::ApiServer;
 
-use crate::Failure;
+use crate::failure::Failure;
 
 /// Checks that a source that is not a path of manifests gives an API server.
 ///
@@ -26,7 +26,7 @@ pub(crate) fn server_of(source: &Source) -> Result<ApiServer, Failure> {
     match source {
         Source::Manifests(path) => {
             let path = path.display();
-            Err(Failure(vec![format!("this needs an API server, not the manifests of {path}")]))
+            Err(Failure::new(format!("this needs an API server, not the manifests of {path}")))
         }
         Source::Kubeconfig(path) => Ok(ApiServer::of_kubeconfig(path)),
         Source::InCluster => Ok(ApiServer::InCluster),

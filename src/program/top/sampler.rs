@@ -9,7 +9,7 @@ use inspect::top::{ConnectionsSample, History, KernelSample, ROWS, Report, Sampl
 use tokio::runtime::Runtime;
 
 use super::client::report;
-use crate::Failure;
+use crate::failure::Failure;
 
 /// Readers, and the results of the last reads.
 pub(super) struct Sampler {
