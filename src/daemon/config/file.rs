@@ -17,9 +17,10 @@ use serde_json::{Map, Value};
 pub(super) use self::reader::Origin;
 use self::reader::Reader;
 use super::log::LogFlags;
+use super::notes::Notes;
 use super::options::{self, Kind, SETTINGS, Values, shortened};
 use super::section::{IPVS_SCHEDULER, Section};
-use super::{Config, ConfigError, Loaded, Notes, Source, duration, node_name};
+use super::{Config, ConfigError, Loaded, Source, duration, node_name};
 use crate::yaml::{self, Document};
 
 impl Values {

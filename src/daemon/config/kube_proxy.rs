@@ -17,8 +17,9 @@ use super::effective::set;
 use super::file::Origin;
 use super::given::Given;
 use super::log::{LogFlags, LogFormat, level};
+use super::notes::Notes;
 use super::options::{self, Kind, Values};
-use super::{Config, ConfigError, Loaded, Notes, Source, address, server_url};
+use super::{Config, ConfigError, Loaded, Source, address, server_url};
 
 /// A parsed command line.
 #[derive(Debug, Clone, PartialEq)]

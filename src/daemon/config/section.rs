@@ -1,7 +1,7 @@
 //! The fields of KubeProxyConfiguration that have an effect in one mode alone.
 
-use super::Notes;
 use super::file::DEFAULT_MODE;
+use super::notes::Notes;
 use super::options::Setting;
 
 /// Masquerade fields of a mode; iptables and ipvs share theirs.

@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use nft::family::Family;
 
+use super::label::Label;
 use super::product_limits::ProductLimits;
-use super::slots::{Limits, Reduction};
+use super::service::{DesiredFrontend, DesiredPort, DesiredService, NoLocal, Scope, Traffic};
+use super::slot_budget::SlotGrants;
+use super::slot_demand::SlotGrant;
+use super::slots::{Limits, Reduction, SlotPlan};
+use super::small_set::SmallSet;
 use super::source_ranges;
-use super::{
-    DesiredFrontend, DesiredPort, DesiredService, GrantedTimeout, Label, NoLocal, Scope, SlotGrant,
-    SlotGrants, SlotPlan, SmallSet, Traffic,
-};
+use super::timeouts::GrantedTimeout;
 use crate::model::{
     Problem, Protocol, Scheduler, Service, ServicePort, ServiceView, TargetList, TrafficPolicy,
     UsableEndpoints,

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use nft::family::Family;
 
-use super::{SlotDemand, SlotGrant};
+use super::slot_demand::{SlotDemand, SlotGrant};
 use crate::model::ObjectName;
 
 /// The demands of all services, and the slots that each is given.

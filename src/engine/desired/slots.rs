@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::{SlotGrant, maglev};
+use super::maglev;
+use super::slot_demand::SlotGrant;
 use crate::model::{HashedSource, Scheduler, Target, TargetList, Weight};
 use crate::ruleset::number::{SizeClass, TableSize};
 

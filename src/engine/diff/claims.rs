@@ -5,8 +5,8 @@
 //! name. So the winner does not depend on the order of events, and the cost of a claim hardly on the
 //! number of claimants.
 
-use super::Updated;
 use super::frontends::Frontends;
+use super::progress::Updated;
 use super::waiting::{Age, Precedence};
 use crate::model::{Cluster, ObjectName, ObjectRef, Problem, ProblemKind};
 use crate::ruleset::Frontend;

@@ -7,52 +7,22 @@ use std::collections::BTreeSet;
 use std::hash::Hash;
 
 use ahash::HashSet;
-use nft::family::Family;
 use smallvec::SmallVec;
 
+use super::both_tables::{Context, Diff};
+use super::finding::{Finding, InstalledElement};
 use super::frontends::FrontendState;
 use super::goal::goal;
 use super::held::{HeldList, Holdings, purpose_of};
 use super::lists::{List, Lists};
 use super::lists_by_purpose::ListsByPurpose;
+use super::packed_map::sorted;
 use super::slots::assign_weighted;
-use super::{Context, Diff, Unused, sorted};
-use crate::desired::{DesiredPort, Label, Scope, SlotPlan, SmallSet};
+use super::unused::Unused;
+use crate::desired::{DesiredPort, Scope, SlotPlan, SmallSet};
 use crate::model::{ObjectName, Target};
 use crate::ruleset::number::{ListId, Route};
 use crate::ruleset::{Frontend, Member, TableElement};
-
-/// An element in the kernel; labels are compared by their digests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InstalledElement {
-    /// The family of its table.
-    pub family: Family,
-    /// The element, without a label.
-    pub element: TableElement<'static>,
-    /// Digest of the label; 0 without one.
-    pub(super) label: u32,
-}
-
-/// The finding in the kernel in place of an element.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finding {
-    /// No element with this key.
-    Missing,
-    /// An element with the same key; `None` if this program never writes such an element.
-    Present(Option<InstalledElement>),
-}
-
-impl InstalledElement {
-    /// Returns an element that was read.
-    pub fn found(family: Family, element: &TableElement<'_>) -> Self {
-        let (element, label) = element.without_label();
-        Self { family, element, label: label.map_or(0, |it| Label::digest_of(it.as_bytes())) }
-    }
-
-    fn member(member: Member) -> Self {
-        Self { family: member.family(), element: TableElement::Member(member), label: 0 }
-    }
-}
 
 impl Diff {
     /// Calls `each` for every installed element of a service. The elements of no service are the

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use ahash::HashMap;
 use nft::{Element, Family};
 
-use super::frontends::Rare;
+use super::both_tables::Diff;
+use super::frontends::{FrontendState, Rare};
 use super::held::HeldList;
 use super::lists::{Affinity, List};
 use super::packed_map::PackedMap;
-use super::{Diff, FrontendState};
 use crate::desired::Label;
 use crate::model::{Protocol, Target};
 use crate::ruleset::number::{EndpointId, ListId};

@@ -2,10 +2,12 @@
 
 use ahash::HashMap;
 
+use super::finding::InstalledElement;
 use super::lists::Lists;
 use super::packed_map::PackedMap;
+use super::progress::Progress;
+use super::unused::{Epoch, Epochs, Unused, UnusedElements};
 use super::waiting::Waiting;
-use super::{Epoch, Epochs, InstalledElement, Progress, Unused, UnusedElements};
 use crate::desired::Label;
 use crate::model::ObjectName;
 use crate::piece::{Full, Piece};

@@ -150,6 +150,13 @@ impl Pack for Member {
     }
 }
 
+/// Returns the keys of a hash map in an order that is the same in each process.
+pub(super) fn sorted<T: Ord>(keys: impl Iterator<Item = T>) -> Vec<T> {
+    let mut sorted: Vec<T> = keys.collect();
+    sorted.sort_unstable();
+    sorted
+}
+
 #[cfg(test)]
 mod tests {
     use nft::family::Family;

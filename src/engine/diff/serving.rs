@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ahash::HashMap;
 use nft::family::Family;
 
-use super::sorted;
+use super::packed_map::sorted;
 use crate::model::Target;
 use crate::ruleset::Frontend;
 

@@ -6,15 +6,18 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use nft::Operation;
+use nft::family::Family;
 
-use super::*;
-use crate::desired::SlotDemand;
+use super::lists::Lists;
+use super::{Context, Diff, Finding, FoundElements, FrontendState, InstalledElement, Progress};
+use crate::desired::{SlotBudget, SlotDemand, Timeouts};
 use crate::model::{
-    Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Protocol, Service,
-    ServicePort, Touched, TrafficPolicy,
+    Change, Cluster, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Extent, ObjectName,
+    Problem, Protocol, Service, ServicePort, Target, Touched, TrafficPolicy,
 };
-use crate::piece::PieceLimits;
-use crate::ruleset::{Layouts, Range, TableElement, Unserved};
+use crate::piece::{Piece, PieceLimits};
+use crate::ruleset::number::{ListId, Route};
+use crate::ruleset::{Frontend, Layouts, Member, Range, TableElement, Unserved};
 
 fn service(name: &str, cluster_ip: &str) -> Service {
     let name = ObjectName::namespaced("default", name);

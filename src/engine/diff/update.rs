@@ -7,13 +7,14 @@
 use nft::family::Family;
 use smallvec::SmallVec;
 
+use super::both_tables::{Context, Diff, FRONTEND_ELEMENTS};
 use super::claims;
 use super::frontends::Goal;
 use super::goal::{goal, route};
 use super::held::{HeldList, Holdings, purpose_of};
 use super::lists_by_purpose::ListsByPurpose;
 use super::patch::Patch;
-use super::{Context, Diff, FRONTEND_ELEMENTS, Progress, Updated};
+use super::progress::{Progress, Updated};
 use crate::desired::{
     self, DesiredFrontend, DesiredPort, DesiredService, Label, Scope, SlotPlan, SmallSet, Traffic,
 };

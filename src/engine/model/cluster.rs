@@ -9,18 +9,19 @@ use ahash::{HashMap, HashSet};
 use ipnet::IpNet;
 use nft::family::Family;
 
+use super::balanced::{Balanced, Shares};
 use super::endpoint::EndpointSlice;
 use super::endpoint_changes::EndpointChanges;
 use super::event::{Change, Event, Resource};
-use super::least_connections::{Balanced, Shares};
 use super::name::ObjectName;
 use super::node::{Node, ServiceCidr};
 use super::scheduler::Scheduler;
 use super::service::{Service, ServicePort};
 use super::slices_in_service_cidrs::SlicesInServiceCidrs;
 use super::stored::{SharedLists, StoredService, StoredSlice};
+use super::target::{Target, TargetList};
 use super::touched::{Extent, Touched};
-use super::usable::{Target, TargetList, UsableEndpoints};
+use super::usable::UsableEndpoints;
 use super::weights::Weight;
 
 /// All objects that routing depends on.

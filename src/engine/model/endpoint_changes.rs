@@ -13,7 +13,7 @@ use super::choice::Choice;
 use super::endpoint::EndpointPort;
 use super::service::ServicePort;
 use super::stored::StoredSlice;
-use super::usable::Target;
+use super::target::Target;
 
 /// Added and removed endpoints of other nodes. All slices of their family have the same ports, and
 /// the choice of endpoints follows the same rule as before.

@@ -2,36 +2,15 @@
 //!
 //! Services are adjusted in turn. The number of changed slots is limited over all of them.
 
-pub(super) mod shares;
-
-use std::collections::BTreeMap;
-use std::ops::Bound::{Excluded, Unbounded};
-
 use ahash::HashMap;
 use nft::family::Family;
-use shares::{EVEN, Load, Share};
 
+use super::balanced::Shares;
 use super::cluster::{Cluster, ServiceView};
 use super::name::ObjectName;
-use super::scheduler::Scheduler;
 use super::service::{Protocol, ServicePort};
-use super::usable::{Target, TargetList};
-use super::weights::Weight;
-
-/// All services with scheduler `lc`, if it is in use.
-#[derive(Debug, Default)]
-pub(super) struct Balanced {
-    is_on: bool,
-    services: BTreeMap<ObjectName, Shares>,
-    /// The service that was adjusted last; the next adjustment continues after it.
-    last: Option<ObjectName>,
-    /// Slots that may change now; below 0 after a change that was larger.
-    allowance: i64,
-}
-
-/// The shares of a service's endpoints; those with an even share are not stored.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Shares(HashMap<(Protocol, Target), Share>);
+use super::shares::{self, EVEN, Load};
+use super::target::{Target, TargetList};
 
 /// Services to be adjusted, and the live connections of their endpoints.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,62 +33,6 @@ pub struct Adjusted {
 /// Endpoints after which an adjustment takes no further service. They take the loop some
 /// milliseconds.
 const ENDPOINTS: usize = 8_192;
-
-impl Balanced {
-    /// Records the scheduler of a service, or that it is gone.
-    pub(super) fn note(&mut self, name: &ObjectName, scheduler: Option<Scheduler>) {
-        if !self.is_on {
-            return;
-        }
-        if scheduler != Some(Scheduler::LeastConnections) {
-            self.services.remove(name);
-        } else if !self.services.contains_key(name) {
-            self.services.insert(name.clone(), Shares::default());
-        }
-    }
-
-    pub(super) fn shares(&self, name: &ObjectName) -> Option<&Shares> {
-        self.services.get(name)
-    }
-
-    /// Returns the services after the last one that was adjusted, and then the others.
-    fn in_turn(&self) -> impl Iterator<Item = &ObjectName> {
-        let start = self.last.as_ref().map_or(Unbounded, Excluded);
-        let after = self.services.range((start, Unbounded));
-        let first = self.services.iter().take(self.services.len() - after.clone().count());
-        after.chain(first).map(|(name, _)| name)
-    }
-}
-
-impl Shares {
-    /// Returns the share of an endpoint.
-    fn of(&self, protocol: Protocol, target: &Target) -> Share {
-        self.0.get(&(protocol, *target)).copied().unwrap_or(EVEN)
-    }
-
-    /// Returns the number of slots of each of these endpoints; `None` if their weights alone
-    /// decide.
-    pub(super) fn slots(
-        &self,
-        protocol: Protocol,
-        targets: &[Target],
-        weights: Option<&[Weight]>,
-    ) -> Option<Vec<Weight>> {
-        if self.0.is_empty() {
-            return None;
-        }
-        let shares: Vec<_> = targets.iter().map(|target| self.of(protocol, target)).collect();
-        let is_even = targets.len() < 2 || shares::are_even(shares.iter().copied());
-        (!is_even).then(|| shares::slots(weights, &shares))
-    }
-
-    fn set(&mut self, key: (Protocol, Target), share: Share) {
-        match share {
-            EVEN => self.0.remove(&key),
-            _ => self.0.insert(key, share),
-        };
-    }
-}
 
 impl Cluster {
     /// Uses scheduler `lc` from now on. No service may be known yet.
@@ -181,7 +104,7 @@ impl Cluster {
         name: &ObjectName,
         slots: impl Fn(&ServicePort, Family) -> HashMap<Target, u32>,
     ) {
-        if self.balanced.shares(name).is_none_or(|shares| !shares.0.is_empty()) {
+        if self.balanced.shares(name).is_none_or(|shares| !shares.are_even()) {
             return;
         }
         let Some(view) = self.service(name) else { return };

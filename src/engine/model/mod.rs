@@ -4,6 +4,7 @@
 //! them.
 
 mod arrival;
+mod balanced;
 mod choice;
 mod cluster;
 mod endpoint;
@@ -17,25 +18,29 @@ mod name;
 mod node;
 mod scheduler;
 mod service;
+mod shares;
 mod slices_in_service_cidrs;
 mod stored;
+mod target;
 mod touched;
 mod usable;
 mod weights;
 
 pub use arrival::Arrival;
+pub use balanced::Shares;
 pub use cluster::{Cluster, ServiceView};
 pub use endpoint::{Conditions, Endpoint, EndpointPort, EndpointSlice, Zones};
 pub use endpoint_changes::EndpointChanges;
 pub use event::{Change, Event, ObjectRef, Problem, ProblemKind, Resource};
 pub use health_check::HealthCheck;
 pub use interner::Interner;
-pub use least_connections::shares::{EVEN, Load, Share, adjust};
-pub use least_connections::{Adjusted, LiveConnections, Shares};
+pub use least_connections::{Adjusted, LiveConnections};
 pub use name::ObjectName;
 pub use node::{Node, ServiceCidr};
 pub use scheduler::{HashedSource, NamedScheduler, Scheduler};
 pub use service::{Protocol, Service, ServicePort, TrafficPolicy};
+pub use shares::{EVEN, Load, Share, adjust};
+pub use target::{Target, TargetList};
 pub use touched::{Extent, Touched};
-pub use usable::{Target, TargetList, UsableEndpoints};
+pub use usable::UsableEndpoints;
 pub use weights::{EndpointNames, Weighing, Weight, Weights};

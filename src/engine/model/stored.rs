@@ -18,7 +18,7 @@ use super::interner::Interner;
 use super::name::ObjectName;
 use super::scheduler::Scheduler;
 use super::service::{Service, ServicePort, TrafficPolicy};
-use super::weights::{Weighing, Weights};
+use super::weights::{Weighing, Weight, Weights};
 
 /// Lists in use, each once.
 #[derive(Debug, Default)]
@@ -300,6 +300,14 @@ impl StoredSlice {
             address: endpoint.address.into(),
             conditions: conditions(endpoint.conditions),
             zones: position.and_then(|position| self.zones().get(position)),
+        }
+    }
+
+    /// Returns the weight of the endpoint at a position.
+    pub(super) fn weight(&self, position: usize, weights: Option<&Weights>) -> Weight {
+        match &self.weighing {
+            Some(weighing) => weighing.of(position, weights),
+            None => Weighing::default().of(position, weights),
         }
     }
 }

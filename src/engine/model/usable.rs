@@ -3,8 +3,6 @@
 //! The fallback to terminating endpoints is decided separately for the cluster and for this node.
 //! Endpoints of this node are not filtered by hints.
 
-use std::hash::{Hash, Hasher};
-use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
@@ -12,39 +10,13 @@ use ahash::{HashMap, RandomState};
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use nft::family::Family;
-use smallvec::SmallVec;
 
 use super::choice::Choice;
 use super::endpoint::{Conditions, EndpointPort};
 use super::service::ServicePort;
 use super::stored::{EndpointView, StoredSlice};
-use super::weights::{Weight, Weights, weight_of};
-
-/// Address and port of an endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Target {
-    /// Address of the endpoint.
-    pub address: IpAddr,
-    /// Port of the endpoint.
-    pub port: NonZeroU16,
-}
-
-/// Feeds the hasher with as few writes as possible: services with thousands of endpoints hash each
-/// of them.
-impl Hash for Target {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        let port = self.port.get();
-        match self.address {
-            IpAddr::V4(address) => {
-                state.write_u64(u64::from(address.to_bits()) << 16 | u64::from(port));
-            }
-            IpAddr::V6(address) => {
-                state.write_u128(address.to_bits());
-                state.write_u16(port);
-            }
-        }
-    }
-}
+use super::target::{Target, TargetList};
+use super::weights::{Weight, Weights};
 
 /// Usable endpoints of one service port and family.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,12 +26,6 @@ pub struct UsableEndpoints {
     /// Endpoints on this node, for traffic policy `Local`.
     pub local: TargetList,
 }
-
-/// Endpoints; the lists of most services need no heap memory.
-pub type TargetList = SmallVec<[Target; FEW]>;
-
-/// Endpoints stored inline; most services have no more.
-const FEW: usize = 8;
 
 impl UsableEndpoints {
     /// Selects the endpoints in `slices` that serve `port`; `zone` is the zone of this node.
@@ -115,7 +81,7 @@ pub(super) fn weights(
     for (slice, port) in relevant(slices, port, family) {
         for (position, endpoint) in slice.endpoints().enumerate() {
             let target = Target { address: endpoint.address, port };
-            let weight = weight_of(slice, position, rules);
+            let weight = slice.weight(position, rules);
             weights.entry(target).and_modify(|known| *known = weight.max(*known)).or_insert(weight);
         }
     }
@@ -198,6 +164,8 @@ impl Index {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
     use crate::model::stored::SharedLists;
     use crate::model::{Endpoint, EndpointPort, EndpointSlice, ObjectName, Protocol};

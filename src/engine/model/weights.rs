@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use super::stored::StoredSlice;
-use super::usable::{Target, TargetList};
+use super::target::{Target, TargetList};
 
 /// Share of connections of an endpoint relative to the others; 0 means none.
 pub type Weight = u16;
@@ -149,14 +148,6 @@ impl Weighing {
             let unnamed = EndpointNames::default();
             weights.map_or(1, |it| it.of(self.names.get(position).unwrap_or(&unnamed)))
         })
-    }
-}
-
-/// Returns the weight of an endpoint of a slice.
-pub(super) fn weight_of(slice: &StoredSlice, position: usize, weights: Option<&Weights>) -> Weight {
-    match &slice.weighing {
-        Some(weighing) => weighing.of(position, weights),
-        None => Weighing::default().of(position, weights),
     }
 }
 

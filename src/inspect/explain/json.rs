@@ -3,10 +3,11 @@
 use engine::ruleset::Range;
 use serde_json::{Value, json};
 
+use super::explanation::Explanation;
 use super::report::fate;
 use super::step::{Fate, PossibleFate, RuleStep, Step};
+use super::walk::Start;
 use super::words::{lines, policy_words};
-use super::{Explanation, Start};
 
 impl Explanation {
     /// Returns the explanation as one JSON object.

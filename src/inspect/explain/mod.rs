@@ -11,6 +11,7 @@
 //! unknown becomes a step, and makes outcomes uncertain.
 
 mod evaluate;
+mod explanation;
 mod field;
 mod jhash;
 mod json;
@@ -21,16 +22,10 @@ mod read;
 mod registers;
 mod report;
 mod rules;
+mod service;
 mod sources;
 mod state;
 mod step;
-mod summary;
-/// Returns whether an address is one of this node's.
-fn is_local(facts: &mut dyn Facts, address: IpAddr) -> bool {
-    let route = facts.route(address, Way::default());
-    matches!(route, Some(Ok(route)) if route.kind == key::ROUTE_LOCAL)
-}
-
 #[cfg(test)]
 mod tests;
 mod trace;
@@ -41,12 +36,13 @@ mod words;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
+pub use explanation::{Explanation, Summary};
 pub use packet::{Interface, Packet, Tracking};
 pub use read::Kernel;
 pub use rules::{Facts, LookupResult, Rules, Table, TableId};
+pub use service::Service;
 pub use sources::SourceRanges;
 pub use step::{ChainId, Event, Fate, PossibleFate, Prediction, RuleStep, Step};
-pub use summary::{Service, Summary};
 pub use trace::{Comparison, Difference, Line, compare};
 pub use walk::{Start, predict};
 
@@ -67,23 +63,6 @@ pub struct Question {
     pub interface: Option<String>,
     /// Hook where the packet starts.
     pub start: Option<Start>,
-}
-
-/// Path and fate of a packet.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Explanation {
-    /// The packet.
-    pub packet: Packet,
-    /// Hook where the packet starts.
-    pub start: Start,
-    /// Outcomes and steps.
-    pub prediction: Prediction,
-    /// Sources that may use the load balancer address; `None` if all may.
-    pub source_ranges: Option<SourceRanges>,
-    /// Assumptions, and parts that are not evaluated.
-    pub notes: Vec<String>,
-    /// Generation of the rule set.
-    pub generation: Generation,
 }
 
 /// Error of an explanation.
@@ -247,4 +226,10 @@ fn interface_towards(facts: &mut impl Facts, address: IpAddr) -> Interface {
 fn interface(name: &str) -> Result<Interface, Error> {
     let index = interface_index(name).map_err(|_| Error::NoInterface(name.to_owned()))?;
     Ok(Interface { index, name: Arc::from(name) })
+}
+
+/// Returns whether an address is one of this node's.
+fn is_local(facts: &mut dyn Facts, address: IpAddr) -> bool {
+    let route = facts.route(address, Way::default());
+    matches!(route, Some(Ok(route)) if route.kind == key::ROUTE_LOCAL)
 }

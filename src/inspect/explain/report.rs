@@ -4,10 +4,12 @@ use std::fmt::{self, Display, Formatter};
 
 use engine::printable::Printable;
 
+use super::explanation::Explanation;
 use super::percent::Percent;
+use super::sources::SourceRanges;
 use super::step::{ChainId, Fate, PossibleFate, RuleStep, Step};
+use super::walk::Start;
 use super::words::{lines, our_family, policy_words};
-use super::{Explanation, SourceRanges, Start};
 
 /// Most outcomes that are listed; an endpoint list may have thousands.
 const MOST_OUTCOMES: usize = 20;

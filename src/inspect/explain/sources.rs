@@ -11,8 +11,8 @@ use nft::{AnyElement, ElementData, ElementView};
 
 use super::read::Kernel;
 use super::rules::{Facts, LookupResult, TableId};
+use super::service::{Service, elements, service};
 use super::step::Prediction;
-use super::summary::{Service, elements, service};
 use super::words::our_family;
 
 /// Sources that may use a load balancer address.

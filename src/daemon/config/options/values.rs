@@ -13,8 +13,9 @@ use engine::routing::{LocalDetection, NodePortAddresses, Routing};
 use serde_json::Value;
 
 use crate::config::log::LogFlags;
+use crate::config::notes::Notes;
 use crate::config::scheduler::ChosenScheduler;
-use crate::config::{CHECK_PERIOD, Config, ConntrackSettings, Notes, Source, address, duration};
+use crate::config::{CHECK_PERIOD, Config, ConntrackSettings, Source, address, duration};
 
 /// Values of options: a [`Config`], and what it takes from several of them or from flags.
 #[derive(Debug, Clone, PartialEq)]

@@ -24,8 +24,10 @@ use problems::Problems;
 use recent::Recent;
 use serde_json::{Value, json};
 
+use super::Observe;
+use super::commits::Transaction;
+use super::http_responses::Site;
 use super::http_responses::{JSON, text};
-use super::{Observe, Site, Transaction};
 
 pub use problems::LeftOut;
 

@@ -9,7 +9,8 @@ use nft::family::Family;
 use serde_json::{Value, json};
 
 use super::since_1970_ms;
-use crate::observe::{Transaction, buckets};
+use crate::observe::buckets;
+use crate::observe::commits::Transaction;
 
 /// Most transactions that are kept.
 const TRANSACTIONS: usize = 64;

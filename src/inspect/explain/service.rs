@@ -1,12 +1,11 @@
-//! Summary: the service and the fate of the packet.
+//! The service of a packet.
 
 use engine::ruleset::number::Route;
-use engine::ruleset::{Member, TableElement, without_scheduler};
+use engine::ruleset::{TableElement, without_scheduler};
 use nft::Family;
 
 use super::step::{Prediction, RuleStep, Step};
 use super::words::{element, our_family};
-use super::{Explanation, Fate};
 
 /// The service of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,38 +18,6 @@ pub struct Service {
     pub is_balanced: bool,
     /// Endpoint list, class and flags; `None` without endpoints.
     pub route: Option<Route>,
-}
-
-/// Summary of an explanation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Summary {
-    /// The service; `None` if no service has the destination.
-    pub service: Option<Service>,
-    /// The destination is the ClusterIP of a service, on any port.
-    pub is_cluster_ip: bool,
-    /// The endpoint sees the node's address, because packets are marked or translated.
-    pub is_masqueraded: bool,
-}
-
-impl Explanation {
-    /// Returns the summary.
-    pub fn summary(&self) -> Summary {
-        let is_masqueraded = self
-            .prediction
-            .outcomes
-            .iter()
-            .any(|outcome| matches!(outcome.fate, Fate::Sent { masqueraded: true, .. }));
-        // Packets of other sources are dropped before the service is looked up.
-        let ranges = self.source_ranges.as_ref();
-        let of_ranges = || ranges.and_then(|ranges| ranges.service.clone());
-        Summary {
-            // The first one: before translation.
-            service: elements(&self.prediction).find_map(service).or_else(of_ranges),
-            is_cluster_ip: elements(&self.prediction)
-                .any(|element| matches!(element, TableElement::Member(Member::ClusterIp(_)))),
-            is_masqueraded,
-        }
-    }
 }
 
 /// Returns the elements of our tables that were found, in order.

@@ -6,7 +6,7 @@
 
 use std::collections::BinaryHeap;
 
-use crate::model::Weight;
+use super::weights::Weight;
 
 /// Share of an endpoint relative to the others, from 1 to 64.
 pub type Share = u8;
