@@ -413,9 +413,9 @@ fn a_list_of_another_service_is_not_taken_over_with_an_address() {
     let first = [with_policy(1, TrafficPolicy::Cluster, 1, None), slice(1, &[false])];
     let changed = with_policy(1, TrafficPolicy::Local, 3, affinity);
     let endpoints_of_second = |kernel: &Fake| {
-        let is_its = |it: &Element| it.data.is_some_and(|it| it.as_bytes()[..3] == [10, 244, 2]);
         let all = elements(kernel, Family::Ip, SetId::AffinityEndpoints).into_iter();
-        all.filter(is_its).collect::<Vec<_>>()
+        all.filter(|it| it.data.is_some_and(|it| it.as_bytes()[..3] == [10, 244, 2]))
+            .collect::<Vec<_>>()
     };
     let all: Vec<_> = second.iter().chain(&first).chain([&changed]).cloned().collect();
     for is_restarted in [false, true] {

@@ -77,10 +77,10 @@ impl Daemon {
     /// How often the tables were read back.
     fn full_syncs(&self) -> String {
         let text = self.observe.metrics_text();
-        let is_count = |line: &&str| {
+        let counts = |line: &&str| {
             line.starts_with("kubeproxy_sync_full_proxy_rules_duration_seconds_count")
         };
-        text.lines().find(is_count).unwrap().to_owned()
+        text.lines().find(counts).unwrap().to_owned()
     }
 
     fn devices(&mut self) -> Vec<Device> {

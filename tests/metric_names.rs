@@ -88,11 +88,11 @@ fn exposed() -> BTreeSet<String> {
 /// The words of `text` that look like names of our metrics.
 fn named(text: &str) -> BTreeSet<&str> {
     let words = text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
-    let is_name = |word: &&str| {
+    let named = |word: &&str| {
         let mut rest = PREFIXES.iter().filter_map(|prefix| word.strip_prefix(prefix));
         rest.any(|rest| !rest.is_empty())
     };
-    words.filter(is_name).collect()
+    words.filter(named).collect()
 }
 
 #[test]

@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Quotations that no format string makes, with the reason.
 const OTHERS: [(&str, &str); 6] = [
@@ -258,14 +258,16 @@ fn root() -> &'static Path {
 fn quoted_messages_are_those_of_the_program() {
     let mut formats = Formats::of(&sources(&root().join("src")));
     let pages = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
-    let is_page = |path: &PathBuf| path.extension().is_some_and(|it| it == "md");
-    let pages: String =
-        pages.filter(is_page).map(|page| fs::read_to_string(page).unwrap() + "\n").collect();
+    let pages: String = pages
+        .filter(|path| path.extension().is_some_and(|it| it == "md"))
+        .map(|page| fs::read_to_string(page).unwrap() + "\n")
+        .collect();
     let quotations = quotations(&pages);
     assert!(quotations.len() > 40, "{quotations:#?}");
-    let is_unknown =
-        |it: &&&str| !OTHERS.iter().any(|(other, _)| other == *it) && !formats.have(it);
-    let unknown: Vec<_> = quotations.iter().filter(is_unknown).collect();
+    let unknown: Vec<_> = quotations
+        .iter()
+        .filter(|it| !OTHERS.iter().any(|(other, _)| other == *it) && !formats.have(it))
+        .collect();
     assert!(unknown.is_empty(), "{unknown:#?}");
 }
 

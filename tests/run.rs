@@ -519,8 +519,9 @@ fn a_table_that_another_program_owns_keeps_nothing_from_the_other_one() {
 fn a_table_whose_rules_are_refused_keeps_nothing_from_the_other_one() {
     let kernel = Shared::new(Fake::new());
     *kernel.objection.lock().unwrap() = Some(|transaction| {
-        let is_rule = |it: &Operation| matches!(it, Operation::AddRule(table, _) if table.family == Family::Ip);
-        let rule = transaction.operations.iter().position(is_rule)?;
+        let rule = transaction.operations.iter().position(
+            |it| matches!(it, Operation::AddRule(table, _) if table.family == Family::Ip),
+        )?;
         Some(CommitError::refused(transaction, Some((rule, None)), Errno::EOPNOTSUPP))
     });
     let mut daemon = Daemon::start_unlisted(owning_engine(), kernel.clone());
@@ -569,8 +570,8 @@ fn a_refused_service_is_reported_and_retried_without_a_dump() {
     let named: Objection = |transaction| {
         let operation = transaction.operations.iter().position(names_service_77)?;
         let mut elements = transaction.operations[operation].elements()?.iter();
-        let is_bad = |it: &Element| it.key.as_bytes().starts_with(&[10, 96, 0, 77]);
-        let place = (operation, elements.position(is_bad));
+        let place =
+            (operation, elements.position(|it| it.key.as_bytes().starts_with(&[10, 96, 0, 77])));
         Some(CommitError::refused(transaction, Some(place), Errno::EINVAL))
     };
     for objection in [unnamed, named] {

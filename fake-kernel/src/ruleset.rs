@@ -252,11 +252,11 @@ impl InstalledTable {
     }
 
     fn add_set(&mut self, set: &Arc<Set>) -> Result<(), Errno> {
-        let is_same = |installed: &Set| {
+        let same = |installed: &Set| {
             installed.key == set.key && installed.data == set.data && installed.flags == set.flags
         };
         match self.sets.get(&set.name) {
-            Some(installed) if is_same(&installed.set) => Ok(()),
+            Some(installed) if same(&installed.set) => Ok(()),
             Some(_) => Err(Errno::EEXIST),
             None => {
                 let installed = InstalledSet { set: set.clone(), elements: Arc::default() };

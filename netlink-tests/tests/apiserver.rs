@@ -173,14 +173,14 @@ async fn recorded_changes_arrive_and_deletes_are_named() {
     server.replay(Kind::Service, "watch-services.http");
     server.replay(Kind::EndpointSlice, "watch-endpointslices.http");
     server.replay(Kind::Node, "watch-nodes.http");
-    let is_gone = |event: &Event, text: &str| match event {
+    let gone = |event: &Event, text: &str| match event {
         Event::Service(Change::Gone(name)) | Event::EndpointSlice(Change::Gone(name)) => {
             name.as_str() == text
         }
         _ => false,
     };
-    source.until(|events, _| events.iter().any(|event| is_gone(event, "default/web"))).await;
-    source.until(|events, _| events.iter().any(|event| is_gone(event, "default/np-1"))).await;
+    source.until(|events, _| events.iter().any(|event| gone(event, "default/web"))).await;
+    source.until(|events, _| events.iter().any(|event| gone(event, "default/np-1"))).await;
     let zone = |event: &Event| match event {
         Event::Node(Change::Is(node)) => node.zone.as_deref() == Some("z2"),
         _ => false,

@@ -254,9 +254,10 @@ fn the_event_of_the_start_is_written_once_the_server_accepts_it() {
     });
     assert_eq!(cluster.api.events(), Vec::<Value>::new());
     cluster.api.allow_events();
-    let is_start = |event: &Value| event["reason"] == "Starting";
     let limit = START_RETRY + SOON;
-    eventually("the event", limit, || cluster.api.events().into_iter().find(is_start));
+    eventually("the event", limit, || {
+        cluster.api.events().into_iter().find(|event| event["reason"] == "Starting")
+    });
 }
 
 #[test]

@@ -39,8 +39,7 @@ fn nft(namespace: &Namespace, arguments: &[&str], input: &str) -> String {
 fn listed(namespace: &Namespace, family: TableFamily) -> String {
     let text = nft(namespace, &["-s", "list", "table", family.keyword(), TABLE], "");
     let mut blocks: Vec<String> = Vec::new();
-    let is_of_block = |line: &&str| line.starts_with('\t');
-    for line in text.lines().filter(is_of_block) {
+    for line in text.lines().filter(|line| line.starts_with('\t')) {
         if line.starts_with('\t') && !line.starts_with("\t\t") && line != "\t}" {
             blocks.push(String::new());
         }
@@ -377,8 +376,9 @@ fn devices_of_a_flowtable_come_and_go() {
         format!("table inet t {{ flowtable f {{ hook ingress priority 0; {devices} }}; }}\n")
     };
     let namespace = Namespace::new();
-    let is_there = |it: &Namespace| it.run(|| Command::new("nft").arg(table("")).output().unwrap());
-    if !nft_available() || !is_there(&namespace).status.success() {
+    let list_table =
+        |it: &Namespace| it.run(|| Command::new("nft").arg(table("")).output().unwrap());
+    if !nft_available() || !list_table(&namespace).status.success() {
         eprintln!("left out: this kernel has no flowtables; run `make test-kernel TESTS=devices`");
         return;
     }

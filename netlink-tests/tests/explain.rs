@@ -363,14 +363,14 @@ fn a_packet_that_comes_in_is_waited_for() {
     let process =
         node.spawn(deltaproxy_binary(), &[&arguments[..], &["--trace-time", "20"]].concat());
     let table = || node.run(|| Nftables::open().unwrap().any_chains(2).unwrap());
-    let is_made = |name: &str| table().iter().any(|chain| chain.table.starts_with(name));
+    let has_table = |name: &str| table().iter().any(|chain| chain.table.starts_with(name));
     eventually("the table that traces", Duration::from_secs(10), || {
-        is_made("deltaproxy-trace").then_some(())
+        has_table("deltaproxy-trace").then_some(())
     });
     let _ = lab.world.ask_fast("pod", WEB.parse().unwrap(), Protocol::Udp).server();
     let text = process.finish(Duration::from_secs(20)).ok();
     assert_has(&text, &["no difference: the kernel did as predicted"]);
-    assert!(!is_made("deltaproxy-trace"));
+    assert!(!has_table("deltaproxy-trace"));
 }
 
 #[test]
@@ -379,18 +379,18 @@ fn a_trace_that_is_killed_leaves_nothing_and_one_without_a_packet_ends() {
     let node = lab.world.node();
     let arguments = ["explain", "10.96.0.10:80/udp", "--from", "10.244.1.9", "--trace"];
     let chains = || node.run(|| Nftables::open().unwrap().any_chains(2).unwrap());
-    let is_made = || chains().iter().any(|chain| chain.table.starts_with("deltaproxy-trace"));
+    let has_table = || chains().iter().any(|chain| chain.table.starts_with("deltaproxy-trace"));
     // Not SIGINT, which the processes of background jobs ignore.
     for signal in [Signal::SIGTERM, Signal::SIGKILL] {
         let process =
             node.spawn(deltaproxy_binary(), &[&arguments[..], &["--trace-time", "60"]].concat());
         let soon = Duration::from_secs(10);
-        eventually("the table that traces", soon, || is_made().then_some(()));
+        eventually("the table that traces", soon, || has_table().then_some(()));
         process.signal(signal);
-        eventually("no table that traces", soon, || (!is_made()).then_some(()));
+        eventually("no table that traces", soon, || (!has_table()).then_some(()));
     }
     let finished = explain(node, &[&arguments[1..], &["--trace-time", "1"]].concat());
     assert_eq!(finished.code(), Some(2));
     assert_has(&finished.stderr, &["--trace: no such packet within 1 s"]);
-    assert!(!is_made());
+    assert!(!has_table());
 }

@@ -569,9 +569,9 @@ fn devices_are_selected_by_patterns() {
         for family in [nft::Family::Ip, nft::Family::Ip6] {
             eventually("the selected devices", SOON, || {
                 let found = lab.devices(family);
-                let is_prefix = |device: &&str| found.contains(&format!("{}*", &device[..3]));
+                let has_prefix = |device: &&str| found.contains(&format!("{}*", &device[..3]));
                 let all =
-                    devices.iter().all(|it| found.contains(&(*it).to_owned()) || is_prefix(it));
+                    devices.iter().all(|it| found.contains(&(*it).to_owned()) || has_prefix(it));
                 (all && found.len() <= devices.len()).then_some(())
             });
         }

@@ -208,16 +208,16 @@ fn scrape(net: &Net) -> String {
         let line = page.lines().find(|line| line.starts_with(name));
         line.and_then(|line| line.rsplit_once(' ')).map(|(_, value)| value.to_owned())
     };
-    let is_above_zero = |name: &str| sample(name).is_some_and(|value| value != "0");
+    let above_zero = |name: &str| sample(name).is_some_and(|value| value != "0");
     let synced = "deltaproxy_programmed{ip_family=\"IPv4\"}";
-    eventually("a sync", SOON, || is_above_zero(synced).then_some(()));
+    eventually("a sync", SOON, || above_zero(synced).then_some(()));
     api.push_all([web(), endpoint("10.244.1.5")]);
     for name in [
         "kubeproxy_network_programming_duration_seconds_count",
         "deltaproxy_event_to_commit_duration_seconds_count",
         "rest_client_request_duration_seconds_count{verb=\"POST\"",
     ] {
-        eventually(name, SOON, || is_above_zero(name).then_some(()));
+        eventually(name, SOON, || above_zero(name).then_some(()));
     }
     get(net.node(), 10249, "/metrics")
 }
@@ -267,13 +267,13 @@ fn set_sizes(net: &Net) -> [BTreeMap<(String, String), usize>; 2] {
 #[track_caller]
 fn wait_for_equal_sizes(net: &Net, services: usize) {
     let mut seen = Default::default();
-    let is_equal = || {
+    let equal = || {
         seen = set_sizes(net);
         let [reported, counted] = &seen;
         let key = ("IPv4".to_owned(), "services".to_owned());
         (reported == counted && reported.get(&key) == Some(&services)).then_some(())
     };
-    eventually("equal sizes of all sets", SOON, is_equal);
+    eventually("equal sizes of all sets", SOON, equal);
 }
 
 #[test]
@@ -314,12 +314,12 @@ fn ports_without_an_endpoint_on_the_node_are_counted_by_policy() {
             let samples = page::samples(&get(net.node(), 10249, "/metrics"));
             let name = "kubeproxy_sync_proxy_rules_no_local_endpoints_total";
             let count = |policy: &str| {
-                let is_it = |it: &&Sample| {
+                let wanted = |it: &&Sample| {
                     it.name == name
                         && it.label("ip_family") == "IPv4"
                         && it.label("traffic_policy") == policy
                 };
-                samples.iter().find(is_it).map(|it| it.value)
+                samples.iter().find(wanted).map(|it| it.value)
             };
             (["internal", "external"].map(count) == expected.map(Some)).then_some(())
         });

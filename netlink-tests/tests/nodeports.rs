@@ -69,8 +69,7 @@ fn udp_flows_follow_an_address_that_is_added_and_removed() {
         assert!(!flows.iter_mut().any(is_served_soon));
         ADDED.iter().for_each(|address| lab.world.node().add_address(ip(address)));
         lab.proxy.look_at_addresses(lab.world.node());
-        let is_served = |flow: &mut Flow| matches!(flow.ask(), Answer::From { .. });
-        assert!(flows.iter_mut().all(is_served));
+        assert!(flows.iter_mut().all(|flow| matches!(flow.ask(), Answer::From { .. })));
         ADDED.iter().for_each(|address| lab.world.node().remove_address(ip(address)));
         lab.proxy.look_at_addresses(lab.world.node());
         assert!(!flows.iter_mut().any(is_served_soon));

@@ -251,9 +251,9 @@ fn delete(count: usize) {
     let services = services();
     let mut running = Running::start(services);
     let changed = ENDPOINTS.map(|last| Value::new().ip(endpoint(services - 1, last)));
-    let is_other =
+    let unchanged =
         |data: &Value| !changed.iter().any(|it| data.as_bytes().starts_with(it.as_bytes()));
-    let deleted = running.before.iter().filter(|(_, data)| is_other(data)).map(|(key, _)| *key);
+    let deleted = running.before.iter().filter(|(_, data)| unchanged(data)).map(|(key, _)| *key);
     let deleted: Vec<Element> = deleted.step_by(7).take(count).map(Element::new).collect();
     let (reads, before) = (running.reads(), running.shared.lookups.load(Ordering::Relaxed));
     let took = running.change(services, operation(Operation::DeleteElements, deleted));

@@ -114,8 +114,12 @@ fn the_document_has_what_happened() {
     let last = &status["transactions"][0];
     assert!(status["transactions"].as_array().unwrap().len() > transactions, "{status}");
     assert_eq!(last["family"], "IPv4");
-    let is_positive = |field: &str| last[field].as_f64().unwrap() > 0.0;
-    assert!(["elements", "bytes", "took_us"].into_iter().all(is_positive), "{last}");
+    assert!(
+        ["elements", "bytes", "took_us"]
+            .into_iter()
+            .all(|field| last[field].as_f64().unwrap() > 0.0),
+        "{last}"
+    );
     let slot = &status["latency"]["slots"][0];
     assert_eq!(slot["count"], 1);
     assert!(slot["p50_us"].as_u64().unwrap() > 0 && slot["p50_us"] == slot["p99_us"], "{slot}");
@@ -124,11 +128,11 @@ fn the_document_has_what_happened() {
 
     cluster.push_problem();
     // The name is another problem.
-    let is_it = |problem: &&Value| problem["message"].to_string().contains("10.96.0.300");
+    let wanted = |problem: &&Value| problem["message"].to_string().contains("10.96.0.300");
     let problems = cluster.wait("the problem", |status| {
-        status["problems"].as_array().unwrap().iter().any(|problem| is_it(&problem))
+        status["problems"].as_array().unwrap().iter().any(|problem| wanted(&problem))
     });
-    let problem = problems["problems"].as_array().unwrap().iter().find(is_it).unwrap();
+    let problem = problems["problems"].as_array().unwrap().iter().find(wanted).unwrap();
     assert_eq!(problem["object"], format!("Service default/{MARKUP}"));
     assert_eq!(
         (&problem["field"], &problem["kind"]),
@@ -249,14 +253,14 @@ fn another_owner_of_the_tables_is_named() {
     eventually("the tables of the other daemon", SOON, has_table);
     let api = net.node().run(ApiServer::with_web);
     let _daemon = daemon(net.node(), &api);
-    let is_blocked = |status: &Value| status["families"][0]["blocked"].is_string();
-    let status = wait(net.node(), "/status.json", "another owner", is_blocked);
+    let blocked = |status: &Value| status["families"][0]["blocked"].is_string();
+    let status = wait(net.node(), "/status.json", "another owner", blocked);
     let family = &status["families"][0];
     assert!(family["blocked"].as_str().unwrap().contains("own"), "{family}");
     assert_eq!((&family["owner"], &family["programmed"]), (&Value::Null, &json!(false)));
     let _ = other.terminate(SOON);
-    let is_programmed = |status: &Value| status["families"][0]["programmed"] == true;
-    let status = wait(net.node(), "/status.json", "tables of its own", is_programmed);
+    let programmed = |status: &Value| status["families"][0]["programmed"] == true;
+    let status = wait(net.node(), "/status.json", "tables of its own", programmed);
     assert_eq!(status["families"][0]["blocked"], Value::Null);
 }
 

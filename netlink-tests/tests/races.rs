@@ -386,8 +386,11 @@ impl Mix {
     }
 
     fn served(self, only_local: bool) -> String {
-        let is_local = |host: &&str| !only_local || LOCAL.contains(host);
-        self.hosts.split(' ').filter(is_local).collect::<Vec<_>>().join(" ")
+        self.hosts
+            .split(' ')
+            .filter(|host| !only_local || LOCAL.contains(host))
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 }
 

@@ -109,8 +109,11 @@ impl<K: Kernel> Noting<K> {
         self.dumped.clear();
         let engine = Engine::new(Routing::default(), TableFlags::default());
         let found = read_back(self, engine.tables().layouts()).unwrap();
-        let is_dumped = |name| self.dumped.iter().any(|dumped| dumped == name);
-        (found, ["ip endpoints", "ip6 endpoints"].map(is_dumped))
+        (
+            found,
+            ["ip endpoints", "ip6 endpoints"]
+                .map(|name| self.dumped.iter().any(|dumped| dumped == name)),
+        )
     }
 
     /// Checks that the contents equal those of dumps.

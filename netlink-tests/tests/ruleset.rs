@@ -99,9 +99,9 @@ fn rules_that_nft_loads_with_other_registers_are_written_again() {
     let mut proxy = Proxy::start(copy.node(), routing());
     let sent = apply_all(&mut proxy);
     let script = sent.script();
-    let is_of_hash =
+    let of_hash =
         |line: &str| line.contains(" kube-proxy affinity-") || line.contains(" kube-proxy hash");
-    assert!(script.lines().all(is_of_hash), "{script}");
+    assert!(script.lines().all(of_hash), "{script}");
     assert!(proxy.resync().transactions.is_empty());
 }
 

@@ -127,15 +127,15 @@ fn node_ports_are_closed_where_no_address_of_the_node_serves_them() {
         let mut lab = Lab::with(Routing { node_port_addresses, ..routing() });
         let node = lab.world.node().clone();
         lab.apply(&[&web_everywhere(), &slice("a c")]);
-        let is_node_port = |row: &&Value| row["port"] == 30080 && row["protocol"] == "tcp";
+        let node_port = |row: &&Value| row["port"] == 30080 && row["protocol"] == "tcp";
         let rows = rows(&node, "default/web");
-        let kinds = rows.iter().filter(is_node_port).map(|row| (&row["family"], &row["kind"]));
+        let kinds = rows.iter().filter(node_port).map(|row| (&row["family"], &row["kind"]));
         let mut kinds: Vec<_> = kinds.collect();
         kinds.sort_by_key(|(family, _)| family.to_string());
         let expected = [(&json!("IPv4"), &json!(of_ipv4)), (&json!("IPv6"), &json!(of_ipv6))];
         assert_eq!(kinds, expected, "{ranges}");
         let is_open = of_ipv4 == "node-port";
-        let of_ipv4 = rows.iter().filter(is_node_port).find(|row| row["family"] == "IPv4").unwrap();
+        let of_ipv4 = rows.iter().filter(node_port).find(|row| row["family"] == "IPv4").unwrap();
         let (json, text) = if is_open {
             (json!(["192.168.50.2"]), "192.168.50.2:30080/tcp ")
         } else {

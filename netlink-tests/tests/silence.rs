@@ -83,8 +83,11 @@ async fn follow(server: &ApiServer) -> Shared {
             of_events.lock().unwrap().events.extend(batch.events);
         }
     });
-    let is_listed = |event: &&Event| matches!(event, Event::Listed(_));
-    until(|| seen.lock().unwrap().events.iter().filter(is_listed).count() == RESOURCES).await;
+    until(|| {
+        seen.lock().unwrap().events.iter().filter(|event| matches!(event, Event::Listed(_))).count()
+            == RESOURCES
+    })
+    .await;
     seen
 }
 
@@ -195,8 +198,14 @@ fn a_server_whose_packets_are_dropped_is_lost_within_90_s_and_found_again() {
         assert!(start.elapsed() > SECOND * 65, "{:?}", start.elapsed());
         let operations = vec![Operation::DeleteTable(firewall())];
         kernel.commit(&Transaction { operations }).unwrap();
-        let is_over = |report: &&Report| matches!(report, Report::Recovered(_));
-        let recovered = || seen.lock().unwrap().reports.iter().filter(is_over).count();
+        let recovered = || {
+            seen.lock()
+                .unwrap()
+                .reports
+                .iter()
+                .filter(|report| matches!(report, Report::Recovered(_)))
+                .count()
+        };
         until(|| recovered() == RESOURCES).await;
     });
 }

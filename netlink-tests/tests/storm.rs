@@ -347,8 +347,8 @@ fn kept_services() -> Vec<Value> {
 
 /// nft before 1.1 does not load the flags of a table whose owner has ended.
 fn without_table_flags(listing: &str) -> String {
-    let is_flags = |line: &&str| line.starts_with("\tflags ");
-    listing.lines().filter(|line| !is_flags(line)).map(|line| line.to_owned() + "\n").collect()
+    let flag_line = |line: &&str| line.starts_with("\tflags ");
+    listing.lines().filter(|line| !flag_line(line)).map(|line| line.to_owned() + "\n").collect()
 }
 
 /// The same tables as layout 2 has them: it remembers each client by its address.

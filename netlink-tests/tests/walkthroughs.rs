@@ -527,11 +527,11 @@ const TRACED: &str = "
 /// the lists that they lead to.
 fn elements_with(listed: &str, keys: &[&str]) -> String {
     let elements = elements(listed);
-    let is_named = |(set, element): &&(&str, &str)| {
+    let named = |(set, element): &&(&str, &str)| {
         keys.iter().any(|key| element.contains(key))
             || (*set == "hairpin-connections" && element.contains("tcp"))
     };
-    let named: Vec<_> = elements.iter().filter(is_named).collect();
+    let named: Vec<_> = elements.iter().filter(named).collect();
     let lists: BTreeSet<_> = named.iter().filter_map(|(_, element)| list_of(element)).collect();
     let endpoints = elements.iter().filter(|(set, element)| {
         *set == "endpoints" && lists.iter().any(|list| element.starts_with(list))
@@ -805,11 +805,11 @@ const WALKS_AT_ONCE: usize = 4;
 
 /// The lines without the parts that vary.
 fn comparable(page: &str) -> Vec<String> {
-    let is_flow = |line: &str| {
+    let has_flow = |line: &str| {
         ["tcp  ", "udp  ", "node$ conntrack"].iter().any(|start| line.starts_with(start))
     };
-    let lines = page.lines().filter(|line| conntrack().is_some() || !is_flow(line));
-    lines.map(|line| without_ports(line, is_flow(line))).collect()
+    let lines = page.lines().filter(|line| conntrack().is_some() || !has_flow(line));
+    lines.map(|line| without_ports(line, has_flow(line))).collect()
 }
 
 /// Removes the remaining time of a timer and numbers of five digits, which are random ports; keeps of a flow

@@ -498,9 +498,9 @@ fn an_interrupted_handover_changes_nothing() {
     // The second time, the first set is listed already.
     for most in 0..2 {
         let calls = AtomicUsize::new(0);
-        let is_interrupted = || calls.fetch_add(1, Ordering::Relaxed) >= most;
+        let interrupted = || calls.fetch_add(1, Ordering::Relaxed) >= most;
         let mut kernel = cluster.node().run(|| Nftables::open().unwrap());
-        let listed = list(&mut kernel, Family::Ip, PERSISTENT, &is_interrupted);
+        let listed = list(&mut kernel, Family::Ip, PERSISTENT, &interrupted);
         assert!(matches!(listed, Err(CopyTableError::Interrupted)));
         assert_eq!(cluster.node().nft("-a list ruleset"), before);
     }

@@ -150,8 +150,7 @@ pub(crate) async fn a_deleted_table_is_read_and_written_at_once(kernel: impl Sha
     let mut daemon = start(kernel).await;
     let (expected, full_syncs) = (contents(&mut daemon.kernel), daemon.full_syncs());
     daemon.tamper(vec![Operation::DeleteTable(ruleset::table(Family::Ip))]);
-    let is_read = |daemon: &mut Checked<_>| daemon.full_syncs() > full_syncs;
-    let requests = daemon.requests_until(is_read).await;
+    let requests = daemon.requests_until(|daemon| daemon.full_syncs() > full_syncs).await;
     assert!(requests < 60, "{requests} requests before the tables were written");
     daemon.pass(TWO_ROUNDS).await;
     assert_eq!(contents(&mut daemon.kernel), expected);

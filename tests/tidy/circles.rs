@@ -54,8 +54,8 @@ fn files_of_a_folder_have_no_circles() {
             found.insert(folder.collect::<Vec<_>>().join("/"), circle);
         }
     }
-    let is_pending = |folder: &str| PENDING.contains(&folder);
-    let new = found.iter().filter(|(folder, _)| !is_pending(folder));
+    let pending = |folder: &str| PENDING.contains(&folder);
+    let new = found.iter().filter(|(folder, _)| !pending(folder));
     let mut broken: Vec<_> = new
         .map(|(folder, circle)| format!("{folder}: a circle of {}", circle.join(", ")))
         .collect();
@@ -66,7 +66,7 @@ fn files_of_a_folder_have_no_circles() {
 
 /// The modules of a crate with their code, without tests.
 fn modules(root: &str, files: &[Source]) -> BTreeMap<Module, String> {
-    let is_test = |source: &&Source| source.path.ends_with("tests.rs");
+    let of_tests = |source: &&Source| source.path.ends_with("tests.rs");
     let of_file = |source: &Source| {
         let path = source.path.strip_prefix(root).unwrap().with_extension("");
         let mut module: Module =
@@ -76,17 +76,17 @@ fn modules(root: &str, files: &[Source]) -> BTreeMap<Module, String> {
         }
         (module, product(&source.text))
     };
-    files.iter().filter(|source| !is_test(source)).map(of_file).collect()
+    files.iter().filter(|source| !of_tests(source)).map(of_file).collect()
 }
 
 /// The code before the module of tests, without the scope of `pub(in crate::folder)`.
 fn product(text: &str) -> String {
-    let is_tests = |start: &usize| {
+    let begins_tests = |start: &usize| {
         let mut lines = text[*start..].lines().skip_while(|line| line.starts_with("#["));
         lines.next().is_some_and(|line| line.contains("mod ") && line.ends_with('{'))
     };
     let mut starts = text.match_indices("#[cfg(test)]\n").map(|(start, _)| start);
-    let end = starts.find(is_tests).unwrap_or(text.len());
+    let end = starts.find(begins_tests).unwrap_or(text.len());
     let mut code = without_comments(&text[..end]);
     while let Some(start) = code.find("pub(in ") {
         let end = code[start..].find(')').unwrap();
@@ -178,8 +178,7 @@ fn named_in(module: &Module, code: &str, modules: &BTreeMap<Module, String>) -> 
     for child in children {
         let path = format!("{}::", child.last().unwrap());
         let mut uses = code.match_indices(&path).map(|(start, _)| start);
-        let is_own = |start| starts_path(start) || code[..start].ends_with("self::");
-        if uses.any(is_own) {
+        if uses.any(|start| starts_path(start) || code[..start].ends_with("self::")) {
             named.insert(child.clone());
         }
     }
@@ -190,8 +189,10 @@ fn named_in(module: &Module, code: &str, modules: &BTreeMap<Module, String>) -> 
 /// The paths in a path that may end with a group in braces, without what follows them.
 fn paths(path: &str) -> Vec<String> {
     let plain = |path: &str| -> String {
-        let is_path = |letter: &char| letter.is_alphanumeric() || "_:".contains(*letter);
-        path.trim_start().chars().take_while(is_path).collect()
+        path.trim_start()
+            .chars()
+            .take_while(|letter| letter.is_alphanumeric() || "_:".contains(*letter))
+            .collect()
     };
     let first = plain(path);
     let Some(group) = path[first.len()..].strip_prefix('{') else { return vec![first] };

@@ -121,8 +121,8 @@ impl<K: Shared> Hostile<K> {
         let operations = transaction.operations.iter().enumerate();
         let mut found = operations.filter_map(|(i, operation)| {
             let Operation::AddElements(_, set, elements) = operation else { return None };
-            let is_refused = |key: &Value| key.as_bytes().starts_with(refused.as_bytes());
-            let refused = elements.iter().position(|element| is_refused(&element.key));
+            let was_refused = |key: &Value| key.as_bytes().starts_with(refused.as_bytes());
+            let refused = elements.iter().position(|element| was_refused(&element.key));
             refused.filter(|_| set.name == "services").map(|element| (i, element))
         });
         found.next()

@@ -495,8 +495,9 @@ impl<K: Shared> World<K> {
     /// Changes the services that the kernel refused, so that they are sent again.
     async fn readmit(&mut self, refused: IpAddr) {
         let services = self.objects.list(Resource::Services);
-        let is_of_it = |event: &Event| format!("{event:?}").contains(&refused.to_string());
-        for event in services.into_iter().filter(is_of_it) {
+        for event in
+            services.into_iter().filter(|event| format!("{event:?}").contains(&refused.to_string()))
+        {
             let Event::Service(Change::Is(service)) = &event else { continue };
             self.change(vec![Event::Service(Change::Gone(service.name.clone()))]);
             self.change(vec![event]);

@@ -296,8 +296,8 @@ impl Objects {
 
     /// A new daemon gets only the Node that exists.
     pub(crate) fn forget_gone(&mut self) {
-        let is_node = |event: &&Event| matches!(event, Event::Node(_));
-        self.last_node = self.objects.values().find(is_node).cloned();
+        self.last_node =
+            self.objects.values().find(|event| matches!(event, Event::Node(_))).cloned();
     }
 
     /// All objects that a daemon has received.

@@ -106,8 +106,10 @@ impl Oracle {
     }
 
     fn look(&mut self, kernel: &mut impl Kernel) {
-        let is_changed = |family: &Family| self.tables[family.index()].is_none();
-        let changed: Vec<_> = Family::ALL.into_iter().filter(is_changed).collect();
+        let changed: Vec<_> = Family::ALL
+            .into_iter()
+            .filter(|family| self.tables[family.index()].is_none())
+            .collect();
         self.read(kernel);
         for frontend in &self.must_work {
             if let Some(fault) = fault(&self.tables, frontend) {
@@ -167,12 +169,11 @@ impl Oracle {
     pub(crate) fn check_flows(&mut self, serving: &BTreeMap<Target, BTreeSet<Target>>) {
         let has_restarted = std::mem::take(&mut self.has_restarted);
         self.known.extend(serving.keys());
-        let is_served = |(frontend, endpoint): &Flow| {
+        let served = |(frontend, endpoint): &Flow| {
             serving.get(frontend).is_some_and(|targets| targets.contains(endpoint))
         };
         let flows = std::mem::take(&mut self.flows);
-        let (served, stale): (BTreeSet<Flow>, BTreeSet<Flow>) =
-            flows.into_iter().partition(is_served);
+        let (served, stale): (BTreeSet<Flow>, BTreeSet<Flow>) = flows.into_iter().partition(served);
         self.flows = served;
         let may_stay = |(frontend, _): &Flow| {
             !self.known.contains(frontend) || has_restarted && !serving.contains_key(frontend)

@@ -50,9 +50,10 @@ impl Finished {
     /// are deleted; that warning is left out.
     #[must_use]
     pub fn warnings(&self) -> Vec<&str> {
-        let is_warning =
-            |line: &&str| line.contains("WARN") && !line.contains("stale UDP flows stay");
-        self.stderr.lines().filter(is_warning).collect()
+        self.stderr
+            .lines()
+            .filter(|line| line.contains("WARN") && !line.contains("stale UDP flows stay"))
+            .collect()
     }
 
     /// Its standard output, if it ended with code 0.

@@ -92,10 +92,10 @@ fn sets(family: Family, table: &Table) -> BTreeMap<String, Option<usize>> {
         Ok(())
     };
     list_objects_with_data(GET_SET, &keep, None, &mut sets).expect("sets can be listed");
-    let is_of_table = |set: &Set| {
+    let in_table = |set: &Set| {
         let is_anonymous = set.get_flags().is_some_and(|flags| flags & ANONYMOUS != 0);
         set.get_table() == table.get_name() && is_of(family, set) && !is_anonymous
     };
-    let of_table = sets.iter().filter(|set| is_of_table(set));
+    let of_table = sets.iter().filter(|set| in_table(set));
     of_table.map(|set| (set.get_name().expect("a set has a name").clone(), None)).collect()
 }

@@ -127,7 +127,8 @@ fn its_changes_to_a_table_that_nobody_owns_are_undone() {
             before.sets["endpoints"].elements.len() - 1
         );
     };
-    let is_undone = || eventually("repair", SOON, || (table(net.node()) == before).then_some(()));
+    let await_repair =
+        || eventually("repair", SOON, || (table(net.node()) == before).then_some(()));
     change();
     let _ = manifests.once(net.node(), "apply").ok();
     assert_eq!(table(net.node()), before);
@@ -143,7 +144,7 @@ fn its_changes_to_a_table_that_nobody_owns_are_undone() {
     eventually("repair at the start", SOON, || (without_flags() == before).then_some(()));
     if net.node().read_table(Family::Ip).unwrap().flags & OWNER == 0 {
         change();
-        is_undone();
+        await_repair();
     }
 }
 

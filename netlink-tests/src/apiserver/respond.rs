@@ -105,9 +105,13 @@ impl State {
 /// Sends a recorded answer with its own head; chunks are joined as the recording joined them.
 async fn replay(socket: &mut (impl AsyncWrite + Unpin), name: &str) -> io::Result<()> {
     let (head, body) = trace::parts(name);
-    let is_ours =
-        |line: &&str| !line.starts_with("Transfer-Encoding") && !line.starts_with("Content-Length");
-    let head = head.split("\r\n").filter(is_ours).collect::<Vec<_>>().join("\r\n");
+    let head = head
+        .split("\r\n")
+        .filter(|line| {
+            !line.starts_with("Transfer-Encoding") && !line.starts_with("Content-Length")
+        })
+        .collect::<Vec<_>>()
+        .join("\r\n");
     let length = body.len();
     let answer = format!("{head}\r\nContent-Length: {length}\r\n\r\n{body}");
     socket.write_all(answer.as_bytes()).await?;

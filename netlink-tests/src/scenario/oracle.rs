@@ -69,12 +69,12 @@ impl Oracle {
     #[track_caller]
     pub(crate) fn check(&self, predicted: Option<&Explanation>, client: &Host, answer: &Answer) {
         let Some(predicted) = predicted else { return };
-        let is_current = || {
+        let current = || {
             let mut kernel = self.kernel.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             kernel.start().is_ok_and(|generation| generation == predicted.generation)
         };
         assert!(
-            self.agrees(predicted, client, answer) || !is_current(),
+            self.agrees(predicted, client, answer) || !current(),
             "got {answer:?}, but explain predicts:\n{predicted}"
         );
     }

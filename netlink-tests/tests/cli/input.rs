@@ -201,10 +201,10 @@ fn a_server_that_is_away_is_logged_by_the_program_and_not_by_its_libraries() {
     let mut daemon = net.node().spawn(deltaproxy_binary(), &args);
     daemon.wait_for_line("following nodes: the API server cannot be reached", SOON);
     let stderr = daemon.terminate(SOON).stderr;
-    let is_ours = |line: &str| {
+    let ours = |line: &str| {
         line.contains("started") || line.contains("stopped") || line.contains("following ")
     };
-    assert!(stderr.lines().all(is_ours), "{stderr}");
+    assert!(stderr.lines().all(ours), "{stderr}");
 }
 
 #[test]

@@ -76,13 +76,13 @@ const UNITS: [&str; 8] = ["ms", "us", "ns", "milliseconds", "microseconds", "kb"
 
 /// That a sample has no type.
 fn untyped(sample: &Sample, types: &[(String, String)]) -> Option<String> {
-    let is_of = |(name, kind): &(String, String)| match kind.as_str() {
+    let of_kind = |(name, kind): &(String, String)| match kind.as_str() {
         "histogram" => ["_bucket", "_sum", "_count"]
             .iter()
             .any(|suffix| sample.name.strip_suffix(suffix) == Some(name)),
         _ => sample.name == *name,
     };
-    (!types.iter().any(is_of)).then(|| format!("{} has no TYPE", sample.name))
+    (!types.iter().any(of_kind)).then(|| format!("{} has no TYPE", sample.name))
 }
 
 /// Histograms whose buckets do not grow, or do not end with their count.
@@ -93,10 +93,10 @@ fn broken_histograms(samples: &[Sample]) -> Vec<String> {
         labels.remove("le");
         series.entry((sample.name.clone(), labels)).or_default().push(sample.value);
     }
-    let is_broken = |((name, labels), counts): &((String, BTreeMap<_, _>), Vec<f64>)| {
+    let broken = |((name, labels), counts): &((String, BTreeMap<_, _>), Vec<f64>)| {
         let count = name.replace("_bucket", "_count");
         let count = samples.iter().find(|it| it.name == count && it.labels == *labels);
         !counts.is_sorted() || count.map(|it| it.value) != counts.last().copied()
     };
-    series.into_iter().filter(is_broken).map(|it| format!("{:?} is broken", it.0)).collect()
+    series.into_iter().filter(broken).map(|it| format!("{:?} is broken", it.0)).collect()
 }

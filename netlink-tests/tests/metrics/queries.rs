@@ -86,13 +86,13 @@ fn groups(query: &str) -> impl Iterator<Item = &str> {
 
 impl Selector<'_> {
     fn selects(&self, sample: &Sample) -> bool {
-        let is_met = |(label, operator, value): &(&str, &str, &str)| match *operator {
+        let met = |(label, operator, value): &(&str, &str, &str)| match *operator {
             "=" => sample.label(label) == *value,
             "!=" => sample.label(label) != *value,
             "=~" => value.split('|').any(|pattern| is_like(pattern, sample.label(label))),
             other => panic!("the operator {other}"),
         };
-        sample.name == self.name && self.matchers.iter().all(is_met)
+        sample.name == self.name && self.matchers.iter().all(met)
     }
 }
 

@@ -142,10 +142,10 @@ impl Endpoints {
         let first = |service| (service * POOL..service * POOL + FIRST).collect::<Vec<_>>();
         let objects = (0..SERVICES).flat_map(|it| [service_object(it), slice(it, &first(it))]);
         api.push_all(objects);
-        let is_first = |endpoint: usize| endpoint % POOL < FIRST;
+        let added_first = |endpoint: usize| endpoint % POOL < FIRST;
         let all = 0..SERVICES * POOL;
-        let state = |it| if is_first(it) { State::Added } else { State::Gone };
-        let gone_at = |it| AtomicU64::new(if is_first(it) { NEVER } else { 0 });
+        let state = |it| if added_first(it) { State::Added } else { State::Gone };
+        let gone_at = |it| AtomicU64::new(if added_first(it) { NEVER } else { 0 });
         Self {
             states: Mutex::new(all.clone().map(state).collect()),
             gone_at: all.map(gone_at).collect(),
@@ -222,8 +222,8 @@ impl Endpoints {
         if let Some(endpoint) = remove {
             states[endpoint] = State::Removed;
         }
-        let is_active = |it: &usize| matches!(states[*it], State::Added | State::Held);
-        let active: Vec<_> = pool.filter(is_active).collect();
+        let active: Vec<_> =
+            pool.filter(|it| matches!(states[*it], State::Added | State::Held)).collect();
         let is_changed = add.or(remove).is_some();
         if is_changed {
             // Under the lock, so that removal and disappearance are seen in their order.

@@ -145,7 +145,7 @@ impl Kept {
 
     /// Asks each again and again until `ended`. All were opened to the server `name`.
     pub(crate) fn ask(mut self, name: &str, seen: &Seen, clock: &Clock, ended: &AtomicBool) {
-        let is_answer =
+        let answers =
             |answer: &Answer| matches!(answer, Answer::From { server, .. } if server == name);
         let mut is_whole = true;
         while is_whole && !ended.load(SeqCst) {
@@ -153,7 +153,7 @@ impl Kept {
             let tcp = self.tcp.iter_mut().map(|(to, it)| ("TCP", *to, it.ask()));
             let udp = self.udp.iter_mut().map(|(to, it)| ("UDP", *to, it.ask()));
             for (protocol, to, answer) in tcp.chain(udp) {
-                if is_answer(&answer) {
+                if answers(&answer) {
                     _ = seen.kept.fetch_add(1, SeqCst)
                 } else {
                     is_whole = false;

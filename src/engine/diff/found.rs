@@ -151,9 +151,9 @@ impl FoundElements {
 
     /// Returns the frontends whose elements belong to the kind of a set: node ports or addresses.
     fn states_of(&mut self, set: SetId) -> impl Iterator<Item = &mut FrontendState> {
-        let is_key =
+        let in_set =
             move |it: &Frontend| matches!(it, Frontend::NodePort { .. }) == set.is_of_node_ports();
-        self.frontends.iter_mut().filter(move |(it, _)| is_key(it)).map(|(_, state)| state)
+        self.frontends.iter_mut().filter(move |(it, _)| in_set(it)).map(|(_, state)| state)
     }
 
     fn rares_of(&mut self, set: SetId) -> impl Iterator<Item = &mut Rare> {

@@ -45,9 +45,9 @@ impl EndpointChanges {
         let mut before = std::iter::once(old).chain(of_family.clone());
         // Port lists are shared, so equal lists have the same address. With weights, a change
         // affects all endpoints.
-        let is_like_new =
-            |slice: &StoredSlice| Arc::ptr_eq(&slice.ports, &new.ports) && slice.weighing.is_none();
-        if !before.all(is_like_new) || !old.is_of(family) {
+        if !before.all(|slice| Arc::ptr_eq(&slice.ports, &new.ports) && slice.weighing.is_none())
+            || !old.is_of(family)
+        {
             return None;
         }
         let others = || of_family.clone().filter(|slice| slice.name != new.name);

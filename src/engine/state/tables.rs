@@ -242,9 +242,10 @@ mod tests {
 
     fn lookups_in(rules: &[String], set: &str) -> usize {
         let set = format!("map @{set}");
-        let is_lookup =
-            |rule: &&String| rule.split(' ').collect::<Vec<_>>().join(" ").contains(&set);
-        rules.iter().filter(is_lookup).count()
+        rules
+            .iter()
+            .filter(|rule| rule.split(' ').collect::<Vec<_>>().join(" ").contains(&set))
+            .count()
     }
 
     #[test]

@@ -104,9 +104,9 @@ impl Updates {
         }
         // A postponed service claims, but releases nothing. If two of them were updated again for
         // claims of each other, there would be no end.
-        let is_postponed =
+        let postponed =
             |name: &ObjectName| self.postponed.as_ref().is_some_and(|all| all.contains(name));
-        for name in affected.into_iter().filter(|name| !is_postponed(name)) {
+        for name in affected.into_iter().filter(|name| !postponed(name)) {
             self.queue.put_first(Lane::Fast, name);
         }
     }

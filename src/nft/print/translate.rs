@@ -31,9 +31,9 @@ impl Printer<'_, '_> {
     pub(super) fn nat(&mut self, nat: &Nat) -> String {
         let word = if nat.kind == 0 { "snat" } else { "dnat" };
         let kind = address_kind(nat.family);
-        let is_map =
+        let from_map =
             |load: Option<Load>| matches!(load, Some(Load { term: Term::Mapped { .. }, .. }));
-        let mapped = nat.address.is_some_and(|from| is_map(self.read(from, 0)));
+        let mapped = nat.address.is_some_and(|from| from_map(self.read(from, 0)));
         // The port of a map with concatenated data is in the same contents.
         let port_in_map = mapped && nat.port.is_some_and(|port| self.read(port, 0).is_none());
         let flags = nat.flags.unwrap_or_default();
