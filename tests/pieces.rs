@@ -18,7 +18,7 @@ use engine::model::{
 use engine::ruleset;
 use engine::{Engine, FoundTable};
 use nft::kernel::{Contents, Generation};
-use nft::{Family, Operation, Table, TableFlags, Transaction};
+use nft::{Family, Operation, Table, Transaction};
 use nix::time::{ClockId, clock_gettime};
 
 /// What the kernel takes for a piece of the usual size.
@@ -180,8 +180,7 @@ fn a_replaced_table_has_all_services_at_once_despite_queued_changes() {
 }
 
 fn of_another_layout(family: Family) -> FoundTable {
-    let (name, flags) = (ruleset::TABLE.into(), TableFlags::default());
-    let table = Table { family, name, flags, comment: Some("layout 0".into()) };
+    let table = Table { comment: Some("layout 0".into()), ..Table::new(family, ruleset::TABLE) };
     let contents = Contents {
         generation: Generation(1),
         table,

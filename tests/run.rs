@@ -32,7 +32,8 @@ use nft::kernel::{
     CommitError, Committed, Contents, CopyTableError, ElementRead, Kernel, OthersChanges, ReadError,
 };
 use nft::{
-    Element, ElementView, Family, Operation, Table, TableFlags, TableRef, Transaction, Value,
+    Element, ElementView, Family, Operation, Table, TableFamily, TableFlags, TableRef, Transaction,
+    Value,
 };
 use tables::{contents, elements, engine, from_scratch, owning_engine};
 use tokio::sync::{mpsc, oneshot};
@@ -520,7 +521,7 @@ fn a_table_whose_rules_are_refused_keeps_nothing_from_the_other_one() {
     let kernel = Shared::new(Fake::new());
     *kernel.objection.lock().unwrap() = Some(|transaction| {
         let rule = transaction.operations.iter().position(
-            |it| matches!(it, Operation::AddRule(table, _) if table.family == Family::Ip),
+            |it| matches!(it, Operation::AddRule(table, _) if table.family == TableFamily::Ip),
         )?;
         Some(CommitError::refused(transaction, Some((rule, None)), Errno::EOPNOTSUPP))
     });
@@ -662,8 +663,7 @@ fn what_others_commit_to_their_own_tables_leads_to_no_reading() {
     let calls = |index: usize| kernel.calls[index].load(Ordering::Relaxed);
     wait_for(|| calls(1) > 2);
     let (reads, looks) = (calls(0), calls(1));
-    let (family, name, flags) = (Family::Ip, "other".into(), TableFlags::default());
-    let other = Operation::AddTable(Table { family, name, flags, comment: None });
+    let other = Operation::AddTable(Table::new(Family::Ip, "other"));
     for _ in 0..20 {
         kernel.with(|fake| fake.tamper(&Transaction { operations: vec![other.clone()] }).unwrap());
     }

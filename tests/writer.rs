@@ -4,12 +4,10 @@
 use daemon::writer::Writer;
 use fake_kernel::Fake;
 use nft::kernel::Kernel;
-use nft::{Family, Operation, Table, TableFlags, Transaction};
+use nft::{Family, Operation, Table, Transaction};
 
 fn table(family: Family) -> Transaction {
-    let (name, flags) = ("kube-proxy".into(), TableFlags::default());
-    let table = Table { family, name, flags, comment: None };
-    Transaction { operations: vec![Operation::AddTable(table)] }
+    Transaction { operations: vec![Operation::AddTable(Table::new(family, "kube-proxy"))] }
 }
 
 #[tokio::test]

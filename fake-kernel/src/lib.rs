@@ -3,11 +3,10 @@
 //! ```
 //! # extern crate nft as nft_netlink;
 //! use nft_netlink::kernel::Kernel;
-//! use nft_netlink::{Family, Operation, Table, TableFlags, Transaction};
+//! use nft_netlink::{Operation, Table, TableFamily, Transaction};
 //! use nft_netlink_fake::Fake;
 //!
-//! let (family, name, flags) = (Family::Ip, "t".into(), TableFlags::default());
-//! let table = Table { family, name, flags, comment: None };
+//! let table = Table::new(TableFamily::Inet, "t");
 //! let reference = table.reference();
 //! let mut kernel = Fake::new();
 //! kernel.commit(&Transaction { operations: vec![Operation::AddTable(table)] })?;
@@ -16,6 +15,8 @@
 //! assert!(kernel.commit(&Transaction { operations: vec![deletion] }).is_err());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! Tables may be of any family. It takes a [`Transaction`], not a difference of two tables.
 //!
 //! It applies a transaction as a whole or not at all, and refuses the same transactions as the real
 //! kernel; `netlink-tests/tests/fake.rs` compares both. Of a rule, it checks only the chains and
@@ -417,12 +418,12 @@ fn refusal(transaction: &Transaction, index: usize, refused: Refused) -> CommitE
 #[cfg(test)]
 mod tests {
     use nft::kernel::was_applied;
-    use nft::{Family, Set, Table, TableFlags, Type, Value};
+    use nft::{Family, Set, Table, Type, Value};
 
     use super::*;
 
     fn reference() -> TableRef {
-        TableRef { family: Family::Ip, name: "kube-proxy".into() }
+        TableRef::new(Family::Ip, "kube-proxy")
     }
 
     fn set() -> Arc<Set> {
@@ -431,8 +432,7 @@ mod tests {
     }
 
     fn table_and_set() -> Transaction {
-        let (family, name, flags) = (Family::Ip, "kube-proxy".into(), TableFlags::default());
-        let table = Operation::AddTable(Table { family, name, flags, comment: None });
+        let table = Operation::AddTable(Table::new(Family::Ip, "kube-proxy"));
         Transaction { operations: vec![table, Operation::AddSet(reference(), set())] }
     }
 

@@ -6,10 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use nft::expression::{Data, Immediate};
+use nft::expression::Reference;
 use nft::{
     Chain, Device, Element, Expression, Flowtable, ListedRule, Name, Operation, Rule, Set, Table,
-    TableRef, Type, Value, Verdict,
+    TableRef, Type, Value,
 };
 use nix::errno::Errno;
 
@@ -191,7 +191,10 @@ impl InstalledTable {
 
     /// Deletes a flowtable. Like the kernel, refuses while a rule uses it.
     fn delete_flowtable(&mut self, name: &Name) -> Result<(), Errno> {
-        if self.expressions().any(|expression| used_flowtable(expression) == Some(&**name)) {
+        if self
+            .expressions()
+            .any(|expression| expression.reference() == Some(Reference::Flowtable(name)))
+        {
             return Err(Errno::EBUSY);
         }
         self.flowtables.remove(name).map(drop).ok_or(Errno::ENOENT)
@@ -204,14 +207,14 @@ impl InstalledTable {
     fn add_chain(&mut self, chain: &Chain) -> Result<(), Errno> {
         match self.chains.objects.get(&chain.name) {
             // A chain cannot become a base chain (`nf_tables_updchain` compares the flags first).
-            Some(installed) if chain.hook.is_some() && installed.chain.hook.is_none() => {
+            Some(installed) if chain.base.is_some() && installed.chain.base.is_none() => {
                 Err(Errno::EOPNOTSUPP)
             }
-            Some(installed) if chain.hook.is_some() && chain.hook != installed.chain.hook => {
+            Some(installed) if chain.base.is_some() && chain.base != installed.chain.base => {
                 Err(Errno::EEXIST)
             }
             Some(_) => Ok(()),
-            None if chain.hook.is_some() && self.has_new_flags => Err(Errno::EINVAL),
+            None if chain.base.is_some() && self.has_new_flags => Err(Errno::EINVAL),
             None => {
                 let installed = InstalledChain { chain: chain.clone(), rules: Vec::new() };
                 Arc::make_mut(&mut self.chains).change().insert(chain.name.clone(), installed);
@@ -225,7 +228,10 @@ impl InstalledTable {
         if !self.chains.objects.contains_key(name) {
             return Err(Errno::ENOENT);
         }
-        if self.expressions().any(|expression| target(expression) == Some(&**name)) {
+        if self
+            .expressions()
+            .any(|expression| expression.reference() == Some(Reference::Chain(name)))
+        {
             return Err(Errno::EBUSY);
         }
         Arc::make_mut(&mut self.chains).change().remove(name);
@@ -237,9 +243,12 @@ impl InstalledTable {
             return Err(Errno::ENOENT);
         }
         for expression in &rule.expressions {
-            target(expression).map_or(Ok(()), |chain| self.check_target(chain))?;
-            used_set(expression).map_or(Ok(()), |set| self.set(set).map(drop))?;
-            used_flowtable(expression).map_or(Ok(()), |it| self.flowtable(it).map(drop))?;
+            match expression.reference() {
+                Some(Reference::Chain(chain)) => self.check_target(chain)?,
+                Some(Reference::Set(set)) => self.set(set).map(drop)?,
+                Some(Reference::Flowtable(flowtable)) => self.flowtable(flowtable).map(drop)?,
+                Some(Reference::Object(..)) | None => {}
+            }
         }
         self.chain(&rule.chain)?.rules.push(Arc::new(rule.clone()));
         Ok(())
@@ -248,7 +257,7 @@ impl InstalledTable {
     /// Refuses a base chain: it cannot be a jump target.
     fn check_target(&self, chain: &str) -> Result<(), Errno> {
         let installed = self.chains.objects.get(chain).ok_or(Errno::ENOENT)?;
-        if installed.chain.hook.is_some() { Err(Errno::EOPNOTSUPP) } else { Ok(()) }
+        if installed.chain.base.is_some() { Err(Errno::EOPNOTSUPP) } else { Ok(()) }
     }
 
     fn add_set(&mut self, set: &Arc<Set>) -> Result<(), Errno> {
@@ -268,7 +277,7 @@ impl InstalledTable {
 
     fn delete_set(&mut self, name: &Name) -> Result<(), Errno> {
         self.set(name)?;
-        if self.expressions().any(|expression| used_set(expression) == Some(&**name)) {
+        if self.expressions().any(|expression| expression.set() == Some(&**name)) {
             return Err(Errno::EBUSY);
         }
         self.sets.remove(name);
@@ -340,30 +349,4 @@ fn length(types: &[Type]) -> usize {
         Type::ClassId | Type::Integer => 4,
     };
     types.iter().map(field).sum()
-}
-
-/// Returns the chain that an expression jumps or goes to.
-fn target(expression: &Expression) -> Option<&str> {
-    if let Expression::Immediate(Immediate { data: Data::Verdict(verdict), .. }) = expression
-        && let Verdict::Jump(chain) | Verdict::Goto(chain) = verdict
-    {
-        Some(chain)
-    } else {
-        None
-    }
-}
-
-/// Returns the set or map that an expression reads or changes.
-fn used_set(expression: &Expression) -> Option<&str> {
-    if let Expression::Lookup(lookup) = expression {
-        Some(&lookup.set)
-    } else if let Expression::Dynset(dynset) = expression {
-        Some(&dynset.set)
-    } else {
-        None
-    }
-}
-
-fn used_flowtable(expression: &Expression) -> Option<&str> {
-    if let Expression::FlowOffload(flow) = expression { Some(&flow.flowtable) } else { None }
 }

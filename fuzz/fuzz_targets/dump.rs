@@ -5,9 +5,8 @@
 use libfuzzer_sys::fuzz_target;
 use nft::netlink::message::{Meaning, Messages};
 use nft::{
-    AnyChain, AnyFlowtable, AnyObject, AnySet, Chain, DecodedFlowtable, DecodedSet, Family,
-    ListedRule, RuleContext, SetContents, Table, TableFamily, TraceEvent, WholeTable,
-    decode_any_elements, decode_elements,
+    AnyFlowtable, AnySet, Chain, DecodedFlowtable, DecodedSet, ListedRule, Object, RuleContext,
+    SetContents, Table, TableFamily, TraceEvent, WholeTable, decode_any_elements, decode_elements,
 };
 
 /// Length of `struct nfgenmsg`, which precedes the attributes of each object.
@@ -41,7 +40,7 @@ fn print(attributes: &[u8]) {
     }) {
         contents.set.name = lookup.set.clone();
     }
-    for family in 0..8 {
+    for family in TableFamily::ALL {
         let context = RuleContext { family, sets: &[contents.clone()], interfaces: &|_| None };
         let _ = (context.text(&rule.expressions), context.elements(&contents));
         let without_sets = RuleContext { family, sets: &[], interfaces: &|_| None };
@@ -51,14 +50,12 @@ fn print(attributes: &[u8]) {
 
 /// Decodes attributes as every kind of object, and formats the results.
 fn decode(attributes: &[u8]) {
-    for family in [Family::Ip, Family::Ip6] {
-        let _ = Table::decode(family, attributes).map(|table| table.to_string());
-    }
-    let _ = Chain::decode(attributes).map(|chain| chain.to_string());
+    let _ = Table::decode(TableFamily::Ip, attributes).map(|table| table.to_string());
+    let _ = Chain::decode(attributes).map(|chain| chain.text(TableFamily::Netdev).to_string());
     let _ = DecodedSet::decode(attributes).map(|decoded| decoded.set.map(|set| set.to_string()));
     let _ = DecodedFlowtable::decode(attributes).map(|decoded| format!("{decoded:?}"));
-    let _ = (AnyChain::decode(attributes), AnySet::decode(attributes));
-    let _ = (AnyObject::decode(attributes), AnyFlowtable::decode(attributes));
+    let _ = (Object::decode(attributes), AnySet::decode(attributes));
+    let _ = AnyFlowtable::decode(attributes);
     let _ = WholeTable::decode_header(TableFamily::Inet, attributes);
     print(attributes);
     let _ = TraceEvent::decode(TRACE, attributes);

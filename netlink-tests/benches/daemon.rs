@@ -17,7 +17,7 @@ use netlink_tests::apiserver::ApiServer;
 use netlink_tests::apiserver::object::{node, service_cidr};
 use netlink_tests::{Host, Net, Process, deltaproxy_binary};
 use nft::kernel::{Kernel, Nftables};
-use nft::{Family, Operation, Table, TableFlags, Transaction};
+use nft::{Family, Operation, Table, Transaction};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -179,8 +179,7 @@ impl Others {
 
     fn commit_until(is_over: &AtomicBool) -> u32 {
         let mut kernel = Nftables::open().unwrap();
-        let (family, name, flags) = (Family::Ip, "other".into(), TableFlags::default());
-        let table = Table { family, name, flags, comment: None };
+        let table = Table::new(Family::Ip, "other");
         let (add, delete) = (Operation::AddTable(table.clone()), table.reference());
         let operations = [add, Operation::DeleteTable(delete)];
         let commits = operations.iter().cycle().take_while(|_| !is_over.load(Ordering::Relaxed));

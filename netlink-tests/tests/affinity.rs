@@ -117,7 +117,7 @@ fn keeps_address(world: &World, client: &'static str, to: &str) -> bool {
 /// The clients that the kernel remembers: timeout and remaining time of each.
 fn remembered(world: &World) -> Vec<(Duration, Duration)> {
     let mut kernel = world.node().run(Nftables::open).unwrap();
-    let table = TableRef { family: nft::Family::Ip, name: "kube-proxy".into() };
+    let table = TableRef::new(nft::Family::Ip, "kube-proxy");
     let mut clients = Vec::new();
     kernel
         .read_elements(&table, "affinity-clients", &mut |read| match read {
@@ -373,7 +373,7 @@ fn the_daemon_reports_how_many_client_hashes_are_recorded() {
     let _daemon = node.spawn(deltaproxy_binary(), &[&arguments[..], &[cidrs]].concat());
     let [v4, v6] = ["IPv4", "IPv6"]
         .map(|family| format!("deltaproxy_affinity_clients{{ip_family=\"{family}\"}} {clients}\n"));
-    let table = TableRef { family: nft::Family::Ip, name: "kube-proxy".into() };
+    let table = TableRef::new(nft::Family::Ip, "kube-proxy");
     let mut kernel = node.run(Nftables::open).unwrap();
     let is_reported = kernel.count_elements(&table, "affinity-clients").unwrap().is_some();
     eventually("the metric", SOON, || {

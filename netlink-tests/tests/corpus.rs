@@ -17,20 +17,21 @@ use netlink_tests::{Namespace, nft_available, nft_can_load};
 use nft::kernel::Nftables;
 use nft::netlink::message::{Meaning, Messages};
 use nft::netlink::socket::{Socket, Wait};
-use nft::request::{AnyRequest, Request};
-use nft::{AnySet, Expression, ListedRule, RuleContext, SetContents};
+use nft::request::Request;
+use nft::{AnySet, Expression, ListedRule, RuleContext, SetContents, TableFamily, TableRef};
 
 const NETLINK_NETFILTER: isize = 12;
 const TABLE: &str = "corpus";
 const CHAIN: &str = "rules";
 
-/// A family: keyword, `NFPROTO_*`.
-const FAMILIES: [(&str, u8); 6] =
-    [("ip", 2), ("ip6", 10), ("inet", 1), ("arp", 3), ("bridge", 7), ("netdev", 5)];
+/// Returns the family with a keyword.
+fn family(word: &str) -> Option<TableFamily> {
+    TableFamily::ALL.into_iter().find(|family| family.keyword() == word)
+}
 
 /// Rules that are loaded into one chain.
 struct Script {
-    family: (&'static str, u8),
+    family: TableFamily,
     /// Files, for messages.
     source: String,
     /// The base chain's type and hook, in nft(8)'s words.
@@ -71,7 +72,7 @@ const BATCH: usize = 200;
 impl Script {
     /// The table with the rules whose indices are in `kept`, one a line from `FIRST_LINE` on.
     fn text(&self, kept: &[usize]) -> String {
-        let family = self.family.0;
+        let family = self.family;
         let text = format!(
             "add table {family} {TABLE}; delete table {family} {TABLE}; table {family} {TABLE} {{ {} \
              chain other {{ }}; chain {CHAIN} {{ {} }}; }}\n",
@@ -82,7 +83,7 @@ impl Script {
     }
 
     fn rule_lines(&self, kept: &[usize]) -> String {
-        let family = self.family.0;
+        let family = self.family;
         let line =
             |index: &usize| format!("add rule {family} {TABLE} {CHAIN} {}\n", self.rules[*index]);
         kept.iter().map(line).collect()
@@ -150,7 +151,7 @@ impl Script {
     fn run(&self, namespace: &Namespace) -> Outcome {
         let mut outcome = Outcome::default();
         self.load(namespace, &mut outcome);
-        let read = compare(namespace, self.family, TABLE, &mut outcome);
+        let read = compare(namespace, &TableRef::new(self.family, TABLE), &mut outcome);
         assert_eq!(read, outcome.loaded, "{}: rules read", self.source);
         outcome
     }
@@ -158,16 +159,11 @@ impl Script {
 
 /// Compares what is read of a table with what the kernel and `nft` list. Returns the number of
 /// rules.
-fn compare(
-    namespace: &Namespace,
-    (word, family): (&str, u8),
-    table: &str,
-    outcome: &mut Outcome,
-) -> usize {
-    let texts = listed_texts(namespace, word, table);
-    let (rules, sets) = namespace.run(|| (listed_rules(family, table), sets(family, table)));
+fn compare(namespace: &Namespace, table: &TableRef, outcome: &mut Outcome) -> usize {
+    let texts = listed_texts(namespace, table);
+    let (rules, sets) = namespace.run(|| (listed_rules(table), sets(table)));
     let interfaces = |index: u32| (index == 1).then(|| "lo".to_owned());
-    let context = RuleContext { family, sets: &sets, interfaces: &interfaces };
+    let context = RuleContext { family: table.family, sets: &sets, interfaces: &interfaces };
     for (bytes, rule) in &rules {
         let text = &texts[&rule.handle];
         if rule.encode().unwrap() != *bytes {
@@ -207,8 +203,8 @@ fn refused_lines(errors: &str) -> HashMap<usize, String> {
 }
 
 /// Returns the rules of a table as printed by `nft list`, by handle.
-fn listed_texts(namespace: &Namespace, family: &str, table: &str) -> HashMap<u64, String> {
-    let output = nft(namespace, &["-a", "list", "table", family, table], "");
+fn listed_texts(namespace: &Namespace, table: &TableRef) -> HashMap<u64, String> {
+    let output = nft(namespace, &["-a", "list", "table", table.family.keyword(), &table.name], "");
     let text = String::from_utf8(output.stdout).unwrap();
     let mut texts = HashMap::new();
     let mut begun = String::new();
@@ -233,8 +229,8 @@ fn listed_texts(namespace: &Namespace, family: &str, table: &str) -> HashMap<u64
 }
 
 /// Returns the rules of a table as listed by the kernel.
-fn listed_rules(family: u8, table: &str) -> Vec<(Vec<u8>, ListedRule)> {
-    let request = Request::Any(family, AnyRequest::Rules(table));
+fn listed_rules(table: &TableRef) -> Vec<(Vec<u8>, ListedRule)> {
+    let request = Request::Rules(table);
     let mut socket = Socket::open(NETLINK_NETFILTER).unwrap();
     socket.send(&request.encode(1).unwrap()).unwrap();
     let mut rules = Vec::new();
@@ -256,9 +252,9 @@ fn listed_rules(family: u8, table: &str) -> Vec<(Vec<u8>, ListedRule)> {
 }
 
 /// Returns the sets of the table, with the elements of those without a name.
-fn sets(family: u8, table: &str) -> Vec<SetContents> {
+fn sets(table: &TableRef) -> Vec<SetContents> {
     let mut kernel = Nftables::open().unwrap();
-    kernel.set_contents(family, table, AnySet::is_anonymous).unwrap()
+    kernel.set_contents(table, AnySet::is_anonymous).unwrap()
 }
 
 fn fixtures() -> PathBuf {
@@ -288,9 +284,9 @@ const OBJECTS: &str = "
     counter web { }; quota much { 10 mbytes; }; limit few { rate 10/second; };";
 
 fn sample() -> Vec<Script> {
-    let script = |family: &str, files: &[&str], hook: &str| Script {
-        family: *FAMILIES.iter().find(|(name, _)| *name == family).unwrap(),
-        source: format!("{family}: {}", files.join(", ")),
+    let script = |word: &str, files: &[&str], hook: &str| Script {
+        family: family(word).unwrap(),
+        source: format!("{word}: {}", files.join(", ")),
         hook: hook.to_owned(),
         objects: OBJECTS.to_owned(),
         rules: rules_of(files),
@@ -330,7 +326,7 @@ fn run(scripts: &[Script]) -> (BTreeMap<&'static str, Sums>, Vec<(String, String
     let (mut differences, mut report) = (Vec::new(), String::new());
     for script in scripts {
         let outcome = script.run(&namespace);
-        let sum = sums.entry(script.family.0).or_default();
+        let sum = sums.entry(script.family.keyword()).or_default();
         sum.loaded += outcome.loaded;
         sum.refused += outcome.refused.len();
         sum.other_bytes += outcome.other_bytes.len();
@@ -423,8 +419,8 @@ fn the_rules_of_tables_of_other_programs_and_ours_are_decoded_encoded_and_printe
         let tables = String::from_utf8(nft(&namespace, &["list", "tables"], "").stdout).unwrap();
         for table in tables.lines() {
             let words: Vec<_> = table.split(' ').collect();
-            let family = FAMILIES.into_iter().find(|(name, _)| *name == words[1]).unwrap();
-            total += compare(&namespace, family, words[2], &mut outcome);
+            let table = TableRef::new(family(words[1]).unwrap(), words[2].to_owned());
+            total += compare(&namespace, &table, &mut outcome);
         }
         assert!(outcome.other_bytes.is_empty(), "{file}: {:#?}", outcome.other_bytes);
         assert!(outcome.other_text.is_empty(), "{file}: {:#?}", outcome.other_text);
@@ -503,8 +499,8 @@ fn parse_corpus(source: &str, text: &str) -> Vec<Script> {
             _ => {}
         }
     }
-    let script = |(family, chain): &(String, String)| {
-        let family = *FAMILIES.iter().find(|(name, _)| name == family)?;
+    let script = |(word, chain): &(String, String)| {
+        let family = family(word)?;
         let hook = chains.get(chain).cloned().unwrap_or_default();
         let (source, objects, rules) = (source.to_owned(), objects.clone(), rules.clone());
         Some(Script { family, source, hook, objects, rules })
@@ -541,7 +537,7 @@ fn a_file_of_nfts_tests_is_read() {
                 !s type ipv4_addr timeout 60s;ok\n%c type counter;ok\n?s 10.0.0.1;ok\n\
                 # no rule;ok\n- disabled;ok\ntcp dport 22;ok;tcp dport 22\ntcp dport x;fail\n";
     let scripts = parse_corpus("ip/x.t", text);
-    let families: Vec<_> = scripts.iter().map(|script| script.family.0).collect();
+    let families: Vec<_> = scripts.iter().map(|script| script.family.keyword()).collect();
     assert_eq!(families, ["ip", "arp"]);
     assert_eq!(scripts[0].rules, ["tcp dport 22"]);
     assert_eq!(scripts[0].hook, "type filter hook input priority 0;");

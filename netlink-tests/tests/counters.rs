@@ -32,7 +32,7 @@ fn counters(node: &Host, set: SetId) -> Vec<Option<Counter>> {
     let mut kernel = node.run(Nftables::open).unwrap();
     let mut all = Vec::new();
     for family in nft::Family::ALL {
-        let table = TableRef { family, name: "kube-proxy".into() };
+        let table = TableRef::new(family, "kube-proxy");
         let mut found = Vec::new();
         let mut each = |read: ElementRead<'_>| match read {
             ElementRead::Start => found.clear(),

@@ -14,7 +14,7 @@ use netlink_tests::{Namespace, nft_available};
 use nft::expression::{CounterExpression, Immediate, Lookup, Meta, Reg};
 use nft::kernel::{CommitError, Kernel, Nftables, Notifications, UpdateError};
 use nft::{
-    AnyChain, AnyElement, AnyObject, AnySet, BaseChain, ChangedObject, Errno, ObjectChange,
+    AnyElement, AnySet, BaseChain, Chain, ChangedObject, Errno, HookPoint, Object, ObjectChange,
     SetContents, TableFamily, Verdict, WholeTable,
 };
 
@@ -388,8 +388,8 @@ fn devices_of_a_flowtable_come_and_go() {
 
 fn filter() -> WholeTable {
     let mut table = WholeTable::new(TableFamily::Inet, TABLE);
-    let base = BaseChain { kind: "filter".into(), hook: 1, ..BaseChain::default() };
-    table.chains.push(AnyChain { name: "in".into(), base: Some(base), ..AnyChain::default() });
+    let base = BaseChain::new("filter", HookPoint::Input, 0);
+    table.chains.push(Chain::at_hook("in", base));
     table
 }
 
@@ -433,7 +433,7 @@ fn a_refused_difference_applies_nothing_and_names_the_object() {
 
     let mut table = filter();
     let state = CounterExpression { bytes: 0, packets: 0 }.into();
-    table.objects.push(AnyObject::new("odd", 77, state));
+    table.objects.push(Object::new("odd", 77, state));
     let (errno, what) = refusal(&table);
     assert_eq!(errno, Errno::ENOENT);
     assert!(what.starts_with("`add object inet t odd`"), "{what}");
@@ -490,7 +490,7 @@ fn every_change_of_a_table_is_notified() {
         let mut table = filter();
         table.append_rule("in", vec![Immediate::verdict(Verdict::Accept)]);
         let state = CounterExpression { bytes: 0, packets: 0 }.into();
-        table.objects.push(AnyObject::new("web", AnyObject::COUNTER, state));
+        table.objects.push(Object::new("web", Object::COUNTER, state));
         let set = AnySet::of_types("ports", &[13], &[2]);
         let elements = vec![AnyElement::new(vec![0, 80])];
         table.sets.push(SetContents { set, elements });

@@ -14,7 +14,7 @@ use netlink_tests::scenario::{
 use netlink_tests::{Finished, Host, Process, deltaproxy_binary, eventually, nft_available};
 use nft::kernel::{Kernel, Nftables};
 use nft::{
-    Chain, ChainType, Family, Hook, HookPoint, Operation, Table, TableFlags, TableRef, Transaction,
+    BaseChain, Chain, Family, HookPoint, Operation, Table, TableFamily, TableRef, Transaction,
 };
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -182,10 +182,10 @@ fn what_other_programs_named_neither_forges_lines_nor_reaches_the_terminal() {
     let lab = lab();
     lab.world.node().run(|| {
         let (family, name) = (Family::Ip, "other\u{1b}[31m\nforged");
-        let table = TableRef { family, name: name.into() };
-        let made = Table { family, name: name.into(), flags: TableFlags::default(), comment: None };
-        let hook = Hook { kind: ChainType::Filter, point: HookPoint::Output, priority: -300 };
-        let chain = Chain { name: "c\rforged".into(), hook: Some(hook), comment: None };
+        let table = TableRef::new(family, name);
+        let made = Table::new(family, name);
+        let base = BaseChain::new("filter", HookPoint::Output, -300);
+        let chain = Chain::at_hook("c\rforged", base);
         let operations = vec![Operation::AddTable(made), Operation::AddChain(table, chain)];
         Nftables::open().unwrap().commit(&Transaction { operations }).unwrap();
     });
@@ -335,9 +335,9 @@ fn trace_from_pod(node: &Host, protocol: Protocol) -> Process {
     let to = ["explain", to, "--from", "10.244.1.9"];
     let arguments = [&to[..], &["--trace", "--trace-time", "20"]].concat();
     let process = node.spawn(deltaproxy_binary(), &arguments);
-    let chains = || node.run(|| Nftables::open().unwrap().any_chains(2).unwrap());
+    let chains = || node.run(|| Nftables::open().unwrap().chains(TableFamily::Ip).unwrap());
     eventually("the table that traces", Duration::from_secs(10), || {
-        chains().iter().any(|chain| chain.table.starts_with("deltaproxy-trace")).then_some(())
+        chains().iter().any(|(table, _)| table.name.starts_with("deltaproxy-trace")).then_some(())
     });
     process
 }
@@ -362,8 +362,8 @@ fn a_packet_that_comes_in_is_waited_for() {
     let arguments = ["explain", "10.96.0.10:80/udp", "--from", "10.244.1.9", "--trace"];
     let process =
         node.spawn(deltaproxy_binary(), &[&arguments[..], &["--trace-time", "20"]].concat());
-    let table = || node.run(|| Nftables::open().unwrap().any_chains(2).unwrap());
-    let has_table = |name: &str| table().iter().any(|chain| chain.table.starts_with(name));
+    let table = || node.run(|| Nftables::open().unwrap().chains(TableFamily::Ip).unwrap());
+    let has_table = |name: &str| table().iter().any(|(table, _)| table.name.starts_with(name));
     eventually("the table that traces", Duration::from_secs(10), || {
         has_table("deltaproxy-trace").then_some(())
     });
@@ -378,8 +378,8 @@ fn a_trace_that_is_killed_leaves_nothing_and_one_without_a_packet_ends() {
     let lab = lab();
     let node = lab.world.node();
     let arguments = ["explain", "10.96.0.10:80/udp", "--from", "10.244.1.9", "--trace"];
-    let chains = || node.run(|| Nftables::open().unwrap().any_chains(2).unwrap());
-    let has_table = || chains().iter().any(|chain| chain.table.starts_with("deltaproxy-trace"));
+    let chains = || node.run(|| Nftables::open().unwrap().chains(TableFamily::Ip).unwrap());
+    let has_table = || chains().iter().any(|(table, _)| table.name.starts_with("deltaproxy-trace"));
     // Not SIGINT, which the processes of background jobs ignore.
     for signal in [Signal::SIGTERM, Signal::SIGKILL] {
         let process =

@@ -14,8 +14,8 @@ use engine::ruleset::phrase::{self, Phrases};
 use fake_kernel::Fake;
 use nft::kernel::{CommitError, ElementRead, Kernel, Nftables};
 use nft::{
-    Chain, ChainType, Element, Family, Hook, HookPoint, Operation, Rule, Set, SetFlags, Table,
-    TableFlags, TableRef, Transaction, Type, Value, Verdict,
+    BaseChain, Chain, Element, Family, HookPoint, Operation, Rule, Set, SetFlags, Table, TableRef,
+    Transaction, Type, Value, Verdict,
 };
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
@@ -27,13 +27,13 @@ const CHAINS: [&str; 3] = ["base", "middle", "last"];
 const SETS: [&str; 3] = ["addresses", "few", "backends"];
 
 fn reference() -> TableRef {
-    TableRef { family: Family::Ip, name: "kube-proxy".into() }
+    TableRef::new(Family::Ip, "kube-proxy")
 }
 
 fn chain(index: usize, hooked: bool) -> Chain {
-    let hook = Hook { kind: ChainType::Filter, point: HookPoint::Input, priority: 0 };
-    let hook = (hooked && index == 0).then_some(hook);
-    Chain { name: CHAINS[index].into(), hook, comment: None }
+    let base = BaseChain::new("filter", HookPoint::Input, 0);
+    let base = (hooked && index == 0).then_some(base);
+    Chain { base, ..Chain::new(CHAINS[index]) }
 }
 
 fn set(index: usize) -> Arc<Set> {
@@ -108,8 +108,7 @@ fn rule() -> impl Strategy<Value = Rule> {
 }
 
 fn operation() -> impl Strategy<Value = Operation> {
-    let (family, name, flags) = (Family::Ip, "kube-proxy".into(), TableFlags::default());
-    let table = Operation::AddTable(Table { family, name, flags, comment: None });
+    let table = Operation::AddTable(Table::new(Family::Ip, "kube-proxy"));
     let chain_name = (0_usize..3).prop_map(|index| CHAINS[index].into());
     let set_name = (0_usize..3).prop_map(|index| SETS[index].into());
     prop_oneof![
@@ -156,8 +155,7 @@ fn transactions() -> impl Strategy<Value = Script> {
 }
 
 fn everything() -> Transaction {
-    let (family, name, flags) = (Family::Ip, "kube-proxy".into(), TableFlags::default());
-    let table = Operation::AddTable(Table { family, name, flags, comment: None });
+    let table = Operation::AddTable(Table::new(Family::Ip, "kube-proxy"));
     let chains = (0..3).map(|index| Operation::AddChain(reference(), chain(index, true)));
     let sets = (0..3).map(|index| Operation::AddSet(reference(), set(index)));
     Transaction { operations: [table].into_iter().chain(chains).chain(sets).collect() }

@@ -25,8 +25,7 @@ use netlink_tests::{
 use nft::expression::Immediate;
 use nft::kernel::{Kernel, Nftables};
 use nft::{
-    self, Chain, ChainType, Hook, HookPoint, Operation, Rule, Table, TableFlags, TableRef,
-    Transaction, Verdict,
+    self, BaseChain, Chain, HookPoint, Operation, Rule, Table, TableRef, Transaction, Verdict,
 };
 use nix::sys::signal::Signal;
 
@@ -204,9 +203,7 @@ fn open(host: &Host, to: &str, family: Family) -> [Box<dyn Talk>; 2] {
 /// Whether the kernel has flowtables, tried in a namespace of its own.
 fn has_flowtables() -> bool {
     Namespace::new().run(|| {
-        let family = nft::Family::Ip;
-        let (flags, name) = (TableFlags::default(), "test".into());
-        let table = Table { family, name, flags, comment: None };
+        let table = Table::new(nft::Family::Ip, "test");
         let flowtable = Operation::AddFlowtable(table.reference(), ruleset::flowtable());
         let operations = vec![Operation::AddTable(table), flowtable];
         Nftables::open().unwrap().commit(&Transaction { operations }).is_ok()
@@ -218,10 +215,9 @@ fn drop_forwarded(node: &Host) {
     node.run(|| {
         let mut kernel = Nftables::open().unwrap();
         for family in [nft::Family::Ip, nft::Family::Ip6] {
-            let (flags, name) = (TableFlags::default(), "policies".into());
-            let table = Table { family, name, flags, comment: None };
-            let hook = Hook { kind: ChainType::Filter, point: HookPoint::Forward, priority: 10 };
-            let chain = Chain { name: "forward".into(), hook: Some(hook), comment: None };
+            let table = Table::new(family, "policies");
+            let base = BaseChain::new("filter", HookPoint::Forward, 10);
+            let chain = Chain::at_hook("forward", base);
             let expressions = vec![Immediate::verdict(Verdict::Drop)];
             let rule = Rule { chain: "forward".into(), expressions, comment: None };
             let reference: TableRef = table.reference();

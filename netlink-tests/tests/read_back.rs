@@ -201,7 +201,7 @@ const NO_LIST: ListId = ListId::plain(0x7f_ffff);
 const POD: Ipv4Addr = Ipv4Addr::new(10, 244, 1, 5);
 
 fn table(family: Family) -> TableRef {
-    TableRef { family, name: "kube-proxy".into() }
+    TableRef::new(family, "kube-proxy")
 }
 
 fn endpoints(kernel: &mut impl Kernel) -> std::sync::Arc<nft::Set> {

@@ -15,8 +15,8 @@ use netlink_tests::apiserver::{ApiServer, Fault, Kind, On, object};
 use nft::expression::Immediate;
 use nft::kernel::{Kernel, Nftables};
 use nft::{
-    Chain, ChainType, Family, Hook, HookPoint, Operation, Rule, Table, TableFlags, TableRef,
-    Transaction, Verdict,
+    BaseChain, Chain, Family, HookPoint, Operation, Rule, Table, TableFlags, TableRef, Transaction,
+    Verdict,
 };
 use nix::sched::{CloneFlags, unshare};
 use tokio::sync::mpsc;
@@ -163,15 +163,15 @@ fn a_frozen_server_is_lost_after_90_s() {
 }
 
 fn firewall() -> TableRef {
-    TableRef { family: Family::Ip, name: "firewall".into() }
+    TableRef::new(Family::Ip, "firewall")
 }
 
 /// Drops all packets that arrive.
 fn drop_packets(kernel: &mut Nftables) {
     let TableRef { family, name } = firewall();
     let table = Table { family, name, flags: TableFlags::default(), comment: None };
-    let hook = Hook { kind: ChainType::Filter, point: HookPoint::Input, priority: 0 };
-    let chain = Chain { name: "input".into(), hook: Some(hook), comment: None };
+    let base = BaseChain::new("filter", HookPoint::Input, 0);
+    let chain = Chain::at_hook("input", base);
     let expressions = vec![Immediate::verdict(Verdict::Drop)];
     let rule = Rule { chain: chain.name.clone(), expressions, comment: None };
     let operations = vec![

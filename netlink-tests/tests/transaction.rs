@@ -34,12 +34,11 @@ fn in_namespace(test: impl FnOnce() + Send + 'static) {
 }
 
 fn reference() -> TableRef {
-    TableRef { family: Family::Ip, name: "kube-proxy".into() }
+    TableRef::new(Family::Ip, "kube-proxy")
 }
 
 fn table_with(flags: TableFlags) -> Operation {
-    let (family, name) = (Family::Ip, "kube-proxy".into());
-    Operation::AddTable(Table { family, name, flags, comment: None })
+    Operation::AddTable(Table { flags, ..Table::new(Family::Ip, "kube-proxy") })
 }
 
 fn table() -> Operation {
@@ -82,7 +81,7 @@ fn add(set: &Arc<Set>, elements: Vec<Element>) -> Operation {
 }
 
 fn chain() -> Chain {
-    Chain { name: "services".into(), hook: None, comment: None }
+    Chain::new("services")
 }
 
 fn transaction(operations: Vec<Operation>) -> Transaction {
@@ -238,8 +237,7 @@ fn only_changes_of_other_programs_to_watched_tables_are_reported() {
         ours.watch_others(&[reference()]).unwrap();
         ours.commit(&add_one(2)).unwrap();
         assert!(!ours.tampered(), "our own commit");
-        let (family, name, flags) = (Family::Ip, "other".into(), TableFlags::default());
-        let other = Table { family, name, flags, comment: None };
+        let other = Table::new(Family::Ip, "other");
         theirs.commit(&transaction(vec![Operation::AddTable(other.clone())])).unwrap();
         theirs.commit(&transaction(vec![Operation::DeleteTable(other.reference())])).unwrap();
         assert!(!ours.tampered(), "another table");

@@ -565,7 +565,7 @@ fn change_between_steps(kernel: &mut Nftables, number: u32) -> bool {
     operations.push(Operation::DeleteElements(table, set, slots));
     let commit = Transaction { operations };
     assert_eq!(kernel.commit(&commit).unwrap().generation.0, before.0 + 1);
-    let handover = TableRef { family: Family::Ip, name: HANDOVER_TABLE.into() };
+    let handover = TableRef::new(Family::Ip, HANDOVER_TABLE);
     let found = kernel.find_elements(&handover, SetId::Services.name(), &[key], &mut |_| {});
     found.unwrap() == 1
 }

@@ -12,7 +12,7 @@ use nft::netlink::message::{self, Header, Meaning, Messages};
 use nft::netlink::socket::{Socket, Wait};
 use nft::{
     Acknowledge, Batch, Chain, DecodedSet, Element, Family, ListedRule, Location, MessageKind,
-    Operation, Table, TableFlags, Transaction, Value, decode_elements, locate, table_name,
+    Operation, Table, Transaction, Value, decode_elements, locate, table_name,
 };
 
 #[path = "wire/everything.rs"]
@@ -186,7 +186,7 @@ fn chains_rules_and_sets_are_read_back_as_they_were_sent() {
         let tables = dump(&namespace, 1, family, &[]);
         let Operation::AddTable(header) = &ruleset(family).operations[0] else { panic!() };
         assert_eq!(table_name(&tables[0]).unwrap(), "kube-proxy");
-        assert_eq!(Table::decode(family, &tables[0]).as_ref(), Ok(header));
+        assert_eq!(Table::decode(family.into(), &tables[0]).as_ref(), Ok(header));
 
         let read: Vec<_> =
             dump(&namespace, 4, family, &[]).iter().map(|m| Chain::decode(m).unwrap()).collect();
@@ -313,7 +313,7 @@ fn long_lists_of_elements_arrive_completely() {
             ..Element::new(Value::new().ip(n.to_be_bytes().into()).proto(6).port(80))
         })
         .collect();
-    let header = Table { family, name: "t".into(), flags: TableFlags::default(), comment: None };
+    let header = Table::new(family, "t");
     let here = header.reference();
     let transaction = Transaction {
         operations: vec![

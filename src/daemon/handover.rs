@@ -31,7 +31,7 @@ use engine::ruleset::phrase::{self, Phrases};
 use engine::ruleset::{SetId, TABLE_COMMENT, table, table_comment};
 use nft::copy::CopyTarget;
 use nft::kernel::{Contents, CopyTableError, Definition, Kernel, Nftables};
-use nft::{Family, Name, Operation, Rule, TableFlags, TableRef, Transaction, Verdict};
+use nft::{Family, Name, Operation, Rule, TableFamily, TableFlags, TableRef, Transaction, Verdict};
 
 /// The name of the handover table in both families.
 pub const HANDOVER_TABLE: &str = "deltaproxy-handover";
@@ -151,13 +151,14 @@ fn handover_target() -> CopyTarget {
 /// Returns the rules that leave packets to mode ipvs. It translates after routing, and makes the
 /// cluster IPs addresses of the node.
 fn precedence_of_ipvs(own: &Definition) -> Result<Vec<Rule>, CopyTableError> {
+    let Some(family) = own.table.family.of_addresses() else { return Ok(Vec::new()) };
     let cluster_ips = SetId::ClusterIps.name();
     if !own.sets.iter().any(|set| *set.name == *cluster_ips) {
         return Ok(Vec::new());
     }
     let chains = own.base_chains()?.into_iter().filter(|chain| TRANSLATING.contains(&&**chain));
     let phrases = [
-        Phrases(own.table.family).in_set(&[Field::Daddr], cluster_ips),
+        Phrases(family).in_set(&[Field::Daddr], cluster_ips),
         phrase::destination_is_local(),
         phrase::verdict(Verdict::Accept),
     ];
@@ -170,7 +171,7 @@ fn new_table(own: &Definition, flags: TableFlags) -> CopyTarget {
 }
 
 /// Removes the base chains first: a packet inside them then still finds the elements.
-fn remove(kernel: &mut Nftables, family: Family) -> Result<bool, CopyTableError> {
+fn remove(kernel: &mut Nftables, family: impl Into<TableFamily>) -> Result<bool, CopyTableError> {
     let table = handover_table(family);
     let Some(definition) = kernel.read_definition(&table)? else { return Ok(false) };
     delete_base_chains(kernel, &definition)?;
@@ -188,8 +189,8 @@ fn delete_base_chains(
     Ok(())
 }
 
-fn handover_table(family: Family) -> TableRef {
-    TableRef { family, name: HANDOVER_TABLE.into() }
+fn handover_table(family: impl Into<TableFamily>) -> TableRef {
+    TableRef::new(family, HANDOVER_TABLE)
 }
 
 /// Chains that kube-proxy's mode nftables creates without a hook, besides those of its services,
@@ -227,7 +228,7 @@ pub fn remains(contents: &Contents) -> Option<Vec<Operation>> {
         return None;
     }
     let table = contents.table.reference();
-    let chains = contents.chains.iter().filter(|chain| chain.hook.is_none());
+    let chains = contents.chains.iter().filter(|chain| chain.base.is_none());
     let ours = chains
         .map(|chain| &chain.name)
         .filter(|name| !name.contains('/') && !OF_KUBE_PROXY.contains(&&***name));

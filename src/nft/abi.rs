@@ -17,11 +17,6 @@ pub(super) const NFNL_BATCH_GENID: u16 = 1;
 
 // <linux/netfilter.h>
 pub(super) const NFPROTO_UNSPEC: u8 = 0;
-pub(super) const NFPROTO_INET: u8 = 1;
-pub(super) const NFPROTO_IPV4: u8 = 2;
-pub(super) const NFPROTO_ARP: u8 = 3;
-pub(super) const NFPROTO_NETDEV: u8 = 5;
-pub(super) const NFPROTO_BRIDGE: u8 = 7;
 pub(super) const NFPROTO_IPV6: u8 = 10;
 pub(super) const NF_DROP: u32 = 0;
 pub(super) const NF_ACCEPT: u32 = 1;
@@ -276,3 +271,10 @@ pub(super) const NFTA_COUNTER_PACKETS: u16 = 2;
 // enum nft_gen_attributes
 pub(super) const NFTA_GEN_ID: u16 = 1;
 pub(super) const NFTA_GEN_PROC_NAME: u16 = 3;
+
+/// `NETLINK_NETFILTER` of `<linux/netlink.h>`.
+pub(super) const NETLINK_NETFILTER: isize = 12;
+/// `NFNLGRP_NFTABLES` of `<linux/netfilter/nfnetlink.h>`: notifications of commits.
+pub(super) const NFNLGRP_NFTABLES: u32 = 7;
+/// `NFNLGRP_NFTRACE` of `<linux/netfilter/nfnetlink.h>`: trace events.
+pub(super) const NFNLGRP_NFTRACE: u32 = 9;

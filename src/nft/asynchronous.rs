@@ -12,7 +12,9 @@ use tokio::task;
 
 use crate::difference::Difference;
 use crate::kernel::{Nftables, Notifications, Tracer, UpdateError};
-use crate::{Notification, TraceEvent, WholeTable};
+use crate::notification::Notification;
+use crate::trace::TraceEvent;
+use crate::whole::WholeTable;
 
 /// nf_tables of the network namespace in which it was opened; clones share one socket.
 ///

@@ -10,11 +10,18 @@ use thiserror::Error;
 
 use super::abi::*;
 use super::copy::RawMessage;
-use super::{Element, Family, MessageKind, Name, Operation, Set, TableRef, Transaction};
 use crate::difference::Difference;
-use crate::kernel::Generation;
+use crate::element::Element;
+use crate::element::LIST_LIMIT;
+use crate::family::TableFamily;
+use crate::message_kind::MessageKind;
 use crate::netlink::attr::{AttrWriter, TooLong};
 use crate::netlink::message::{self, Header};
+use crate::request::Generation;
+use crate::set::Set;
+use crate::table::TableRef;
+use crate::text::Name;
+use crate::transaction::{Operation, Transaction};
 
 /// The message of a batch that requests an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +87,7 @@ impl Batch {
     /// [`EncodeError::TooLong`] if a message is longer than its length field.
     pub fn of_messages<'a>(
         messages: impl IntoIterator<Item = &'a RawMessage>,
-        family: Family,
+        family: TableFamily,
         first_sequence: u32,
         acknowledge: Acknowledge,
     ) -> Result<Self, EncodeError> {
@@ -180,12 +187,6 @@ const IPV4_ELEMENT_BYTES: usize = 96;
 /// Bytes of a message without elements, of most kinds.
 const MESSAGE_BYTES: usize = 128;
 
-/// Length in bytes above which a list of elements is closed.
-///
-/// The list is one attribute, at most 65535 bytes long. An element takes less than 1 KiB: two keys
-/// of 48 bytes, a verdict with a chain name of 255 bytes, a comment of 128 bytes and headers.
-pub const LIST_LIMIT: usize = 65_535 - 1_024;
-
 struct BatchWriter {
     batch: Batch,
     operation: usize,
@@ -246,7 +247,7 @@ impl BatchWriter {
                 self.message(DelTable, table.family, |w| w.str(NFTA_TABLE_NAME, &table.name))
             }
             Operation::AddChain(table, chain) => {
-                self.message(NewChain, table.family, |w| chain.encode(&table.name, w))
+                self.message(NewChain, table.family, |w| chain.write(&table.name, w))
             }
             Operation::DeleteChain(table, name) => {
                 self.named(DelChain, table, (NFTA_CHAIN_NAME, name))
@@ -357,7 +358,7 @@ impl BatchWriter {
     fn message(
         &mut self,
         kind: MessageKind,
-        family: Family,
+        family: TableFamily,
         fill: impl FnOnce(&mut AttrWriter<'_>),
     ) -> Result<(), EncodeError> {
         self.message_with(kind, kind.flags(), family.number(), fill)
@@ -423,7 +424,7 @@ mod tests {
     use crate::netlink::message::Messages;
 
     fn table() -> TableRef {
-        TableRef { family: Family::Ip, name: "t".into() }
+        TableRef::new(crate::Family::Ip, "t")
     }
 
     fn addresses() -> Arc<Set> {

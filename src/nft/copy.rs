@@ -8,8 +8,11 @@ use std::time::Duration;
 
 use super::abi::*;
 use super::fields::{DecodeError, Fields};
-use super::{MessageKind, Name, Rule, TableFlags};
+use crate::message_kind::MessageKind;
 use crate::netlink::attr::{Attr, AttrWriter, Attrs, TooLong};
+use crate::rule::Rule;
+use crate::table::TableFlags;
+use crate::text::Name;
 
 /// An encoded message of a batch, without its headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,14 +102,6 @@ impl ListedSet {
 /// The attributes are damaged.
 pub fn is_base_chain(attributes: &[u8]) -> Result<bool, DecodeError> {
     Ok(Fields::read(Attrs::new(attributes))?.find(NFTA_CHAIN_HOOK).is_some())
-}
-
-/// Returns the name of a listed chain.
-///
-/// # Errors
-/// The attributes are damaged or lack the name.
-pub fn listed_chain(attributes: &[u8]) -> Result<Name, DecodeError> {
-    Ok(Fields::read(Attrs::new(attributes))?.str(NFTA_CHAIN_NAME)?.to_owned().into())
 }
 
 /// Returns the chain of a listed rule.

@@ -10,10 +10,20 @@ use std::time::Duration;
 use super::abi::*;
 use super::element_type::length;
 use super::fields::{DecodeError, Fields};
-use super::object::write_userdata;
 use super::text::Comment;
-use super::{Counter, Set, Type, Value, counter, userdata};
+use crate::counter;
+use crate::counter::Counter;
+use crate::element_type::Type;
 use crate::netlink::attr::{AttrWriter, Attrs};
+use crate::set::Set;
+use crate::userdata::{self, write_userdata};
+use crate::value::Value;
+
+/// Length in bytes above which a list of elements is closed.
+///
+/// The list is one attribute, at most 65535 bytes long. An element takes less than 1 KiB: two keys
+/// of 48 bytes, a verdict with a chain name of 255 bytes, a comment of 128 bytes and headers.
+pub const LIST_LIMIT: usize = 65_535 - 1_024;
 
 /// An element of a set or map.
 #[derive(Clone, Debug, PartialEq, Eq)]

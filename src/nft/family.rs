@@ -47,6 +47,15 @@ impl Family {
     }
 }
 
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ip => "ip",
+            Self::Ip6 => "ip6",
+        })
+    }
+}
+
 /// The family of a table of any program; the values are those of `NFPROTO_*`.
 ///
 /// ```
@@ -81,6 +90,15 @@ impl TableFamily {
     /// Returns the family with a number.
     pub fn of(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|family| family.number() == number)
+    }
+
+    /// The family of the addresses in this family's packets; `None` if there are several or none.
+    pub const fn of_addresses(self) -> Option<Family> {
+        match self {
+            Self::Ip => Some(Family::Ip),
+            Self::Ip6 => Some(Family::Ip6),
+            Self::Inet | Self::Arp | Self::Bridge | Self::Netdev => None,
+        }
     }
 
     /// `nfgen_family` of messages about this family's objects.

@@ -5,11 +5,11 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use super::Name;
 use super::abi::*;
 use super::fields::{DecodeError, Fields};
 use super::text::joined;
 use crate::netlink::attr::{AttrWriter, Attrs};
+use crate::text::Name;
 
 /// A flowtable without its devices, at the ingress hook. Conntrack counts the packets that it
 /// forwards.

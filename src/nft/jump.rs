@@ -3,10 +3,10 @@
 //! Only the verdict of a rule's expressions is read. All others, such as the compatibility
 //! expressions `match` and `target` of iptables-nft, may be unknown.
 
-use super::Verdict;
 use super::abi::*;
 use super::fields::{DecodeError, Fields};
 use crate::netlink::attr::Attrs;
+use crate::verdict::Verdict;
 
 /// A rule with a jump or goto to another chain.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,6 +11,7 @@ mod any;
 #[cfg(feature = "tokio")]
 pub mod asynchronous;
 mod batch;
+mod chain;
 pub mod copy;
 mod counter;
 pub mod difference;
@@ -21,7 +22,9 @@ pub mod family;
 mod fields;
 mod flowtable;
 mod jump;
+mod kept;
 pub mod kernel;
+
 pub mod key;
 mod listed_rule;
 mod locate;
@@ -36,6 +39,7 @@ pub mod request;
 mod roundtrip;
 mod rule;
 mod set;
+mod table;
 mod text;
 mod trace;
 mod transaction;
@@ -45,31 +49,29 @@ mod verdict;
 mod whole;
 
 pub use crate::family::{Family, TableFamily};
-pub use any::{
-    AnyChain, AnyElement, AnyFlowtable, AnyObject, AnySet, BaseChain, ElementData, OtherAttribute,
-    decode_any_elements,
-};
-pub use batch::{Acknowledge, Batch, EncodeError, LIST_LIMIT, MessageOrigin};
+pub use any::{AnyElement, AnyFlowtable, AnySet, ElementData, SetContents, decode_any_elements};
+pub use batch::{Acknowledge, Batch, EncodeError, MessageOrigin};
+pub use chain::{BaseChain, Chain, HookPoint, chain_name};
 pub use counter::Counter;
-pub use element::{Element, ElementView, decode_elements};
+pub use element::{Element, ElementView, LIST_LIMIT, decode_elements};
 pub use element_type::Type;
 pub use expression::Expression;
 pub use fields::DecodeError;
 pub use flowtable::{DecodedFlowtable, Device, Flowtable, MAX_DEVICES};
 pub use jump::Jump;
+pub use kept::OtherAttribute;
 pub use listed_rule::ListedRule;
 pub use locate::{Location, locate};
 pub use message_kind::MessageKind;
 pub use nix::errno::Errno;
 pub use notification::Notification;
-pub use object::{
-    Chain, ChainType, Hook, HookPoint, Name, Table, TableFlags, TableRef, chain_name, table_name,
-    table_owner,
-};
+pub use object::Object;
 pub use object_change::{ChangedObject, ObjectChange};
-pub use print::{RuleContext, SetContents};
+pub use print::RuleContext;
 pub use rule::Rule;
 pub use set::{DecodedSet, Set, SetFlags};
+pub use table::{Table, TableFlags, TableRef, table_name, table_owner};
+pub use text::Name;
 pub use trace::{TraceEvent, TraceKind};
 pub use transaction::{Operation, Transaction};
 pub use value::Value;

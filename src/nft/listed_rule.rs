@@ -3,8 +3,9 @@
 use super::abi::*;
 use super::expression::{Bytes, Expression, are_same};
 use super::fields::{DecodeError, Fields};
-use super::{Rule, userdata};
 use crate::netlink::attr::{AttrWriter, Attrs, TooLong};
+use crate::rule::Rule;
+use crate::userdata;
 
 /// A rule of any table. Encoding gives the bytes that were decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]

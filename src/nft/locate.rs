@@ -208,7 +208,7 @@ mod tests {
     use crate::expression::{Lookup, Payload, Reg};
 
     fn batch(operation: impl FnOnce(TableRef) -> Operation) -> Batch {
-        let table = TableRef { family: Family::Ip, name: "t".into() };
+        let table = TableRef::new(Family::Ip, "t");
         let operations = vec![operation(table)];
         Transaction { operations }.encode(1, Acknowledge::BatchEnd).unwrap()
     }

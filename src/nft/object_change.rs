@@ -2,11 +2,13 @@
 
 use super::abi::*;
 use super::fields::{DecodeError, Fields};
-use super::{
-    AnyChain, AnyElement, AnyFlowtable, AnyObject, AnySet, ListedRule, TableFamily, WholeTable,
-    decode_any_elements,
-};
+use crate::any::{AnyElement, AnyFlowtable, AnySet, decode_any_elements};
+use crate::chain::Chain;
+use crate::family::TableFamily;
+use crate::listed_rule::ListedRule;
 use crate::netlink::attr::Attrs;
+use crate::object::Object;
+use crate::whole::WholeTable;
 
 /// A change of one object, or the end of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +29,7 @@ pub enum ChangedObject {
     /// A table, without its contents.
     Table(WholeTable),
     /// A chain.
-    Chain(AnyChain),
+    Chain(Chain),
     /// A rule.
     Rule(ListedRule),
     /// A set or map, without its elements.
@@ -40,7 +42,7 @@ pub enum ChangedObject {
         elements: Vec<AnyElement>,
     },
     /// A stateful object.
-    Object(AnyObject),
+    Object(Object),
     /// A flowtable.
     Flowtable(AnyFlowtable),
 }
@@ -77,9 +79,7 @@ impl ObjectChange {
             NFT_MSG_NEWTABLE | NFT_MSG_DELTABLE => {
                 ChangedObject::Table(WholeTable::decode_header(family, attributes)?)
             }
-            NFT_MSG_NEWCHAIN | NFT_MSG_DELCHAIN => {
-                ChangedObject::Chain(AnyChain::decode(attributes)?)
-            }
+            NFT_MSG_NEWCHAIN | NFT_MSG_DELCHAIN => ChangedObject::Chain(Chain::decode(attributes)?),
             NFT_MSG_NEWRULE | NFT_MSG_DELRULE => {
                 ChangedObject::Rule(ListedRule::decode(attributes)?)
             }
@@ -90,9 +90,7 @@ impl ObjectChange {
                 let set = Fields::read(Attrs::new(attributes))?.str(NFTA_SET_ELEM_LIST_SET)?;
                 ChangedObject::Elements { set: set.to_owned(), elements }
             }
-            NFT_MSG_NEWOBJ | NFT_MSG_DELOBJ => {
-                ChangedObject::Object(AnyObject::decode(attributes)?)
-            }
+            NFT_MSG_NEWOBJ | NFT_MSG_DELOBJ => ChangedObject::Object(Object::decode(attributes)?),
             NFT_MSG_NEWFLOWTABLE | NFT_MSG_DELFLOWTABLE => {
                 ChangedObject::Flowtable(AnyFlowtable::decode(attributes)?)
             }
@@ -100,7 +98,7 @@ impl ObjectChange {
         };
         Ok(Some(Self {
             family,
-            table: super::table_name(attributes)?.to_owned(),
+            table: crate::table::table_name(attributes)?.to_owned(),
             is_deleted: DELETIONS.contains(&kind),
             object,
         }))

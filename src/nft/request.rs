@@ -6,15 +6,26 @@ use std::fmt;
 
 use super::abi::*;
 use super::fields::{DecodeError, Fields};
-use super::{TableRef, Value, table_name};
+use crate::family::TableFamily;
 use crate::netlink::attr::{AttrWriter, Attrs, TooLong};
 use crate::netlink::message::{self, Header};
+use crate::table::{TableRef, table_name};
+use crate::value::Value;
+
+/// Number that the kernel increments with every commit to any table in a network namespace. It is
+/// never 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Generation(pub u32);
 
 /// A read request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
     /// The generation of the ruleset of this network namespace.
     Generation,
+    /// The tables of a family, without their contents.
+    Tables(TableFamily),
+    /// The chains of all tables of a family.
+    AllChains(TableFamily),
     /// One table, without its contents.
     Table(&'a TableRef),
     /// The chains of a table.
@@ -23,6 +34,8 @@ pub enum Request<'a> {
     Rules(&'a TableRef),
     /// The sets and maps of a table, without their elements.
     Sets(&'a TableRef),
+    /// The stateful objects of a table.
+    Objects(&'a TableRef),
     /// The flowtables of a table.
     Flowtables(&'a TableRef),
     /// One set or map, without its elements.
@@ -32,63 +45,8 @@ pub enum Request<'a> {
     /// The elements of one set or map with these keys, which are concatenations, in this order. The
     /// answer ends at the first missing key.
     ElementsOf(&'a TableRef, &'a str, &'a [Value]),
-    /// Objects of tables of any program, in a family `NFPROTO_*`.
-    Any(u8, AnyRequest<'a>),
-}
-
-/// A request about tables of any program, in one family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AnyRequest<'a> {
-    /// The tables, without their contents.
-    Tables,
-    /// One table, without its contents.
-    Table(&'a str),
-    /// The chains of all tables.
-    Chains,
-    /// The rules of a table.
-    Rules(&'a str),
-    /// The sets and maps of a table, without their elements.
-    Sets(&'a str),
-    /// The stateful objects of a table.
-    Objects(&'a str),
-    /// The flowtables of a table.
-    Flowtables(&'a str),
-    /// The elements of a set or map of a table.
-    Elements(&'a str, &'a str),
-    /// The element with a key in a set or map of a table; without a key, the catch-all element.
-    Element(&'a str, &'a str, Option<&'a [u8]>),
-}
-
-impl<'a> AnyRequest<'a> {
-    fn table(self) -> Option<&'a str> {
-        match self {
-            Self::Tables | Self::Chains => None,
-            Self::Table(table)
-            | Self::Rules(table)
-            | Self::Sets(table)
-            | Self::Objects(table)
-            | Self::Flowtables(table)
-            | Self::Elements(table, _)
-            | Self::Element(table, ..) => Some(table),
-        }
-    }
-
-    fn write_names(self, w: &mut AttrWriter<'_>) {
-        if let Some(table) = self.table() {
-            w.str(NFTA_TABLE_NAME, table);
-        }
-        if let Self::Elements(_, set) | Self::Element(_, set, _) = self {
-            w.str(NFTA_SET_ELEM_LIST_SET, set);
-        }
-        if let Self::Element(_, _, key) = self {
-            w.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |w| match key {
-                Some(key) => write_key(key, w),
-                None => w.nest(NFTA_LIST_ELEM, |w| {
-                    w.be32(NFTA_SET_ELEM_FLAGS, NFT_SET_ELEM_CATCHALL);
-                }),
-            });
-        }
-    }
+    /// The element with a key in a set or map; without a key, the catch-all element.
+    Element(&'a TableRef, &'a str, Option<&'a [u8]>),
 }
 
 /// Length of `struct nfgenmsg`.
@@ -116,7 +74,7 @@ impl<'a> Request<'a> {
         let answers = kind == self.answer()
             && self.family() == payload[0]
             // The kernel dumps the chains of all tables of a family.
-            && self.table_name().is_none_or(|table| table_name(attributes) == Ok(table));
+            && self.table().is_none_or(|table| table_name(attributes) == Ok(&table.name));
         answers.then_some(attributes)
     }
 
@@ -126,8 +84,8 @@ impl<'a> Request<'a> {
             Self::Generation
                 | Self::Table(_)
                 | Self::Set(..)
+                | Self::Element(..)
                 | Self::ElementsOf(..)
-                | Self::Any(_, AnyRequest::Table(_) | AnyRequest::Element(..))
         )
     }
 
@@ -135,62 +93,60 @@ impl<'a> Request<'a> {
     fn answer(&self) -> u16 {
         let message = match self {
             Self::Generation => NFT_MSG_NEWGEN,
-            Self::Table(_) | Self::Any(_, AnyRequest::Tables | AnyRequest::Table(_)) => {
-                NFT_MSG_NEWTABLE
-            }
-            Self::Chains(_) | Self::Any(_, AnyRequest::Chains) => NFT_MSG_NEWCHAIN,
-            Self::Rules(_) | Self::Any(_, AnyRequest::Rules(_)) => NFT_MSG_NEWRULE,
-            Self::Flowtables(_) | Self::Any(_, AnyRequest::Flowtables(_)) => NFT_MSG_NEWFLOWTABLE,
-            Self::Any(_, AnyRequest::Objects(_)) => NFT_MSG_NEWOBJ,
-            Self::Sets(_) | Self::Set(..) | Self::Any(_, AnyRequest::Sets(_)) => NFT_MSG_NEWSET,
-            Self::Elements(..)
-            | Self::ElementsOf(..)
-            | Self::Any(_, AnyRequest::Elements(..) | AnyRequest::Element(..)) => {
-                NFT_MSG_NEWSETELEM
-            }
+            Self::Tables(_) | Self::Table(_) => NFT_MSG_NEWTABLE,
+            Self::AllChains(_) | Self::Chains(_) => NFT_MSG_NEWCHAIN,
+            Self::Rules(_) => NFT_MSG_NEWRULE,
+            Self::Objects(_) => NFT_MSG_NEWOBJ,
+            Self::Flowtables(_) => NFT_MSG_NEWFLOWTABLE,
+            Self::Sets(_) | Self::Set(..) => NFT_MSG_NEWSET,
+            Self::Elements(..) | Self::Element(..) | Self::ElementsOf(..) => NFT_MSG_NEWSETELEM,
         };
         NFNL_SUBSYS_NFTABLES << 8 | message
     }
 
     fn table(&self) -> Option<&'a TableRef> {
         match self {
-            Self::Generation | Self::Any(..) => None,
+            Self::Generation | Self::Tables(_) | Self::AllChains(_) => None,
             Self::Table(table)
             | Self::Chains(table)
             | Self::Rules(table)
             | Self::Sets(table)
+            | Self::Objects(table)
             | Self::Flowtables(table)
             | Self::Set(table, _)
             | Self::Elements(table, _)
+            | Self::Element(table, ..)
             | Self::ElementsOf(table, ..) => Some(table),
         }
     }
 
-    fn table_name(&self) -> Option<&'a str> {
-        if let Self::Any(_, request) = self {
-            return request.table();
-        }
-        self.table().map(|table| &*table.name)
-    }
-
     fn family(&self) -> u8 {
-        if let Self::Any(family, _) = self {
-            return *family;
+        if let Self::Tables(family) | Self::AllChains(family) = self {
+            return family.number();
         }
         self.table().map_or(NFPROTO_UNSPEC, |table| table.family.number())
     }
 
     fn write_names(&self, w: &mut AttrWriter<'_>) {
-        if let Self::Any(_, request) = self {
-            request.write_names(w);
-        }
         if let Some(table) = self.table() {
             // Messages about objects in a table have its name in an attribute of the same number.
             w.str(NFTA_TABLE_NAME, &table.name);
         }
         // `NFTA_SET_NAME` has the same number.
-        if let Self::Set(_, set) | Self::Elements(_, set) | Self::ElementsOf(_, set, _) = self {
+        if let Self::Set(_, set)
+        | Self::Elements(_, set)
+        | Self::Element(_, set, _)
+        | Self::ElementsOf(_, set, _) = self
+        {
             w.str(NFTA_SET_ELEM_LIST_SET, set);
+        }
+        if let Self::Element(_, _, key) = self {
+            w.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |w| match key {
+                Some(key) => write_key(key, w),
+                None => w.nest(NFTA_LIST_ELEM, |w| {
+                    w.be32(NFTA_SET_ELEM_FLAGS, NFT_SET_ELEM_CATCHALL);
+                }),
+            });
         }
         if let Self::ElementsOf(_, _, keys) = self {
             w.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |w| {
@@ -204,27 +160,20 @@ impl fmt::Display for Request<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Generation => f.write_str("the generation of the rule set"),
+            Self::Tables(family) => write!(f, "the tables of family {family}"),
+            Self::AllChains(family) => write!(f, "the chains of family {family}"),
             Self::Table(table) => write!(f, "table {table}"),
             Self::Chains(table) => write!(f, "the chains of table {table}"),
             Self::Rules(table) => write!(f, "the rules of table {table}"),
             Self::Sets(table) => write!(f, "the sets of table {table}"),
+            Self::Objects(table) => write!(f, "the objects of table {table}"),
             Self::Flowtables(table) => write!(f, "the flowtables of table {table}"),
             Self::Set(table, set) => write!(f, "{set} in table {table}"),
-            Self::Elements(table, set) => write!(f, "the elements of {set} in table {table}"),
+            Self::Elements(table, set) | Self::Element(table, set, _) => {
+                write!(f, "the elements of {set} in table {table}")
+            }
             Self::ElementsOf(table, set, keys) => {
                 write!(f, "{} elements of {set} in table {table}", keys.len())
-            }
-            Self::Any(_, AnyRequest::Tables) => f.write_str("the tables of a family"),
-            Self::Any(_, AnyRequest::Table(table)) => write!(f, "table {table}"),
-            Self::Any(_, AnyRequest::Objects(table)) => write!(f, "the objects of table {table}"),
-            Self::Any(_, AnyRequest::Flowtables(table)) => {
-                write!(f, "the flowtables of table {table}")
-            }
-            Self::Any(_, AnyRequest::Chains) => f.write_str("the chains of all tables"),
-            Self::Any(_, AnyRequest::Rules(table)) => write!(f, "the rules of table {table}"),
-            Self::Any(_, AnyRequest::Sets(table)) => write!(f, "the sets of table {table}"),
-            Self::Any(_, AnyRequest::Elements(table, set) | AnyRequest::Element(table, set, _)) => {
-                write!(f, "elements of {set} in table {table}")
             }
         }
     }
@@ -254,8 +203,8 @@ pub fn changed_set(kind: u16, payload: &[u8]) -> Option<(&str, &[u8])> {
 ///
 /// # Errors
 /// The attributes are broken or have no number.
-pub fn generation(attributes: &[u8]) -> Result<u32, DecodeError> {
-    Fields::read(Attrs::new(attributes))?.be32(NFTA_GEN_ID)
+pub fn generation(attributes: &[u8]) -> Result<Generation, DecodeError> {
+    Fields::read(Attrs::new(attributes))?.be32(NFTA_GEN_ID).map(Generation)
 }
 
 fn write_key(key: &[u8], w: &mut AttrWriter<'_>) {
@@ -270,7 +219,7 @@ mod tests {
     use crate::Family;
 
     fn table(name: &'static str) -> TableRef {
-        TableRef { family: Family::Ip6, name: name.into() }
+        TableRef::new(Family::Ip6, name)
     }
 
     /// `nft --debug=mnl list set ip6 kube-proxy services`.
@@ -325,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_name_that_does_not_fit_is_an_error() {
-        let table = TableRef { family: Family::Ip, name: "x".repeat(70_000).into() };
+        let table = TableRef::new(Family::Ip, "x".repeat(70_000));
         assert!(Request::Table(&table).encode(1).is_err());
     }
 }

@@ -8,13 +8,13 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::expression::{
-    Bitwise, Byteorder, Cmp, Ct, Dynset, Fib, FlowOffload, Hash, Immediate, Lookup, Masq, Meta,
-    Nat, Numgen, Payload, Reg, Reject,
+    Bitwise, Byteorder, Bytes, Cmp, Ct, Dynset, Fib, FlowOffload, Hash, Immediate, Lookup, Masq,
+    Meta, Nat, Numgen, Payload, Reg, Reject,
 };
 use super::{
-    Acknowledge, Batch, Chain, ChainType, DecodedSet, Element, Expression, Family, Hook, HookPoint,
-    ListedRule, Operation, Rule, Set, SetFlags, Table, TableFlags, TableRef, Transaction, Type,
-    Value, Verdict, decode_elements, table_name, table_owner,
+    Acknowledge, BaseChain, Batch, Chain, DecodedSet, Element, Expression, Family, HookPoint,
+    ListedRule, Operation, Rule, Set, SetFlags, Table, TableFamily, TableFlags, TableRef,
+    Transaction, Type, Value, Verdict, decode_elements, table_name, table_owner,
 };
 use crate::netlink::attr::AttrWriter;
 
@@ -34,12 +34,11 @@ fn table() -> impl Strategy<Value = Table> {
     let flags = (any::<bool>(), any::<bool>());
     let flags = flags.prop_map(|(owner, persist)| TableFlags { owner, persist });
     (family(), name(), flags, option::of(comment())).prop_map(|(family, name, flags, comment)| {
-        Table { family, name: name.into(), flags, comment }
+        Table { family: family.into(), name: name.into(), flags, comment }
     })
 }
 
 fn chain() -> impl Strategy<Value = Chain> {
-    let kind = select(vec![ChainType::Filter, ChainType::Nat]);
     let point = select(vec![
         HookPoint::Prerouting,
         HookPoint::Input,
@@ -47,12 +46,15 @@ fn chain() -> impl Strategy<Value = Chain> {
         HookPoint::Output,
         HookPoint::Postrouting,
     ]);
-    let hook = (kind, point, any::<i32>());
-    let hook = hook.prop_map(|(kind, point, priority)| Hook { kind, point, priority });
-    (name(), option::of(hook), option::of(comment())).prop_map(|(name, hook, comment)| Chain {
-        name: name.into(),
-        hook,
-        comment,
+    let base = (select(vec!["filter", "nat", "route"]), point, any::<i32>(), any::<bool>());
+    let base = base.prop_map(|(kind, point, priority, drops)| BaseChain {
+        drops,
+        ..BaseChain::new(kind, point, priority)
+    });
+    (name(), option::of(base), option::of(comment())).prop_map(|(name, base, comment)| Chain {
+        base,
+        userdata: comment.as_deref().map(Bytes::of_comment),
+        ..Chain::new(name)
     })
 }
 
@@ -185,15 +187,15 @@ fn written(fill: impl FnOnce(&mut AttrWriter<'_>)) -> Vec<u8> {
 
 /// Returns a batch with every kind of object.
 fn everything() -> Batch {
-    let table = TableRef { family: Family::Ip, name: "t".into() };
+    let table = TableRef::new(Family::Ip, "t");
     let header = Table {
-        family: Family::Ip,
+        family: TableFamily::Ip,
         name: "t".into(),
         flags: TableFlags::default(),
         comment: Some("c".into()),
     };
-    let hook = Hook { kind: ChainType::Nat, point: HookPoint::Output, priority: -100 };
-    let chain = Chain { name: "c".into(), hook: Some(hook), comment: Some("d".into()) };
+    let base = BaseChain::new("nat", HookPoint::Output, -100);
+    let chain = Chain::at_hook("c", base).with_comment("d");
     let (first, second) = (Reg::of_word(0), Reg::of_word(1));
     let expressions = vec![
         Payload::load(1, 12, 4, first),
@@ -234,7 +236,7 @@ fn everything() -> Batch {
 
 /// Decodes attributes as every object.
 fn decode_as_everything(bytes: &[u8]) {
-    let _ = (Table::decode(Family::Ip, bytes), table_owner(bytes), table_name(bytes));
+    let _ = (Table::decode(TableFamily::Ip, bytes), table_owner(bytes), table_name(bytes));
     let _ = (Chain::decode(bytes), DecodedSet::decode(bytes), ListedRule::decode(bytes));
     let mut elements = 0;
     let _ = decode_elements(bytes, |view| elements += usize::from(view.to_element().is_some()));
@@ -250,7 +252,7 @@ proptest! {
 
     #[test]
     fn a_chain_is_decoded_as_it_was_encoded(chain in chain()) {
-        let bytes = written(|w| chain.encode("t", w));
+        let bytes = chain.encode("t").unwrap();
         prop_assert_eq!(Chain::decode(&bytes), Ok(chain));
     }
 
@@ -283,7 +285,7 @@ proptest! {
             (Just(set), elements)
         }),
     ) {
-        let table = TableRef { family: Family::Ip, name: "t".into() };
+        let table = TableRef::new(Family::Ip, "t");
         let add = Operation::AddElements(table, Arc::new(set), elements.clone());
         let batch = Transaction { operations: vec![add] }.encode(1, Acknowledge::BatchEnd).unwrap();
         let mut read = Vec::new();

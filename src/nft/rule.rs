@@ -4,10 +4,13 @@
 use std::fmt;
 
 use super::abi::*;
-use super::object::write_userdata;
 use super::text::Comment;
-use super::{Expression, Family, Name, RuleContext};
+use super::userdata::write_userdata;
+use crate::expression::Expression;
+use crate::family::TableFamily;
 use crate::netlink::attr::AttrWriter;
+use crate::print::RuleContext;
+use crate::text::Name;
 
 /// A rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,8 +25,8 @@ pub struct Rule {
 
 impl Rule {
     /// Returns the rule as printed by `nft list` in a table of `family`, without its chain.
-    pub fn text(&self, family: Family) -> impl fmt::Display {
-        let context = RuleContext { family: family.number(), sets: &[], interfaces: &|_| None };
+    pub fn text(&self, family: impl Into<TableFamily>) -> impl fmt::Display {
+        let context = RuleContext { family: family.into(), sets: &[], interfaces: &|_| None };
         let statements = context.text(&self.expressions);
         fmt::from_fn(move |f| write!(f, "{statements}{}", Comment(self.comment.as_deref())))
     }

@@ -6,8 +6,9 @@ use super::abi::*;
 use super::element_type::{Type, length, needs_typeof, packed, unpacked};
 use super::fields::{DecodeError, Fields};
 use super::text::{Comment, joined};
-use super::{Name, counter, userdata};
 use crate::netlink::attr::{AttrWriter, Attrs};
+use crate::text::Name;
+use crate::{counter, userdata};
 
 /// A set, or a map if it has data.
 ///

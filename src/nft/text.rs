@@ -1,8 +1,11 @@
-//! nft(8) text that several objects share: strings, durations, lists.
+//! nft(8) text that several objects share: names, comments, durations, lists.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
+
+/// Name of a table, chain or set.
+pub type Name = Cow<'static, str>;
 
 /// Maximum length of a comment in bytes: `NFTNL_UDATA_COMMENT_MAXLEN` in libnftnl.
 const COMMENT_LIMIT: usize = 128;

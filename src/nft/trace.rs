@@ -1,19 +1,19 @@
 //! Trace messages of the kernel for packets with `meta nftrace set 1`.
 
-use super::Verdict;
 use super::abi::*;
 use super::fields::{DecodeError, Fields};
+use crate::family::TableFamily;
 use crate::netlink::attr::Attrs;
+use crate::table::TableRef;
+use crate::verdict::Verdict;
 
 /// A step of a packet through the rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceEvent {
     /// Trace id of the packet.
     pub id: u32,
-    /// `NFPROTO_*` of the table.
-    pub family: u8,
-    /// Name of the table.
-    pub table: String,
+    /// The table.
+    pub table: TableRef,
     /// Name of the chain.
     pub chain: String,
     /// The event.
@@ -48,10 +48,14 @@ impl TraceEvent {
     /// The attributes are broken.
     pub fn decode(kind: u16, payload: &[u8]) -> Result<Option<Self>, DecodeError> {
         const NFGENMSG_LENGTH: usize = 4;
-        let attributes = match payload.get(NFGENMSG_LENGTH..) {
-            Some(attributes) if kind == NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_TRACE => attributes,
-            Some(_) | None => return Ok(None),
+        // The family of the table; the attribute has that of the packet.
+        let family = payload.first().copied().and_then(TableFamily::of);
+        let (Some(family), Some(attributes)) = (family, payload.get(NFGENMSG_LENGTH..)) else {
+            return Ok(None);
         };
+        if kind != NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_TRACE {
+            return Ok(None);
+        }
         let fields = Fields::read(Attrs::new(attributes))?;
         let kind = match fields.be32(NFTA_TRACE_TYPE)? {
             // The kernel reports the end of a chain as a rule without a handle (seen on Linux
@@ -70,9 +74,7 @@ impl TraceEvent {
         };
         Ok(Some(Self {
             id: fields.be32(NFTA_TRACE_ID)?,
-            // The family of the table; the attribute has that of the packet.
-            family: payload.first().copied().unwrap_or_default(),
-            table: fields.str(NFTA_TRACE_TABLE)?.to_owned(),
+            table: TableRef::new(family, fields.str(NFTA_TRACE_TABLE)?.to_owned()),
             chain: fields.str(NFTA_TRACE_CHAIN)?.to_owned(),
             kind,
         }))
@@ -121,7 +123,7 @@ mod tests {
         let verdict = Some(Verdict::Drop);
         assert_eq!(kind_of(&payload), Some(TraceKind::Rule { handle: 12, verdict }));
         let event = TraceEvent::decode(KIND, &payload).unwrap().unwrap();
-        assert_eq!((event.id, event.family, &*event.table), (7, 2, "kube-proxy"));
+        assert_eq!((event.id, event.table), (7, TableRef::new(TableFamily::Ip, "kube-proxy")));
         assert_eq!(TraceEvent::decode(KIND - 1, &payload), Ok(None));
     }
 

@@ -10,7 +10,14 @@ use std::sync::Arc;
 
 use super::flowtable::with_devices;
 use super::text::joined;
-use super::{Chain, Device, Element, Family, Flowtable, Name, Rule, Set, Table, TableRef};
+use crate::chain::Chain;
+use crate::element::Element;
+use crate::family::Family;
+use crate::flowtable::{Device, Flowtable};
+use crate::rule::Rule;
+use crate::set::Set;
+use crate::table::{Table, TableRef};
+use crate::text::Name;
 
 /// One change of the ruleset.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,9 +71,9 @@ impl fmt::Display for Transaction {
 }
 
 impl Transaction {
-    /// Returns the family of the first operation.
+    /// Returns the family of the addresses in the table of the first operation.
     pub fn family(&self) -> Option<Family> {
-        self.operations.first().map(Operation::family)
+        self.operations.first().and_then(Operation::family)
     }
 }
 
@@ -93,9 +100,9 @@ impl Operation {
         }
     }
 
-    /// Returns the family of the table.
-    pub fn family(&self) -> Family {
-        self.table().family
+    /// Returns the family of the addresses in the table; `None` if there are several or none.
+    pub fn family(&self) -> Option<Family> {
+        self.table().family.of_addresses()
     }
 
     /// Returns the elements that the operation adds or deletes, if any.
@@ -141,7 +148,9 @@ impl fmt::Display for Operation {
         match self {
             Self::AddTable(table) => write!(f, "add table {table}"),
             Self::DeleteTable(table) => write!(f, "delete table {table}"),
-            Self::AddChain(table, chain) => write!(f, "add chain {table} {chain}"),
+            Self::AddChain(table, chain) => {
+                write!(f, "add chain {table} {}", chain.text(table.family))
+            }
             Self::DeleteChain(table, name) => write!(f, "delete chain {table} {name}"),
             Self::FlushChain(table, name) => write!(f, "flush chain {table} {name}"),
             Self::AddRule(table, rule) => {

@@ -5,7 +5,10 @@
 //! are in host byte order.
 
 use super::element_type::{Type, needs_typeof};
+use super::expression::Bytes;
+use super::fields::Fields;
 use super::text::comment;
+use crate::netlink::attr::AttrWriter;
 
 /// `NFTNL_UDATA_TABLE_COMMENT`, `_CHAIN_COMMENT`, `_RULE_COMMENT`, `_SET_ELEM_COMMENT`.
 const COMMENT: u8 = 0;
@@ -19,6 +22,28 @@ const NFTNL_UDATA_SET_TYPEOF_DATA: u8 = 1;
 
 /// `BYTEORDER_HOST_ENDIAN` of nft.
 const HOST_ENDIAN: u32 = 1;
+
+impl Bytes {
+    /// Returns the user data of a table, chain, rule or element with a comment, which is cut to 128
+    /// bytes.
+    pub fn of_comment(text: &str) -> Self {
+        let mut bytes = Vec::new();
+        write_comment(&mut bytes, text);
+        Self(bytes)
+    }
+}
+
+/// Appends a comment as user data, if there is one.
+pub(super) fn write_userdata(w: &mut AttrWriter<'_>, kind: u16, comment: Option<&str>) {
+    if let Some(comment) = comment {
+        w.bytes(kind, &Bytes::of_comment(comment).0);
+    }
+}
+
+/// Returns the comment in a user data attribute.
+pub(super) fn read_userdata(fields: &Fields<'_>, kind: u16) -> Option<String> {
+    fields.find(kind).and_then(|attr| read_comment(attr.payload)).map(str::to_owned)
+}
 
 /// Appends the user data of a table, chain, rule or element with a comment.
 pub(super) fn write_comment(out: &mut Vec<u8>, text: &str) {

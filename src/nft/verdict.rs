@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use super::Name;
 use super::abi::*;
 use super::fields::{DecodeError, Fields};
 use crate::netlink::attr::AttrWriter;
+use crate::text::Name;
 
 /// The verdict of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -23,6 +23,12 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// Returns the chain in which the packet continues.
+    pub fn target(&self) -> Option<&str> {
+        let (Self::Jump(chain) | Self::Goto(chain)) = self else { return None };
+        Some(chain)
+    }
+
     /// Appends the attributes of `NFTA_DATA_VERDICT`.
     pub(super) fn encode(&self, w: &mut AttrWriter<'_>) {
         w.nest(NFTA_DATA_VERDICT, |w| self.encode_nest(w));

@@ -1,11 +1,15 @@
 //! A whole table of any family and program.
 
 use crate::abi::*;
+use crate::any::{AnyFlowtable, AnySet, SetContents};
+use crate::chain::Chain;
 use crate::expression::Bytes;
+use crate::family::TableFamily;
 use crate::fields::{DecodeError, Fields};
-use crate::kernel::Generation;
+use crate::listed_rule::ListedRule;
 use crate::netlink::attr::Attrs;
-use crate::{AnyChain, AnyFlowtable, AnyObject, AnySet, ListedRule, SetContents, TableFamily};
+use crate::object::Object;
+use crate::request::Generation;
 
 /// A table with all that is in it.
 ///
@@ -13,10 +17,10 @@ use crate::{AnyChain, AnyFlowtable, AnyObject, AnySet, ListedRule, SetContents, 
 /// and positions of rules, matter only in a table that was read.
 ///
 /// ```
-/// use nft_netlink::{AnyChain, TableFamily, WholeTable};
+/// use nft_netlink::{Chain, TableFamily, WholeTable};
 ///
 /// let mut table = WholeTable::new(TableFamily::Inet, "filter");
-/// table.chains.push(AnyChain { name: "input".into(), ..AnyChain::default() });
+/// table.chains.push(Chain::new("input"));
 /// assert_eq!(table.difference_from(Some(&table))?.len(), 0);
 /// assert_eq!(table.difference_from(None)?.to_string(), "\
 /// add table inet filter
@@ -39,13 +43,13 @@ pub struct WholeTable {
     /// Generation of the ruleset in which the table was read.
     pub generation: Option<Generation>,
     /// The chains.
-    pub chains: Vec<AnyChain>,
+    pub chains: Vec<Chain>,
     /// The rules, those of one chain in their order.
     pub rules: Vec<ListedRule>,
     /// The sets and maps with their elements.
     pub sets: Vec<SetContents>,
     /// The stateful objects.
-    pub objects: Vec<AnyObject>,
+    pub objects: Vec<Object>,
     /// The flowtables.
     pub flowtables: Vec<AnyFlowtable>,
 }
@@ -83,7 +87,7 @@ impl WholeTable {
     }
 
     /// Appends a rule to a chain.
-    pub fn append_rule(&mut self, chain: &str, expressions: Vec<crate::Expression>) {
+    pub fn append_rule(&mut self, chain: &str, expressions: Vec<crate::expression::Expression>) {
         self.rules.push(ListedRule {
             table: self.name.clone(),
             chain: chain.to_owned(),

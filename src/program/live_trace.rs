@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 
 use engine::ruleset::field::Field;
 use engine::ruleset::phrase::{self, ElementChange, Phrases};
-use inspect::explain::{self, Comparison, Explanation, Question, Start, TableId};
+use inspect::explain::{self, Comparison, Explanation, Question, Start};
 use nft::kernel::{Kernel, Nftables, Tracer};
 use nft::{
-    Chain, ChainType, Element, Expression, Family, Hook, HookPoint, Operation, Rule, Set, SetFlags,
+    BaseChain, Chain, Element, Expression, Family, HookPoint, Operation, Rule, Set, SetFlags,
     Table, TableFlags, TableRef, TraceEvent, Transaction, Type, Value,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -59,8 +59,7 @@ pub(super) fn compare(
             }
         )));
     }
-    let ignored = TableId { family: table.family.number(), name: table.name.into_owned() };
-    Ok(explain::compare(&explanation.prediction, &events, &ignored))
+    Ok(explain::compare(&explanation.prediction, &events, &table))
 }
 
 /// Returns the comparison as JSON.
@@ -83,14 +82,14 @@ pub(super) fn json(comparison: &Comparison) -> Json {
 
 fn table(explanation: &Explanation) -> TableRef {
     let name = format!("deltaproxy-trace-{}", std::process::id());
-    TableRef { family: explanation.packet.family(), name: name.into() }
+    TableRef::new(explanation.packet.family(), name)
 }
 
 /// Builds a table whose single rule traces the first packet with the addresses, protocol and port
 /// of the question.
 fn setup(table: &TableRef, explanation: &Explanation) -> Transaction {
     let packet = &explanation.packet;
-    let address = match table.family {
+    let address = match packet.family() {
         Family::Ip => Type::Ipv4Addr,
         Family::Ip6 => Type::Ipv6Addr,
     };
@@ -107,18 +106,13 @@ fn setup(table: &TableRef, explanation: &Explanation) -> Transaction {
         Start::Prerouting => HookPoint::Prerouting,
         Start::Output => HookPoint::Output,
     };
-    let chain = Chain {
-        name: "trace".into(),
-        hook: Some(Hook { kind: ChainType::Filter, point, priority: FIRST_PRIORITY }),
-        comment: None,
-    };
-    let expressions = expressions(table.family, packet.protocol);
+    let chain = Chain::at_hook("trace", BaseChain::new("filter", point, FIRST_PRIORITY));
+    let expressions = expressions(packet.family(), packet.protocol);
     let rule = Rule { chain: "trace".into(), expressions, comment: None };
     let made = Table {
-        family: table.family,
-        name: table.name.clone(),
         flags: TableFlags { owner: true, persist: false },
         comment: Some("traces one packet for deltaproxy explain".to_owned()),
+        ..Table::new(table.family, table.name.clone())
     };
     Transaction {
         operations: vec![
@@ -185,7 +179,7 @@ fn trace(
 /// Returns the id of the packet that our rule traced; other programs may trace too.
 fn ours(events: &[TraceEvent], explanation: &Explanation) -> Option<u32> {
     let table = table(explanation);
-    events.iter().find(|event| event.table == table.name).map(|event| event.id)
+    events.iter().find(|event| event.table == table).map(|event| event.id)
 }
 
 fn wait(tracer: &Tracer, time: Duration) -> io::Result<bool> {

@@ -24,11 +24,6 @@ const PENDING: &[&str] = &[
     "src/daemon/run",
     "src/daemon/source/objects",
     "src/engine/state",
-    "src/nft",
-    "src/nft/any",
-    "src/nft/expression",
-    "src/nft/kernel",
-    "src/nft/print",
 ];
 
 /// Roots of the crates whose files are checked.

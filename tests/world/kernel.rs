@@ -182,10 +182,11 @@ impl<K: Shared> Kernel for Hostile<K> {
         if self.breaks_off() {
             return Err(ReadError::Changing { what: table.to_string() });
         }
-        if table.family == Family::Ip6 && !std::mem::take(&mut self.is_reading_back) {
+        let family = table.family.of_addresses().expect("it is ours");
+        if family == Family::Ip6 && !std::mem::take(&mut self.is_reading_back) {
             self.rounds += 1;
         }
-        let owner = self.owners[table.family.index()];
+        let owner = self.owners[family.index()];
         let found = self.inner.read_table(table)?;
         Ok(found.map(|found| Contents { owner: owner.or(found.owner), ..found }))
     }

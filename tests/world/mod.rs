@@ -546,7 +546,7 @@ fn local_addresses(count: u8) -> Vec<IpAddr> {
 
 /// Another program empties a set, removes the rules of a chain or a whole table.
 pub(crate) fn damage(number: u8) -> Transaction {
-    let table = |family| TableRef { family, name: "kube-proxy".into() };
+    let table = |family| TableRef::new(family, "kube-proxy");
     let text = |text: &'static str| Name::Borrowed(text);
     let (ip, ip6) = (|| table(Family::Ip), || table(Family::Ip6));
     let operation = match number {
@@ -570,6 +570,6 @@ fn delete(family: Family, set: SetId, element: Element) -> Operation {
 
 fn of_another_table() -> Transaction {
     let (family, flags) = (Family::Ip, TableFlags::default());
-    let table = Table { family, name: "other".into(), flags, comment: None };
+    let table = Table { flags, ..Table::new(family, "other") };
     Transaction { operations: vec![Operation::AddTable(table)] }
 }

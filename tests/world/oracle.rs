@@ -56,7 +56,7 @@ impl Oracle {
             }
             Err(_) => {}
             Ok(_) => {
-                let changed = transaction.operations.iter().map(Operation::family);
+                let changed = transaction.operations.iter().filter_map(Operation::family);
                 changed.for_each(|family| self.tables[family.index()] = None);
                 self.look(kernel);
             }

@@ -18,7 +18,7 @@ pub fn read(family: Family, table: &str) -> Summary {
     assert_eq!(contents.foreign, 0, "{contents:#?}");
     let mut summary = Summary::default();
     for chain in contents.chains {
-        let hook = chain.hook.map(|hook| (hook.point as u32, hook.priority));
+        let hook = chain.base.map(|base| (base.hook, base.priority));
         summary.chains.insert(chain.name.into_owned(), Chain { hook, rules: Some(0) });
     }
     for rule in contents.rules.iter() {
@@ -44,5 +44,5 @@ pub fn reference(family: Family, table: &str) -> TableRef {
         Family::Ip => nft::Family::Ip,
         Family::Ip6 => nft::Family::Ip6,
     };
-    TableRef { family, name: table.to_owned().into() }
+    TableRef::new(family, table.to_owned())
 }

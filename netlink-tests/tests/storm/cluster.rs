@@ -268,7 +268,7 @@ impl Endpoints {
 
 /// The endpoints in the kernel's IPv4 table.
 fn endpoints_held(kernel: &mut Nftables) -> Result<HashSet<usize>, ReadError> {
-    let table = TableRef { family: Family::Ip, name: "kube-proxy".into() };
+    let table = TableRef::new(Family::Ip, "kube-proxy");
     let mut all = HashSet::new();
     for map in ["endpoints", "affinity-endpoints"] {
         let mut held = HashSet::new();

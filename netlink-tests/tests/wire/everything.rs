@@ -7,12 +7,12 @@ use engine::flowtable::Threshold;
 use engine::ruleset::field::{Field, SERVICE};
 use engine::ruleset::phrase::{self, ElementChange, Phrase, Phrases};
 use nft::{
-    Chain, ChainType, Element, Family, Hook, HookPoint, Operation, Rule, Set, SetFlags, Table,
-    TableFlags, TableRef, Transaction, Type, Value, Verdict,
+    BaseChain, Chain, Element, Family, HookPoint, Operation, Rule, Set, SetFlags, Table, TableRef,
+    Transaction, Type, Value, Verdict,
 };
 
 pub(crate) fn table(family: Family) -> TableRef {
-    TableRef { family, name: "kube-proxy".into() }
+    TableRef::new(family, "kube-proxy")
 }
 
 fn address_type(family: Family) -> Type {
@@ -191,27 +191,21 @@ fn maps(family: Family) -> Vec<(Set, Vec<Element>)> {
 }
 
 pub(crate) fn chains() -> Vec<Chain> {
-    let base = |name: &'static str, kind, point, priority| Chain {
-        name: name.into(),
-        hook: Some(Hook { kind, point, priority }),
-        comment: None,
+    let base = |name: &'static str, kind: &'static str, point, priority| {
+        Chain::at_hook(name, BaseChain::new(kind, point, priority))
     };
-    let plain = |name: &'static str| Chain { name: name.into(), hook: None, comment: None };
     vec![
-        Chain { comment: Some("jumped to".into()), ..plain("target") },
-        plain("rules"),
-        plain("source-nat"),
-        plain("to-map"),
-        base("filter-prerouting", ChainType::Filter, HookPoint::Prerouting, -110),
-        base("filter-input", ChainType::Filter, HookPoint::Input, -110),
-        base("filter-forward", ChainType::Filter, HookPoint::Forward, -110),
-        base("filter-output", ChainType::Filter, HookPoint::Output, -110),
-        base("nat-prerouting", ChainType::Nat, HookPoint::Prerouting, -100),
-        Chain {
-            comment: Some("base".into()),
-            ..base("nat-output", ChainType::Nat, HookPoint::Output, -100)
-        },
-        base("nat-postrouting", ChainType::Nat, HookPoint::Postrouting, 100),
+        Chain::new("target").with_comment("jumped to"),
+        Chain::new("rules"),
+        Chain::new("source-nat"),
+        Chain::new("to-map"),
+        base("filter-prerouting", "filter", HookPoint::Prerouting, -110),
+        base("filter-input", "filter", HookPoint::Input, -110),
+        base("filter-forward", "filter", HookPoint::Forward, -110),
+        base("filter-output", "filter", HookPoint::Output, -110),
+        base("nat-prerouting", "nat", HookPoint::Prerouting, -100),
+        base("nat-output", "nat", HookPoint::Output, -100).with_comment("base"),
+        base("nat-postrouting", "nat", HookPoint::Postrouting, 100),
     ]
 }
 
@@ -344,12 +338,8 @@ pub(crate) fn rules(family: Family) -> Vec<Rule> {
 
 pub(crate) fn ruleset(family: Family) -> Transaction {
     let here = || table(family);
-    let header = Table {
-        family,
-        name: "kube-proxy".into(),
-        flags: TableFlags::default(),
-        comment: Some("rules of a test".into()),
-    };
+    let comment = Some("rules of a test".into());
+    let header = Table { comment, ..Table::new(family, "kube-proxy") };
     let mut operations = vec![Operation::AddTable(header)];
     operations.extend(chains().into_iter().map(|chain| Operation::AddChain(here(), chain)));
     let sets: Vec<_> = sets(family).into_iter().map(|(set, e)| (Arc::new(set), e)).collect();

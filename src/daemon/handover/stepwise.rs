@@ -9,7 +9,7 @@ use nft::kernel::{
     CopyProgress, CopySource, CopyTableError, Definition, Kernel, ListedElements, Nftables,
     Replacement,
 };
-use nft::{Family, Operation, Rule, TableFlags, Transaction};
+use nft::{Family, Operation, Rule, TableFamily, TableFlags, Transaction};
 
 use super::{
     BESIDE_CHANGES, PieceSizes, delete_base_chains, flags_of_ours, handover_table, handover_target,
@@ -165,7 +165,7 @@ impl Stepwise {
 
 fn end(
     kernel: &mut Nftables,
-    family: Family,
+    family: TableFamily,
     has_base_chains: bool,
 ) -> Result<Step, CopyTableError> {
     let table = handover_table(family);

@@ -23,7 +23,7 @@ pub(super) fn remove(
     family: Family,
     table: Table,
 ) -> Result<Option<Removed>, Error> {
-    let reference = TableRef { family, name: table.name().into() };
+    let reference = TableRef::new(family, table.name());
     let (mut chains, mut rules) = (0, 0);
     for _ in 0..MAX_ROUNDS {
         let names = kernel.read_chain_names(&reference)?;
@@ -94,7 +94,7 @@ mod tests {
             [jump("PREROUTING", 5, "KUBE-SERVICES"), jump("KUBE-SERVICES", 6, "KUBE-SVC-A")];
         // A dump may repeat a rule.
         let jumps = [&jumps[..], &jumps[..]].concat();
-        let table = TableRef { family: Family::Ip, name: "nat".into() };
+        let table = TableRef::new(Family::Ip, "nat");
         let operations = Removal::of(Table::Nat, &names, &jumps).operations(&table);
         assert_eq!(
             Transaction { operations }.to_string(),

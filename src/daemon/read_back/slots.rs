@@ -14,7 +14,8 @@ pub(super) fn read_slots<K: Kernel>(
     kernel: &mut K,
     found: &mut diff::FoundElements,
 ) -> Option<usize> {
-    let table = ruleset::table(found.family());
+    let family = found.family();
+    let table = ruleset::table(family);
     let mut slots = SlotKeys::new(found.plain_lists().into_values());
     let mut count = 0;
     loop {
@@ -23,7 +24,7 @@ pub(super) fn read_slots<K: Kernel>(
             return Some(count);
         }
         let mut targets = Vec::with_capacity(keys.len());
-        let mut each = |view: ElementView<'_>| targets.push(ruleset::target(table.family, &view));
+        let mut each = |view: ElementView<'_>| targets.push(ruleset::target(family, &view));
         // On an error, the dump reports it or works without these requests.
         let answered =
             kernel.find_elements(&table, SetId::Endpoints.name(), &keys, &mut each).ok()?;

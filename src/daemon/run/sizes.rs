@@ -53,7 +53,7 @@ impl ExpectedSizes {
 
     /// Adjusts the sizes to an operation that was applied.
     pub(super) fn applied(&self, operation: &Operation) {
-        let family = operation.family();
+        let Some(family) = operation.family() else { return };
         match operation {
             Operation::AddElements(_, set, elements) => {
                 if let Some(set) = place(&set.name) {

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use nft::{ChainType, Expression, Family, Flowtable, Hook, HookPoint, ListedRule, Set, Verdict};
+use nft::{BaseChain, Expression, Family, Flowtable, HookPoint, ListedRule, Set, Verdict};
 
 use super::chain::{ChainSpec, compare, rule_of};
 use super::element::Unserved;
@@ -92,13 +92,13 @@ fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
 fn base_chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
     let base = |name: &'static str, kind, point, priority, rules: Vec<Vec<Phrase>>| {
         let mut spec = ChainSpec::new(name, rules);
-        spec.chain.hook = Some(Hook { kind, point, priority });
+        spec.chain.base = Some(BaseChain::new(kind, point, priority));
         spec
     };
     let filter = |name, point, priority, is_needed, rule| {
         let established = vec![phrase::ct_state_new().unequal(), verdict(Verdict::Accept)];
         let rules = if is_needed { vec![established, rule] } else { Vec::new() };
-        base(name, ChainType::Filter, point, priority, rules)
+        base(name, "filter", point, priority, rules)
     };
     let OptionalChains { source_ranges, cluster_ip_endpoints } = settings.optional_chains;
     let phrases = Phrases(family);
@@ -108,7 +108,7 @@ fn base_chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
         let check = vec![goto(CLUSTER_IPS_CHECK)];
         filter(name, point, 0, cluster_ip_endpoints, check)
     };
-    let nat = |name, point, priority, rules| base(name, ChainType::Nat, point, priority, rules);
+    let nat = |name, point, priority, rules| base(name, "nat", point, priority, rules);
     let mut prerouting = pre_dnat(PRE_DNAT, HookPoint::Prerouting);
     if settings.localhost {
         prerouting.put_first(&guard());

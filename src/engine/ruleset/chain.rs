@@ -22,7 +22,7 @@ impl ChainSpec {
     pub(super) fn new(name: impl Into<Name>, rules: impl IntoIterator<Item = Vec<Phrase>>) -> Self {
         let name = name.into();
         let rules = Arc::new(rules.into_iter().map(|rule| rule_of(&name, &rule)).collect());
-        Self { chain: Chain { name, hook: None, comment: None }, rules }
+        Self { chain: Chain::new(name), rules }
     }
 
     /// Inserts a rule before all others.
@@ -33,7 +33,7 @@ impl ChainSpec {
 
     /// Sets the comment, at most 128 bytes.
     pub(super) fn with_comment(mut self, comment: &str) -> Self {
-        self.chain.comment = Some(comment.to_owned());
+        self.chain = self.chain.with_comment(comment);
         self
     }
 }

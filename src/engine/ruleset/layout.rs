@@ -13,7 +13,7 @@ pub const TABLE_COMMENT: &str = "service proxy rules of deltaproxy, layout ";
 
 /// Returns our table of one family.
 pub fn table(family: Family) -> TableRef {
-    TableRef { family, name: TABLE.into() }
+    TableRef::new(family, TABLE)
 }
 
 /// Returns the comment of our tables with the layout's number. nft(8) keeps it in a listing.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ahash::HashMap;
 use nft::kernel::Contents;
 use nft::{
-    DecodedFlowtable, DecodedSet, Hook, ListedRule, Name, Operation, Rule, Table, TableFlags,
+    BaseChain, DecodedFlowtable, DecodedSet, ListedRule, Name, Operation, Rule, Table, TableFlags,
     TableRef,
 };
 
@@ -36,7 +36,7 @@ pub(super) struct InstalledBase {
 /// A chain in the kernel.
 #[derive(Debug)]
 pub(super) struct InstalledChain {
-    hook: Option<Hook>,
+    base: Option<BaseChain>,
     /// The rules; `None` if they were not as desired when they were read.
     rules: Option<Arc<Vec<Rule>>>,
 }
@@ -67,7 +67,7 @@ impl BaseState {
             let same = specs.get(&chain.name);
             let same = same.filter(|spec| are_same(&spec.rules, &found));
             let rules = same.map(|spec| Arc::clone(&spec.rules));
-            (chain.name.clone(), InstalledChain { hook: chain.hook, rules })
+            (chain.name.clone(), InstalledChain { base: chain.base.clone(), rules })
         });
         // The kernel deletes anonymous sets with their rules.
         let named_sets = contents.sets.iter().filter(|found| !found.anonymous);
@@ -83,7 +83,7 @@ impl BaseState {
     pub(super) fn after(desired: &Base, flags: TableFlags) -> Self {
         let chains = desired.chains.iter().map(|spec| {
             let rules = Some(Arc::clone(&spec.rules));
-            (spec.chain.name.clone(), InstalledChain { hook: spec.chain.hook, rules })
+            (spec.chain.name.clone(), InstalledChain { base: spec.chain.base.clone(), rules })
         });
         let sets = desired.sets.iter().map(|set| set.name.clone());
         let flowtables = desired.flowtable.iter().map(|flowtable| flowtable.name.clone());
@@ -120,7 +120,7 @@ impl BaseState {
         let Self::Ours(InstalledBase { flags, chains, .. }) = self else { return false };
         let adds_base_chain = desired.chains.iter().any(|spec| {
             let installed = chains.get(&spec.chain.name);
-            spec.chain.hook.is_some() && installed.is_none_or(|it| it.hook != spec.chain.hook)
+            spec.chain.base.is_some() && installed.is_none_or(|it| it.base != spec.chain.base)
         });
         can_own(*flags, table.flags) && adds_base_chain
     }
@@ -195,11 +195,11 @@ fn update(desired: &Base, table: &TableRef, installed: &InstalledBase) -> Vec<Op
     let desired = &desired.chains;
 
     let unwanted = chains.iter().filter(|(name, installed)| {
-        !desired.iter().any(|spec| spec.chain.name == **name && spec.chain.hook == installed.hook)
+        !desired.iter().any(|spec| spec.chain.name == **name && spec.chain.base == installed.base)
     });
     let unwanted: Vec<&Name> = unwanted.map(|(name, _)| name).collect();
     let kept = |spec: &ChainSpec| {
-        chains.get(&spec.chain.name).filter(|installed| installed.hook == spec.chain.hook)
+        chains.get(&spec.chain.name).filter(|installed| installed.base == spec.chain.base)
     };
     let changed: Vec<&ChainSpec> = desired
         .iter()

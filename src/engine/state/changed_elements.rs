@@ -69,7 +69,7 @@ impl ElementId {
 
     fn of(element: &ElementKey) -> Option<Self> {
         let set = SetId::by_name(&element.set)?;
-        Some(Self { family: element.table.family, set, key: element.key })
+        Some(Self { family: element.table.family.of_addresses()?, set, key: element.key })
     }
 
     fn subject(&self) -> Option<(Family, Subject)> {

@@ -197,7 +197,7 @@ impl FlowtableDevices {
         for device in left_out {
             let index = self.index_of(device);
             self.refused.insert(device.clone(), index);
-            if let Some(installed) = &mut self.installed[operation.family().index()] {
+            if let Some(installed) = self.installed_of(operation) {
                 installed.remove(device);
             }
         }
@@ -209,12 +209,16 @@ impl FlowtableDevices {
         links.find(|link| device(link) == *wanted).map_or(0, |link| link.index)
     }
 
+    fn installed_of(&mut self, operation: &Operation) -> Option<&mut BTreeMap<Device, u32>> {
+        self.installed[operation.family()?.index()].as_mut()
+    }
+
     fn applied(&mut self, operation: &Operation) {
         let devices = operation.devices().unwrap_or_default();
         let is_addition = matches!(operation, Operation::AddDevices(..));
         let added = devices.iter().filter(|_| is_addition);
         let added: Vec<_> = added.map(|it| (it.clone(), self.index_of(it))).collect();
-        if let Some(installed) = &mut self.installed[operation.family().index()] {
+        if let Some(installed) = self.installed_of(operation) {
             installed.retain(|device, _| !devices.contains(device));
             installed.extend(added);
         }

@@ -31,7 +31,7 @@ impl Steps {
             else {
                 return None;
             };
-            let (family, set) = (table.family, SetId::by_name(&set.name)?);
+            let (family, set) = (table.family.of_addresses()?, SetId::by_name(&set.name)?);
             if set == SetId::SourceRanges || set.is_of_affinity() {
                 return None;
             }

@@ -134,8 +134,9 @@ impl Engine {
         };
         let set = SetId::by_name(&set.name)?;
         let key = elements.get(element)?.key;
-        let subject = Subject::read(table.family, set, key.as_bytes())?;
-        self.diff.service_of(table.family, subject).cloned()
+        let family = table.family.of_addresses()?;
+        let subject = Subject::read(family, set, key.as_bytes())?;
+        self.diff.service_of(family, subject).cloned()
     }
 
     fn blame(&mut self, service: ObjectName, error: &CommitError) -> Cause {

@@ -92,7 +92,7 @@ impl Steps {
         mut bases: [Option<(BaseChange, usize)>; 2],
         services: &Services,
     ) {
-        let of_ip = |operation: &Operation| operation.family() == Family::Ip;
+        let of_ip = |operation: &Operation| operation.family() == Some(Family::Ip);
         let is_of_one_family = operations.iter().all(of_ip) || !operations.iter().any(of_ip);
         let parts = if is_of_one_family {
             [operations, Vec::new()]
@@ -101,7 +101,7 @@ impl Steps {
         };
         self.count += 1;
         for operations in parts {
-            let Some(family) = operations.first().map(Operation::family) else { continue };
+            let Some(family) = operations.first().and_then(Operation::family) else { continue };
             let (base, base_bytes) = bases[family.index()].take().unzip();
             let bytes = base_bytes.unwrap_or_default() + piece::bytes_of(&operations);
             let services = services.clone();

@@ -214,7 +214,7 @@ impl TableState {
 /// Returns the table with its flags after the next transaction.
 pub(super) fn header(family: Family, installed: &BaseState, wanted: TableFlags) -> Table {
     let flags = installed.flags_after(wanted);
-    Table { family, name: TABLE.into(), flags, comment: Some(table_comment()) }
+    Table { flags, comment: Some(table_comment()), ..Table::new(family, TABLE) }
 }
 
 #[cfg(test)]

@@ -2,13 +2,13 @@
 
 use nft::expression::{Bitwise, Byteorder, Ct, Data, Fib, Hash, Objref, Range, Reg};
 use nft::kernel::{Route, Way};
-use nft::{Expression, Family, ListedRule, RuleContext, Verdict, key};
+use nft::{Expression, Family, ListedRule, RuleContext, TableRef, Verdict, key};
 
 use super::field::{compare, holds, masked, number, swapped};
 use super::jhash::{jhash, scale};
 use super::packet::{CtValue, Tracking, known, unknown};
 use super::registers::{Draw, Registers};
-use super::rules::{Facts, Table, TableId};
+use super::rules::{Facts, Table};
 use super::state::State;
 use super::step::{Event, RuleStep};
 
@@ -33,7 +33,7 @@ pub(super) type Branch = (State, End);
 /// A rule under evaluation, and its position.
 pub(super) struct Run<'a, F> {
     pub(super) facts: &'a mut F,
-    pub(super) id: &'a TableId,
+    pub(super) id: &'a TableRef,
     pub(super) table: &'a Table,
     pub(super) step: &'a mut RuleStep,
 }

@@ -39,14 +39,14 @@ use std::sync::Arc;
 pub use explanation::{Explanation, Summary};
 pub use packet::{Interface, Packet, Tracking};
 pub use read::Kernel;
-pub use rules::{Facts, LookupResult, Rules, Table, TableId};
+pub use rules::{Facts, LookupResult, Rules, Table};
 pub use service::Service;
 pub use sources::SourceRanges;
 pub use step::{ChainId, Event, Fate, PossibleFate, Prediction, RuleStep, Step};
 pub use trace::{Comparison, Difference, Line, compare};
 pub use walk::{Start, predict};
 
-use engine::ruleset::TABLE;
+use engine::ruleset::{self, TABLE};
 use nft::kernel::{Generation, ReadError, Way, interface_index, interface_name};
 use nft::{Family, key};
 
@@ -145,7 +145,7 @@ fn explain_once(
 ) -> Result<Explanation, Error> {
     let family = Family::of(question.to.ip());
     let rules = kernel.rules(family, generation)?;
-    let ours = TableId { family: family.number(), name: TABLE.to_owned() };
+    let ours = ruleset::table(family);
     if !rules.tables.contains_key(&ours) {
         return Err(Error::NoTable { family });
     }

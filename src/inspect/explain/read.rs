@@ -9,9 +9,9 @@ use engine::ruleset::{self, SetId};
 use nft::kernel::{
     Generation, Nftables, NoRoute, OpenError, ReadError, Route, Routes, Way, interface_name,
 };
-use nft::{AnyElement, AnySet, ElementView, Family, key};
+use nft::{AnyElement, AnySet, ElementView, Family, TableFamily, TableRef};
 
-use super::rules::{Facts, LookupResult, Rules, Table, TableId};
+use super::rules::{Facts, LookupResult, Rules, Table};
 
 /// The kernel of this thread's network namespace.
 #[derive(Debug)]
@@ -20,23 +20,14 @@ pub struct Kernel {
     routes: Routes,
     /// Rules of a family, with the generation of the read.
     rules: HashMap<Family, (Generation, Arc<Rules>)>,
-    elements: HashMap<(TableId, String, Vec<u8>), LookupResult>,
+    elements: HashMap<(TableRef, String, Vec<u8>), LookupResult>,
     /// All elements of sets of ranges, sorted by key.
-    ranges: HashMap<(TableId, String), Option<Vec<AnyElement>>>,
+    ranges: HashMap<(TableRef, String), Option<Vec<AnyElement>>>,
     found_routes: HashMap<(IpAddr, Way), Option<Result<Route, NoRoute>>>,
 }
 
 /// Most elements of a set of ranges that are read.
 const MOST_RANGES: usize = 200_000;
-
-/// Families whose tables a packet may pass.
-pub(super) const FAMILIES: [u8; 5] = [
-    Family::Ip as u8,
-    Family::Ip6 as u8,
-    key::NFPROTO_INET,
-    key::NFPROTO_BRIDGE,
-    key::NFPROTO_NETDEV,
-];
 
 impl Kernel {
     /// Opens the netlink sockets.
@@ -93,10 +84,9 @@ impl Kernel {
 
     fn read_rules(&mut self, family: Family) -> Result<Rules, ReadError> {
         let mut rules = Rules::default();
-        for number in [family.number(), key::NFPROTO_INET] {
-            for chain in self.nftables.any_chains(number)? {
-                let id = TableId { family: number, name: chain.table };
-                let table = rules.tables.entry(id).or_default();
+        for family in [family.into(), TableFamily::Inet] {
+            for (table, chain) in self.nftables.chains(family)? {
+                let table = rules.tables.entry(table).or_default();
                 table.base_chains.extend(chain.base.map(|base| (chain.name, base)));
             }
         }
@@ -108,11 +98,11 @@ impl Kernel {
         Ok(rules)
     }
 
-    fn fill(&mut self, id: &TableId, table: &mut Table) -> Result<(), ReadError> {
-        for rule in self.nftables.listed_rules(id.family, &id.name)? {
+    fn fill(&mut self, id: &TableRef, table: &mut Table) -> Result<(), ReadError> {
+        for rule in self.nftables.rules(id)? {
             table.chains.entry(rule.chain.clone()).or_default().push(rule);
         }
-        for set in self.nftables.any_sets(id.family, &id.name)? {
+        for set in self.nftables.sets(id)? {
             table.sets.insert(set.name.clone(), set);
         }
         Ok(())
@@ -124,13 +114,9 @@ impl Kernel {
     /// See [`ReadError`].
     pub fn other_chains(&mut self) -> Result<Vec<String>, ReadError> {
         let mut others = Vec::new();
-        for family in FAMILIES.into_iter().filter(|it| *it > key::NFPROTO_INET) {
-            if [Family::Ip, Family::Ip6].iter().any(|it| it.number() == family) {
-                continue;
-            }
-            for chain in self.nftables.any_chains(family)? {
+        for family in [TableFamily::Bridge, TableFamily::Netdev] {
+            for (table, chain) in self.nftables.chains(family)? {
                 if chain.base.is_some() {
-                    let table = TableId { family, name: chain.table };
                     others.push(format!("table {table} chain {}", chain.name));
                 }
             }
@@ -139,7 +125,7 @@ impl Kernel {
     }
 
     /// Returns a set of a table whose rules were read.
-    pub(super) fn set(&self, table: &TableId, name: &str) -> Option<AnySet> {
+    pub(super) fn set(&self, table: &TableRef, name: &str) -> Option<AnySet> {
         let rules = self.rules.values().find_map(|(_, rules)| rules.tables.get(table))?;
         rules.sets.get(name).cloned()
     }
@@ -156,15 +142,14 @@ impl Kernel {
 
     fn find(
         &mut self,
-        table: &TableId,
+        table: &TableRef,
         set: &AnySet,
         key: &[u8],
     ) -> Result<LookupResult, ReadError> {
         if set.is_interval() && !set.is_concatenation() {
             return self.find_range(table, set, key);
         }
-        let names = (&*table.name, &*set.name);
-        let found = self.nftables.any_element(table.family, names, Some(key))?;
+        let found = self.nftables.element(table, &set.name, Some(key))?;
         match found {
             Some(found) => Ok(LookupResult::Element(found)),
             None => Ok(self.catch_all(table, set)),
@@ -172,13 +157,12 @@ impl Kernel {
     }
 
     /// Returns the catch-all element.
-    fn catch_all(&mut self, table: &TableId, set: &AnySet) -> LookupResult {
+    fn catch_all(&mut self, table: &TableRef, set: &AnySet) -> LookupResult {
         let place = (table.clone(), set.name.clone(), Vec::new());
         if let Some(found) = self.elements.get(&place) {
             return found.clone();
         }
-        let names = (&*table.name, &*set.name);
-        let found = self.nftables.any_element(table.family, names, None);
+        let found = self.nftables.element(table, &set.name, None);
         let found = found.unwrap_or(None).map_or(LookupResult::Missing, LookupResult::Element);
         self.elements.insert(place, found.clone());
         found
@@ -187,14 +171,13 @@ impl Kernel {
     /// Finds the last range that starts at or before the key, unless it ends before it.
     fn find_range(
         &mut self,
-        table: &TableId,
+        table: &TableRef,
         set: &AnySet,
         key: &[u8],
     ) -> Result<LookupResult, ReadError> {
         let place = (table.clone(), set.name.clone());
         if !self.ranges.contains_key(&place) {
-            let names = (&*table.name, &*set.name);
-            let mut elements = self.nftables.any_elements(table.family, names, MOST_RANGES)?;
+            let mut elements = self.nftables.elements(table, &set.name, MOST_RANGES)?;
             if let Some(elements) = &mut elements {
                 // Where one range ends and the next starts, the end comes first.
                 elements.sort_by(|a, b| (&a.key, !a.is_end).cmp(&(&b.key, !b.is_end)));
@@ -214,7 +197,7 @@ impl Kernel {
 }
 
 impl Facts for Kernel {
-    fn element(&mut self, table: &TableId, set: &AnySet, key: &[u8]) -> LookupResult {
+    fn element(&mut self, table: &TableRef, set: &AnySet, key: &[u8]) -> LookupResult {
         let place = (table.clone(), set.name.clone(), key.to_vec());
         if let Some(found) = self.elements.get(&place) {
             return found.clone();

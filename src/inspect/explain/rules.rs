@@ -4,29 +4,20 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use nft::kernel::{NoRoute, Route, Way};
-use nft::{AnyElement, AnySet, BaseChain, Family, ListedRule, key};
-
-/// Key of a table: its family, `NFPROTO_*`, and its name.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct TableId {
-    /// `NFPROTO_*`.
-    pub family: u8,
-    /// Name within the family.
-    pub name: String,
-}
+use nft::{AnyElement, AnySet, BaseChain, Family, ListedRule, Name, TableRef};
 
 /// Tables whose chains a packet may pass.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     /// In the kernel's order within a family.
-    pub tables: BTreeMap<TableId, Table>,
+    pub tables: BTreeMap<TableRef, Table>,
 }
 
 /// One table.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     /// Base chains, in the kernel's order.
-    pub base_chains: Vec<(String, BaseChain)>,
+    pub base_chains: Vec<(Name, BaseChain)>,
     /// Rules of each chain.
     pub chains: HashMap<String, Vec<ListedRule>>,
     /// Sets and maps by name.
@@ -36,7 +27,7 @@ pub struct Table {
 /// Lookups of the evaluator.
 pub trait Facts {
     /// Returns the element of a set or map that matches a key.
-    fn element(&mut self, table: &TableId, set: &AnySet, key: &[u8]) -> LookupResult;
+    fn element(&mut self, table: &TableRef, set: &AnySet, key: &[u8]) -> LookupResult;
 
     /// Returns the route to a destination; `None` if unknown.
     fn route(&mut self, destination: IpAddr, way: Way) -> Option<Result<Route, NoRoute>>;
@@ -57,27 +48,6 @@ pub enum LookupResult {
     Missing,
     /// The result is unknown; the text is the reason.
     Unknown(String),
-}
-
-impl TableId {
-    /// Returns the family as nft(8) writes it.
-    pub fn family_name(&self) -> &'static str {
-        match self.family {
-            number if number == Family::Ip.number() => "ip",
-            number if number == Family::Ip6.number() => "ip6",
-            key::NFPROTO_INET => "inet",
-            key::NFPROTO_ARP => "arp",
-            key::NFPROTO_BRIDGE => "bridge",
-            key::NFPROTO_NETDEV => "netdev",
-            _ => "unknown",
-        }
-    }
-}
-
-impl std::fmt::Display for TableId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}", self.family_name(), self.name)
-    }
 }
 
 impl Table {

@@ -7,10 +7,10 @@ use std::net::IpAddr;
 
 use engine::ruleset::{Frontend, Range, SetId, TableElement};
 use nft::kernel::ReadError;
-use nft::{AnyElement, ElementData, ElementView};
+use nft::{AnyElement, ElementData, ElementView, TableRef};
 
 use super::read::Kernel;
-use super::rules::{Facts, LookupResult, TableId};
+use super::rules::{Facts, LookupResult};
 use super::service::{Service, elements, service};
 use super::step::Prediction;
 use super::words::our_family;
@@ -34,7 +34,7 @@ impl Kernel {
     /// none.
     pub(super) fn source_ranges(
         &mut self,
-        table: &TableId,
+        table: &TableRef,
         prediction: &Prediction,
         source: IpAddr,
     ) -> Result<Option<SourceRanges>, ReadError> {
@@ -59,14 +59,14 @@ impl Kernel {
         Ok(Some(SourceRanges { service, ranges, is_allowed }))
     }
 
-    fn service_at(&mut self, table: &TableId, frontend: Frontend, set: SetId) -> Option<Service> {
+    fn service_at(&mut self, table: &TableRef, frontend: Frontend, set: SetId) -> Option<Service> {
         let key = TableElement::Restricted(frontend).to_key().key.as_bytes().to_vec();
         let found = self.element_of(table, set.name(), &key)?;
         let view = ElementView { key: &key, ..view(&found) };
         TableElement::read(our_family(table)?, set, &view).and_then(service)
     }
 
-    fn element_of(&mut self, table: &TableId, set: &str, key: &[u8]) -> Option<AnyElement> {
+    fn element_of(&mut self, table: &TableRef, set: &str, key: &[u8]) -> Option<AnyElement> {
         let set = self.set(table, set)?;
         match self.element(table, &set, key) {
             LookupResult::Element(element) => Some(element),
@@ -76,7 +76,7 @@ impl Kernel {
 
     fn ranges_of(
         &mut self,
-        table: &TableId,
+        table: &TableRef,
         frontend: Frontend,
     ) -> Result<Option<Vec<Range>>, ReadError> {
         let Some(family) = our_family(table) else { return Ok(None) };

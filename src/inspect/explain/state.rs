@@ -24,7 +24,7 @@ pub(super) struct Key {
 }
 
 /// Table, set and key of an element that a packet wrote.
-pub(super) type Written = (String, String, Vec<u8>);
+pub(super) type Written = (nft::Name, String, Vec<u8>);
 
 impl State {
     pub(super) fn new(packet: Packet) -> Self {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use nft::{ElementData, Verdict};
 
-use super::rules::TableId;
+use nft::TableRef;
 
 /// Outcomes and steps of a packet.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -54,7 +54,7 @@ pub enum Fate {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ChainId {
     /// The table.
-    pub table: TableId,
+    pub table: TableRef,
     /// Name of the chain.
     pub chain: String,
 }

@@ -13,11 +13,13 @@ use engine::ruleset::{
     Frontend, LocalDetector, Lookups, Member, OptionalChains, Settings, TableElement, TableSets,
     Unserved,
 };
-use nft::expression::{Cmp, CounterExpression, Immediate, Limit, Numgen, Payload, Reg, Synproxy};
+use nft::expression::{
+    Bytes, Cmp, CounterExpression, Immediate, Limit, Numgen, Payload, Reg, Synproxy,
+};
 use nft::kernel::{NoRoute, Route};
 use nft::{
-    AnyElement, AnySet, BaseChain, ElementData, Expression, ListedRule, Rule, Set, TraceEvent,
-    TraceKind, Value, Verdict,
+    AnyElement, AnySet, BaseChain, ElementData, Expression, HookPoint, ListedRule, Rule, Set,
+    TableFamily, TableRef, TraceEvent, TraceKind, Value, Verdict,
 };
 
 use super::trace::{Difference, compare};
@@ -63,8 +65,8 @@ fn any_set(set: &Set) -> AnySet {
     }
 }
 
-fn ours() -> TableId {
-    TableId { family: Family::Ip.number(), name: TABLE.to_owned() }
+fn ours() -> TableRef {
+    ruleset::table(Family::Ip)
 }
 
 impl Node {
@@ -76,11 +78,8 @@ impl Node {
             table.chains.entry(listed.chain.clone()).or_default().push(listed);
         }
         for spec in &base.chains {
-            let Some(hook) = spec.chain.hook else { continue };
-            let kind = format!("{:?}", hook.kind).to_lowercase();
-            let (priority, hook) = (hook.priority, hook.point as u32);
-            let base = BaseChain { kind, hook, priority, ..BaseChain::default() };
-            table.base_chains.push((spec.chain.name.to_string(), base));
+            let base = spec.chain.base.clone();
+            table.base_chains.extend(base.map(|base| (spec.chain.name.clone(), base)));
         }
         table.sets = base.sets.iter().map(|set| (set.name.to_string(), any_set(set))).collect();
         let rules = Rules { tables: [(ours(), table)].into() };
@@ -95,10 +94,9 @@ impl Node {
             ListedRule::of(&rule, "foo", handle)
         };
         let chains = [("bar".to_owned(), (100..).zip(rules).map(rule).collect())].into();
-        let kind = "filter".to_owned();
-        let base = BaseChain { kind, priority: -150, drops, ..BaseChain::default() };
-        let base_chains = vec![("bar".to_owned(), base)];
-        let id = TableId { family: key::NFPROTO_INET, name: "foo".to_owned() };
+        let base = BaseChain { drops, ..BaseChain::new("filter", HookPoint::Prerouting, -150) };
+        let base_chains = vec![("bar".into(), base)];
+        let id = TableRef::new(TableFamily::Inet, "foo");
         self.rules.tables.insert(id, Table { base_chains, chains, ..Table::default() });
         self
     }
@@ -132,7 +130,7 @@ fn any_element(element: &TableElement<'_>) -> ((String, Vec<u8>), AnyElement) {
     let element = element.to_element();
     let key = element.key.as_bytes().to_vec();
     let data = element.data.map(|data| ElementData::Value(data.as_bytes().to_vec()));
-    let userdata = element.comment.map(|comment| AnyElement::comment_userdata(&comment));
+    let userdata = element.comment.map(|comment| Bytes::of_comment(&comment));
     ((set, key.clone()), AnyElement { key, data, userdata, ..AnyElement::default() })
 }
 
@@ -151,7 +149,7 @@ fn short(outcome: &PossibleFate) -> String {
 }
 
 impl Facts for Node {
-    fn element(&mut self, _: &TableId, set: &AnySet, key: &[u8]) -> LookupResult {
+    fn element(&mut self, _: &TableRef, set: &AnySet, key: &[u8]) -> LookupResult {
         let found = self.elements.get(&(set.name.clone(), key.to_vec()));
         found.map_or(LookupResult::Missing, |found| LookupResult::Element(found.clone()))
     }
@@ -379,13 +377,12 @@ fn the_first_difference_between_prediction_and_kernel_is_named() {
     };
     let event = |(chain, handle): (String, u64)| TraceEvent {
         id: 1,
-        family: Family::Ip.number(),
-        table: TABLE.to_owned(),
+        table: ours(),
         chain,
         kind: TraceKind::Rule { handle, verdict: None },
     };
     let mut events: Vec<_> = prediction.steps.iter().filter_map(always).map(event).collect();
-    let other = TableId { family: 2, name: "trace".to_owned() };
+    let other = TableRef::new(Family::Ip, "trace");
     let same = compare(&prediction, &events, &other);
     assert_eq!(same.difference, None, "{same}");
 

@@ -1,9 +1,8 @@
 //! Compares the prediction with the kernel's trace of a real packet.
 
-use nft::{TraceEvent, TraceKind};
+use nft::{TableRef, TraceEvent, TraceKind};
 
 use super::report::line;
-use super::rules::TableId;
 use super::step::{ChainId, Prediction, Step};
 
 /// Rules that a packet matched, and rules that it was predicted to match.
@@ -59,17 +58,16 @@ struct Predicted<'a> {
 }
 
 /// Compares the prediction with the steps of one packet; ignores steps in the table `ignored`.
-pub fn compare(prediction: &Prediction, events: &[TraceEvent], ignored: &TableId) -> Comparison {
+pub fn compare(prediction: &Prediction, events: &[TraceEvent], ignored: &TableRef) -> Comparison {
     let predicted: Vec<_> = prediction.steps.iter().filter_map(predicted).collect();
     let mut comparison = Comparison::default();
     let mut next = 0;
     for event in events {
         let TraceKind::Rule { handle, .. } = event.kind else { continue };
-        let table = TableId { family: event.family, name: event.table.clone() };
-        if table == *ignored {
+        if event.table == *ignored {
             continue;
         }
-        let place = ChainId { table, chain: event.chain.clone() };
+        let place = ChainId { table: event.table.clone(), chain: event.chain.clone() };
         let mut rest = predicted.iter().skip(next);
         let found = rest.position(|it| *it.place == place && it.handle == handle);
         let found = found.map(|found| next + found);

@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use nft::kernel::{NoRoute, Route, Way};
-use nft::{BaseChain, Family, HookPoint, RuleContext, Verdict, key};
+use nft::{BaseChain, Family, HookPoint, Name, RuleContext, TableFamily, TableRef, Verdict, key};
 
 use super::evaluate::{Branch, End, Run};
 use super::packet::{Interface, Packet, Tracking};
-use super::rules::{Facts, Rules, TableId};
+use super::rules::{Facts, Rules};
 use super::state::{State, merge, total};
 use super::step::{ChainId, Fate, PossibleFate, Prediction, RuleStep, Step};
 
@@ -207,7 +207,8 @@ impl<F: Facts> Walk<'_, F> {
         let Some(family) = states.first().map(|state| state.packet().family()) else {
             return states;
         };
-        self.steps.push(Step::Hook { name: name_of(point), share: total(&states) });
+        self.steps
+            .push(Step::Hook { name: TableFamily::Inet.hook(point as u32), share: total(&states) });
         for (id, chain, base) in self.base_chains(family, point) {
             if base.priority > CONNTRACK_PRIORITY {
                 track(&mut states);
@@ -227,10 +228,10 @@ impl<F: Facts> Walk<'_, F> {
     }
 
     /// Returns the base chains in the order in which the kernel calls them.
-    fn base_chains(&self, family: Family, point: HookPoint) -> Vec<(TableId, String, BaseChain)> {
+    fn base_chains(&self, family: Family, point: HookPoint) -> Vec<(TableRef, Name, BaseChain)> {
         let mut chains = Vec::new();
         for (id, table) in &self.rules.tables {
-            if ![family.number(), key::NFPROTO_INET].contains(&id.family) {
+            if ![family.into(), TableFamily::Inet].contains(&id.family) {
                 continue;
             }
             let here = table.base_chains.iter().filter(|(_, base)| base.hook == point as u32);
@@ -242,7 +243,7 @@ impl<F: Facts> Walk<'_, F> {
 
     fn base_chain(
         &mut self,
-        id: &TableId,
+        id: &TableRef,
         chain: &str,
         base: &BaseChain,
         states: Vec<State>,
@@ -256,7 +257,7 @@ impl<F: Facts> Walk<'_, F> {
         let place = ChainId { table: id.clone(), chain: chain.to_owned() };
         self.steps.push(Step::Chain {
             place: place.clone(),
-            kind: base.kind.clone(),
+            kind: base.kind.to_string(),
             priority: base.priority,
             drops: base.drops,
         });
@@ -397,16 +398,6 @@ fn is_for_node(route: Route) -> bool {
 
 fn reason(error: NoRoute) -> String {
     format!("the node has no route for it ({error})")
-}
-
-const fn name_of(point: HookPoint) -> &'static str {
-    match point {
-        HookPoint::Prerouting => "prerouting",
-        HookPoint::Input => "input",
-        HookPoint::Forward => "forward",
-        HookPoint::Output => "output",
-        HookPoint::Postrouting => "postrouting",
-    }
 }
 
 /// Merges equal outcomes; most likely first.

@@ -9,8 +9,8 @@ use engine::ruleset::number::{ListId, Route};
 use engine::ruleset::{SetId, TABLE, TableElement, Unserved, without_scheduler};
 use nft::{ElementData, ElementView, Family, Verdict};
 
-use super::rules::TableId;
 use super::step::{ChainId, Event, RuleStep};
+use nft::TableRef;
 
 /// Returns a line for each notable event at a rule.
 pub(super) fn lines(step: &RuleStep, protocol: &str) -> Vec<String> {
@@ -24,9 +24,8 @@ pub(super) fn lines(step: &RuleStep, protocol: &str) -> Vec<String> {
 }
 
 /// Returns the family if the table is ours.
-pub(super) fn our_family(table: &TableId) -> Option<Family> {
-    let family = Family::ALL.into_iter().find(|family| family.number() == table.family);
-    family.filter(|_| table.name == TABLE)
+pub(super) fn our_family(table: &TableRef) -> Option<Family> {
+    table.family.of_addresses().filter(|_| table.name == TABLE)
 }
 
 /// Returns the element of our table that an event found.

@@ -57,7 +57,7 @@ pub enum BenchError {
 pub fn check_unused() -> Result<(), BenchError> {
     let mut kernel = Nftables::open()?;
     for (family, name) in [(Family::Ip, "ip"), (Family::Ip6, "ip6")] {
-        if kernel.read_table(&TableRef { family, name: TABLE.into() })?.is_some() {
+        if kernel.read_table(&TableRef::new(family, TABLE))?.is_some() {
             return Err(BenchError::InUse(name));
         }
     }

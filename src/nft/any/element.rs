@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use crate::Verdict;
 use crate::abi::*;
 use crate::expression::{Bytes, Expression};
 use crate::fields::{DecodeError, Fields};
 use crate::netlink::attr::{Attr, AttrWriter, Attrs};
 use crate::userdata;
+use crate::verdict::Verdict;
 
-use super::kept::{self, OtherAttribute};
-use super::set::{decode_expressions, encode_expressions};
+use super::set::{AnySet, decode_expressions, encode_expressions};
+use crate::kept::{self, OtherAttribute};
 
 /// An element of a set or map of any table.
 ///
@@ -43,6 +43,15 @@ pub struct AnyElement {
     pub userdata: Option<Bytes>,
     /// Attributes that are not known here.
     pub other: Vec<OtherAttribute>,
+}
+
+/// A set or map with its elements.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SetContents {
+    /// The set or map.
+    pub set: AnySet,
+    /// Its elements; they are printed only of sets without a name.
+    pub elements: Vec<AnyElement>,
 }
 
 /// The data of a map element.
@@ -110,13 +119,6 @@ impl AnyElement {
     /// Returns the comment, as printed by `nft list`.
     pub fn comment(&self) -> Option<&str> {
         self.userdata.as_ref().and_then(|Bytes(bytes)| userdata::read_comment(bytes))
-    }
-
-    /// Returns the user data of a comment.
-    pub fn comment_userdata(comment: &str) -> Bytes {
-        let mut bytes = Vec::new();
-        userdata::write_comment(&mut bytes, comment);
-        Bytes(bytes)
     }
 
     fn decode(attrs: Attrs<'_>) -> Result<Self, DecodeError> {

@@ -5,7 +5,7 @@ use crate::fields::{DecodeError, Fields};
 use crate::flowtable::{self, Device};
 use crate::netlink::attr::{Attrs, TooLong};
 
-use super::kept::{self, OtherAttribute};
+use crate::kept::{self, OtherAttribute};
 
 /// A flowtable of any table.
 ///
@@ -74,7 +74,7 @@ impl AnyFlowtable {
     /// # Errors
     /// An attribute is too long for a message.
     pub fn encode(&self, table: &str) -> Result<Vec<u8>, TooLong> {
-        super::written(|w| {
+        kept::written(|w| {
             w.str(NFTA_FLOWTABLE_TABLE, table);
             w.str(NFTA_FLOWTABLE_NAME, &self.name);
             w.nest(NFTA_FLOWTABLE_HOOK, |w| {

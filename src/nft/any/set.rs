@@ -6,7 +6,7 @@ use crate::fields::{DecodeError, Fields};
 use crate::netlink::attr::{AttrWriter, Attrs, TooLong};
 use crate::userdata;
 
-use super::kept::{self, OtherAttribute};
+use crate::kept::{self, OtherAttribute};
 
 /// A set or map of any table.
 ///
@@ -182,7 +182,7 @@ impl AnySet {
     /// An attribute is too long for a message.
     pub fn encode(&self, table: &str, id: u32) -> Result<Vec<u8>, TooLong> {
         let length = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
-        super::written(|w| {
+        kept::written(|w| {
             w.str(NFTA_SET_TABLE, table);
             w.str(NFTA_SET_NAME, &self.name);
             w.be32(NFTA_SET_FLAGS, self.flags);

@@ -4,9 +4,10 @@ use std::cmp::Ordering;
 
 use super::{Replaced, Steps};
 use crate::abi::*;
-use crate::batch::LIST_LIMIT;
+use crate::any::{AnyElement, AnySet, SetContents};
+use crate::element::LIST_LIMIT;
+use crate::message_kind::MessageKind;
 use crate::netlink::attr::TooLong;
-use crate::{AnyElement, AnySet, MessageKind, SetContents};
 
 impl AnySet {
     /// Returns whether the sets are equal but for names, counts of elements and state.

@@ -19,10 +19,13 @@ use std::hash::Hash;
 use thiserror::Error;
 
 use crate::abi::*;
+use crate::any::SetContents;
 use crate::copy::RawMessage;
-use crate::kernel::Generation;
+use crate::family::TableFamily;
+use crate::message_kind::MessageKind;
 use crate::netlink::attr::{AttrWriter, TooLong};
-use crate::{MessageKind, SetContents, TableFamily, WholeTable};
+use crate::request::Generation;
+use crate::whole::WholeTable;
 
 /// Changes of one table in the order in which the kernel accepts them.
 ///
@@ -105,7 +108,7 @@ impl WholeTable {
                 return Err(DifferenceError::OtherTable);
             }
             if let Some(chain) = table.chains.iter().find(|chain| chain.is_anonymous()) {
-                return Err(DifferenceError::AnonymousChain(chain.name.clone()));
+                return Err(DifferenceError::AnonymousChain(chain.name.to_string()));
             }
         }
         let empty = Self::new(self.family, &self.name);

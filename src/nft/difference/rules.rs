@@ -4,12 +4,14 @@ use ahash::HashMap;
 
 use super::edits::{Kept, kept};
 use super::elements::Elements;
-use super::references::{rename_set, set};
 use super::{Replaced, Sets, Steps};
 use crate::abi::*;
+use crate::any::SetContents;
 use crate::expression::{Bytes, Expression};
+use crate::listed_rule::ListedRule;
+use crate::message_kind::MessageKind;
 use crate::netlink::attr::{AttrWriter, TooLong};
-use crate::{ListedRule, MessageKind, SetContents, WholeTable};
+use crate::whole::WholeTable;
 
 /// The rules of one chain before and after.
 pub(super) struct ChainRules<'a> {
@@ -97,7 +99,11 @@ fn by_chain(table: &WholeTable) -> HashMap<&str, Vec<&ListedRule>> {
 
 /// Returns the anonymous sets of a rule.
 fn anonymous<'a>(sets: &Sets<'a>, rule: &ListedRule) -> Vec<&'a SetContents> {
-    let sets = rule.expressions.iter().filter_map(set).filter_map(|name| sets.get(name).copied());
+    let sets = rule
+        .expressions
+        .iter()
+        .filter_map(Expression::set)
+        .filter_map(|name| sets.get(name).copied());
     sets.filter(|contents| contents.set.is_anonymous()).collect()
 }
 
@@ -108,13 +114,13 @@ fn contents(sets: &Sets<'_>, rule: &ListedRule) -> Result<Vec<u8>, TooLong> {
     let mut w = AttrWriter::listed(&mut bytes);
     let sets = anonymous(sets, rule);
     for mut expression in crate::expression::normal_form(&rule.expressions) {
-        if set(&expression).is_some_and(|name| sets.iter().any(|it| it.set.name == name)) {
-            rename_set(&mut expression, String::new());
+        if expression.set().is_some_and(|name| sets.iter().any(|it| it.set.name == name)) {
+            expression.rename_set(String::new());
         }
         w.nest(NFTA_LIST_ELEM, |w| expression.encode(w));
     }
     for contents in sets {
-        let set = crate::AnySet { name: String::new(), ..contents.set.clone() };
+        let set = crate::any::AnySet { name: String::new(), ..contents.set.clone() };
         let mut set = set.encode("", 1)?;
         for element in Elements::all(contents).added {
             element.encode(&mut AttrWriter::new(&mut set));
@@ -158,10 +164,10 @@ impl Steps<'_> {
     ) -> Result<(), TooLong> {
         let mut expressions = rule.expressions.clone();
         for expression in &mut expressions {
-            let contents = set(expression).and_then(|name| self.desired_sets.get(name).copied());
+            let contents = expression.set().and_then(|name| self.desired_sets.get(name).copied());
             if let Some(contents) = contents.filter(|it| it.set.is_anonymous()) {
                 let name = self.add_anonymous(contents)?;
-                rename_set(expression, name);
+                expression.rename_set(name);
             }
         }
         self.message(MessageKind::NewRule, |w| {
@@ -185,7 +191,7 @@ impl Steps<'_> {
                 break name;
             }
         };
-        let set = crate::AnySet { name: name.clone(), ..contents.set.clone() };
+        let set = crate::any::AnySet { name: name.clone(), ..contents.set.clone() };
         let attributes = set.encode(&self.desired.name, self.set_id())?;
         self.encoded(MessageKind::NewSet, attributes);
         self.add_elements(&name, &Elements::all(contents).added)?;

@@ -4,13 +4,15 @@ use std::fmt;
 
 use super::Difference;
 use crate::abi::*;
+use crate::any::{AnyFlowtable, AnySet, SetContents, decode_any_elements};
+use crate::chain::Chain;
 use crate::copy::RawMessage;
 use crate::fields::{DecodeError, Fields};
+use crate::listed_rule::ListedRule;
+use crate::message_kind::MessageKind;
 use crate::netlink::attr::Attrs;
-use crate::{
-    AnyChain, AnyFlowtable, AnyObject, AnySet, ListedRule, MessageKind, RuleContext, SetContents,
-    decode_any_elements,
-};
+use crate::object::Object;
+use crate::print::RuleContext;
 
 /// Writes a command for each message.
 impl fmt::Display for Difference {
@@ -60,11 +62,11 @@ impl Difference {
                 None => format!("flush set {table} {}", name(NFTA_SET_ELEM_LIST_SET)?),
             },
             MessageKind::NewObj => {
-                let object = AnyObject::decode(attributes)?;
+                let object = Object::decode(attributes)?;
                 format!("add {} {table} {}", object.noun(), object.name)
             }
             MessageKind::DelObj => {
-                let noun = AnyObject::decode(attributes)?.noun();
+                let noun = Object::decode(attributes)?.noun();
                 format!("delete {noun} {table} {}", name(NFTA_OBJ_NAME)?)
             }
             MessageKind::NewFlowtable | MessageKind::DelFlowtable => {
@@ -78,19 +80,12 @@ impl Difference {
     }
 
     fn chain(&self, attributes: &[u8]) -> Result<String, DecodeError> {
-        let chain = AnyChain::decode(attributes)?;
-        let (family, table, name) = (self.family, &self.table, &chain.name);
-        let mut text = format!("add chain {family} {table} {name}");
-        if let Some(base) = &chain.base {
-            let policy = if base.drops { "drop" } else { "accept" };
-            text += &format!(
-                " {{ type {} hook {} priority {}; policy {policy}; }}",
-                base.kind,
-                family.hook(base.hook),
-                base.priority
-            );
-        } else if let Some(policy) =
-            Fields::read(Attrs::new(attributes))?.optional_be32(NFTA_CHAIN_POLICY)?
+        let chain = Chain::decode(attributes)?;
+        let mut text =
+            format!("add chain {} {} {}", self.family, self.table, chain.text(self.family));
+        if chain.base.is_none()
+            && let Some(policy) =
+                Fields::read(Attrs::new(attributes))?.optional_be32(NFTA_CHAIN_POLICY)?
         {
             let policy = if policy == NF_DROP { "drop" } else { "accept" };
             text += &format!(" {{ policy {policy}; }}");
@@ -99,7 +94,7 @@ impl Difference {
     }
 
     fn context(&self) -> RuleContext<'_> {
-        RuleContext { family: self.family.number(), sets: &self.sets, interfaces: &|_| None }
+        RuleContext { family: self.family, sets: &self.sets, interfaces: &|_| None }
     }
 
     fn rule(&self, attributes: &[u8]) -> Result<String, DecodeError> {

@@ -10,9 +10,14 @@ use super::elements::Elements;
 use super::rules::ChainRules;
 use super::{Replaced, Steps, index, missing};
 use crate::abi::*;
+use crate::any::{AnyFlowtable, SetContents};
+use crate::chain::Chain;
+use crate::flowtable::Device;
 use crate::flowtable::write_devices;
+use crate::message_kind::MessageKind;
 use crate::netlink::attr::TooLong;
-use crate::{AnyChain, AnyFlowtable, AnyObject, Device, MessageKind, SetContents, WholeTable};
+use crate::object::Object;
+use crate::whole::WholeTable;
 
 /// A named set in both tables, and where its elements differ.
 struct ChangedSet<'a> {
@@ -159,8 +164,8 @@ impl<'a> Steps<'a> {
         Ok(())
     }
 
-    fn change_policy(&mut self, installed: &AnyChain, chain: &AnyChain) -> Result<(), TooLong> {
-        let drops = |chain: &AnyChain| chain.base.as_ref().is_some_and(|base| base.drops);
+    fn change_policy(&mut self, installed: &Chain, chain: &Chain) -> Result<(), TooLong> {
+        let drops = |chain: &Chain| chain.base.as_ref().is_some_and(|base| base.drops);
         if drops(installed) == drops(chain) {
             return Ok(());
         }
@@ -269,7 +274,7 @@ impl<'a> Replaced<'a> {
 }
 
 /// Returns whether two chains differ in their policy at most.
-fn has_same_frame(a: &AnyChain, b: &AnyChain) -> bool {
+fn has_same_frame(a: &Chain, b: &Chain) -> bool {
     let has_same_hook = match (&a.base, &b.base) {
         (Some(a), Some(b)) => a.has_same_hook(b),
         (None, None) => true,
@@ -279,13 +284,13 @@ fn has_same_frame(a: &AnyChain, b: &AnyChain) -> bool {
 }
 
 /// Returns whether two objects differ in their counts at most.
-fn is_like(a: &AnyObject, b: &AnyObject) -> bool {
+fn is_like(a: &Object, b: &Object) -> bool {
     let state =
-        |object: &AnyObject| crate::expression::normal_form(std::slice::from_ref(&object.state));
+        |object: &Object| crate::expression::normal_form(std::slice::from_ref(&object.state));
     state(a) == state(b) && a.userdata == b.userdata && a.other == b.other
 }
 
-fn key(object: &AnyObject) -> (u32, &str) {
+fn key(object: &Object) -> (u32, &str) {
     (object.kind, &object.name)
 }
 

@@ -8,7 +8,7 @@ use ipnet::Ipv4Net;
 use nft_netlink::expression::{Cmp, Immediate, Lookup, Meta, Payload, Reg};
 use nft_netlink::kernel::Nftables;
 use nft_netlink::{
-    AnyChain, AnyElement, AnySet, BaseChain, Expression, SetContents, TableFamily, Verdict,
+    AnyElement, AnySet, BaseChain, Chain, Expression, HookPoint, SetContents, TableFamily, Verdict,
     WholeTable, key,
 };
 
@@ -21,10 +21,8 @@ pub(crate) fn table(networks: &[Ipv4Net]) -> WholeTable {
     /// `ipv4_addr` of nft(8).
     const IPV4_ADDRESS: u32 = 7;
     let mut table = WholeTable::new(TableFamily::Inet, "blocklist");
-    let kind = "filter".to_owned();
-    let base = BaseChain { kind, priority: BEFORE_CONNTRACK, ..BaseChain::default() };
-    let name = "prerouting".to_owned();
-    table.chains.push(AnyChain { name, base: Some(base), ..AnyChain::default() });
+    let base = BaseChain::new("filter", HookPoint::Prerouting, BEFORE_CONNTRACK);
+    table.chains.push(Chain::at_hook("prerouting", base));
     table.append_rule("prerouting", drop_blocked());
     // Networks that overlap or touch become one.
     let elements = Ipv4Net::aggregate(&networks.to_vec())

@@ -7,7 +7,7 @@ use std::error::Error;
 use std::io::{self, Write};
 
 use nft_netlink::kernel::Nftables;
-use nft_netlink::{AnyChain, RuleContext, TableFamily, WholeTable};
+use nft_netlink::{Chain, RuleContext, TableFamily, WholeTable};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut kernel = Nftables::open()?;
@@ -25,8 +25,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn list(out: &mut impl Write, table: &WholeTable) -> io::Result<()> {
     writeln!(out, "table {} {} {{", table.family, table.name)?;
-    let family = table.family.number();
-    let context = RuleContext { family, sets: &table.sets, interfaces: &interface_name };
+    let context =
+        RuleContext { family: table.family, sets: &table.sets, interfaces: &interface_name };
     for object in &table.objects {
         writeln!(out, "\t{} {} {{", object.noun(), object.name)?;
         writeln!(out, "\t\t{}", context.text(std::slice::from_ref(&object.state)))?;
@@ -52,7 +52,7 @@ fn list(out: &mut impl Write, table: &WholeTable) -> io::Result<()> {
 fn list_chain(
     out: &mut impl Write,
     table: &WholeTable,
-    chain: &AnyChain,
+    chain: &Chain,
     context: &RuleContext<'_>,
 ) -> io::Result<()> {
     writeln!(out, "\tchain {} {{", chain.name)?;

@@ -13,7 +13,7 @@ use std::net::Ipv4Addr;
 use ipnet::Ipv4Net;
 use nft_netlink::expression::{Bitwise, Cmp, Fib, Immediate, Masq, Meta, Nat, Payload, Reg};
 use nft_netlink::kernel::Nftables;
-use nft_netlink::{AnyChain, BaseChain, Expression, TableFamily, Verdict, WholeTable, key};
+use nft_netlink::{BaseChain, Chain, Expression, HookPoint, TableFamily, Verdict, WholeTable, key};
 
 /// A network of containers.
 pub(crate) struct Network {
@@ -47,17 +47,15 @@ const MARK: u32 = 0x2000;
 pub(crate) fn table(networks: &[Network]) -> WholeTable {
     let mut table = WholeTable::new(TableFamily::Inet, "containers");
     for (name, kind, hook, priority) in [
-        ("forward", "filter", 2, 0),
-        ("prerouting", "nat", 0, -100),
-        ("output", "nat", 3, -100),
-        ("postrouting", "nat", 4, 100),
+        ("forward", "filter", HookPoint::Forward, 0),
+        ("prerouting", "nat", HookPoint::Prerouting, -100),
+        ("output", "nat", HookPoint::Output, -100),
+        ("postrouting", "nat", HookPoint::Postrouting, 100),
     ] {
-        let kind = kind.to_owned();
-        let base = BaseChain { kind, hook, priority, ..BaseChain::default() };
-        add_chain(&mut table, name.to_owned(), Some(base));
+        table.chains.push(Chain::at_hook(name, BaseChain::new(kind, hook, priority)));
     }
-    add_chain(&mut table, DNAT.to_owned(), None);
-    add_chain(&mut table, SET_MARK.to_owned(), None);
+    table.chains.push(Chain::new(DNAT));
+    table.chains.push(Chain::new(SET_MARK));
     for chain in ["prerouting", "output"] {
         table.append_rule(chain, [is_local(), vec![jump(DNAT)]].concat());
     }
@@ -70,14 +68,14 @@ pub(crate) fn table(networks: &[Network]) -> WholeTable {
 fn add_network(table: &mut WholeTable, network: &Network) {
     let Network { name, subnet, mappings } = network;
     let (outgoing, dnat) = (format!("net-{name}"), format!("net-{name}-dnat"));
-    add_chain(table, outgoing.clone(), None);
+    table.chains.push(Chain::new(outgoing.clone()));
     table.append_rule("forward", [in_network(DESTINATION, *subnet), vec![accept()]].concat());
     table.append_rule("forward", [in_network(SOURCE, *subnet), vec![accept()]].concat());
     table.append_rule("postrouting", [in_network(SOURCE, *subnet), vec![jump(&outgoing)]].concat());
     table.append_rule(&outgoing, [in_network(DESTINATION, *subnet), vec![accept()]].concat());
     table.append_rule(&outgoing, vec![masquerade()]);
     if !mappings.is_empty() {
-        add_chain(table, dnat.clone(), None);
+        table.chains.push(Chain::new(dnat.clone()));
     }
     let this_host = Ipv4Net::from(Ipv4Addr::LOCALHOST);
     for mapping in mappings {
@@ -88,10 +86,6 @@ fn add_network(table: &mut WholeTable, network: &Network) {
         }
         table.append_rule(&dnat, [to_port(mapping), translate(mapping)].concat());
     }
-}
-
-fn add_chain(table: &mut WholeTable, name: String, base: Option<BaseChain>) {
-    table.chains.push(AnyChain { name, base, ..AnyChain::default() });
 }
 
 const FIRST: Reg = Reg::of_word(0);

@@ -16,7 +16,8 @@
 //! ```
 
 use super::*;
-use crate::{Name, Verdict};
+use crate::text::Name;
+use crate::verdict::Verdict;
 
 impl Payload {
     /// Returns a load of bytes from `offset` of the header `base`, `NFT_PAYLOAD_*`.

@@ -1,11 +1,19 @@
 //! The expressions, one declaration for each: kernel's name, fields and attribute types.
 
-use super::Unknown;
 use super::declare::{Attributes, expressions};
 use super::field::{Bytes, Data, Reg, Slot};
 use crate::abi::NFTA_EXPR_DATA;
 use crate::fields::DecodeError;
 use crate::netlink::attr::AttrWriter;
+
+/// An expression that is not known here, byte for byte.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unknown {
+    /// The kernel's name of the expression.
+    pub name: String,
+    /// The payload of `NFTA_EXPR_DATA`; `None` without that attribute.
+    pub data: Option<Vec<u8>>,
+}
 
 expressions! {
     /// Loads bytes of the packet, or writes them.

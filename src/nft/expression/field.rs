@@ -3,7 +3,7 @@
 use crate::abi::*;
 use crate::fields::DecodeError;
 use crate::netlink::attr::{Attr, AttrWriter};
-use crate::{Expression, Verdict};
+use crate::verdict::Verdict;
 
 /// The payload of an attribute.
 pub(super) trait Field: Sized {
@@ -199,31 +199,5 @@ impl Field for Data {
             Self::Verdict(verdict) => verdict.encode(w),
             Self::Code(code) => w.nest(NFTA_DATA_VERDICT, |w| w.be32(NFTA_VERDICT_CODE, *code)),
         });
-    }
-}
-
-/// Expressions inside an expression: those of `NFTA_*_EXPRESSIONS`.
-impl Field for Vec<Expression> {
-    fn read(attr: &Attr<'_>) -> Result<Self, DecodeError> {
-        attr.nested().map(|item| Expression::decode(item?.payload)).collect()
-    }
-
-    fn write(&self, kind: u16, w: &mut AttrWriter<'_>) {
-        w.nest(kind, |w| {
-            for expression in self {
-                w.nest(NFTA_LIST_ELEM, |w| expression.encode(w));
-            }
-        });
-    }
-}
-
-/// One expression inside an expression: `NFTA_DYNSET_EXPR`.
-impl Field for Box<Expression> {
-    fn read(attr: &Attr<'_>) -> Result<Self, DecodeError> {
-        Ok(Self::new(Expression::decode(attr.payload)?))
-    }
-
-    fn write(&self, kind: u16, w: &mut AttrWriter<'_>) {
-        w.nest(kind, |w| self.encode(w));
     }
 }

@@ -10,23 +10,17 @@ mod declare;
 mod declared;
 mod field;
 mod normal;
+mod reference;
 
 pub use declared::*;
 pub use field::{Bytes, Data, Reg};
 pub(crate) use normal::{are_same, normal_form};
+pub use reference::Reference;
 
 use crate::abi::*;
 use crate::fields::{DecodeError, Fields};
-use crate::netlink::attr::{AttrWriter, Attrs};
-
-/// An expression that is not known here, byte for byte.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unknown {
-    /// The kernel's name of the expression.
-    pub name: String,
-    /// The payload of `NFTA_EXPR_DATA`; `None` without that attribute.
-    pub data: Option<Vec<u8>>,
-}
+use crate::netlink::attr::{Attr, AttrWriter, Attrs};
+use field::Field;
 
 impl Expression {
     /// Reads the payload of an item of `NFTA_RULE_EXPRESSIONS`.
@@ -83,12 +77,38 @@ fn is_broken(attributes: &[u8]) -> bool {
     Attrs::new(attributes).any(|attr| attr.is_err())
 }
 
+/// Expressions inside an expression: those of `NFTA_*_EXPRESSIONS`.
+impl Field for Vec<Expression> {
+    fn read(attr: &Attr<'_>) -> Result<Self, DecodeError> {
+        attr.nested().map(|item| Expression::decode(item?.payload)).collect()
+    }
+
+    fn write(&self, kind: u16, w: &mut AttrWriter<'_>) {
+        w.nest(kind, |w| {
+            for expression in self {
+                w.nest(NFTA_LIST_ELEM, |w| expression.encode(w));
+            }
+        });
+    }
+}
+
+/// One expression inside an expression: `NFTA_DYNSET_EXPR`.
+impl Field for Box<Expression> {
+    fn read(attr: &Attr<'_>) -> Result<Self, DecodeError> {
+        Ok(Self::new(Expression::decode(attr.payload)?))
+    }
+
+    fn write(&self, kind: u16, w: &mut AttrWriter<'_>) {
+        w.nest(kind, |w| self.encode(w));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::RuleContext;
+    use crate::{RuleContext, TableFamily};
 
     fn reg() -> impl Strategy<Value = Reg> {
         (0u32..24).prop_map(Reg)
@@ -167,7 +187,7 @@ mod tests {
             bytes in prop::collection::vec(any::<u8>(), 0..200),
         ) {
             if let Ok(expression) = Expression::decode(&bytes) {
-                let context = RuleContext { family: 1, sets: &[], interfaces: &|_| None };
+                let context = RuleContext { family: TableFamily::Inet, sets: &[], interfaces: &|_| None };
                 let _ = context.text(&[expression]);
             }
         }
@@ -175,7 +195,7 @@ mod tests {
         #[test]
         fn any_expressions_are_printed_without_a_panic(
             expressions in prop::collection::vec(expression(), 0..12),
-            family in 0u8..12,
+            family in prop::sample::select(&TableFamily::ALL[..]),
         ) {
             let context = RuleContext { family, sets: &[], interfaces: &|_| None };
             let _ = context.text(&expressions);
@@ -191,7 +211,7 @@ mod tests {
     }
 
     fn text(expressions: &[Expression]) -> String {
-        RuleContext { family: 2, sets: &[], interfaces: &|_| None }.text(expressions)
+        RuleContext { family: TableFamily::Ip, sets: &[], interfaces: &|_| None }.text(expressions)
     }
 
     #[test]

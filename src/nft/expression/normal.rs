@@ -4,7 +4,8 @@
 //! of `bitwise`, and older ones no implied flags of `nat`. nft(8) adds expressions without an effect.
 //! Numbers that packets change are no part of a rule.
 
-use super::*;
+use super::declared::*;
+use crate::abi::*;
 
 /// Returns whether two lists of expressions do the same.
 pub(crate) fn are_same(left: &[Expression], right: &[Expression]) -> bool {
@@ -68,6 +69,7 @@ fn drop_zero(number: &mut Option<u32>) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Reg;
     use super::*;
 
     #[track_caller]

@@ -9,9 +9,9 @@ use std::ops::RangeInclusive;
 
 use nix::errno::Errno;
 
+use crate::batch::{Acknowledge, Batch};
 use crate::netlink::message::{Acknowledgement, Meaning, Message, Messages};
 use crate::netlink::socket::{ReceiveError, Socket, Wait};
-use crate::{Acknowledge, Batch};
 
 /// Most datagrams read for one batch: one for each message that may be refused, and old answers.
 const MAX_DATAGRAMS: usize = 1 << 20;

@@ -3,11 +3,11 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use super::nftables::NETLINK_NETFILTER;
-use super::other_programs::NFNLGRP_NFTABLES;
+use crate::abi::{NETLINK_NETFILTER, NFNLGRP_NFTABLES};
 use crate::netlink::message::Messages;
 use crate::netlink::socket::{ReceiveError, Socket, Wait};
-use crate::{Notification, ObjectChange};
+use crate::notification::Notification;
+use crate::object_change::ObjectChange;
 
 /// Receiver of notifications of commits in this network namespace.
 #[derive(Debug)]

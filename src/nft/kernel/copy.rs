@@ -7,166 +7,20 @@
 use std::io;
 
 use super::answer::Outcome;
+use super::definition::{CopyProgress, CopySource, CopyTableError, Definition, ListedElements};
+use super::error::ReadError;
+use super::interface::Kernel;
 use super::nftables::Nftables;
 use super::read::{Read, Seen};
-use super::{CommitError, Kernel, ReadError};
-use crate::copy::{
-    CopyError, CopyTarget, ListedSet, RawMessage, is_base_chain, listed_chain, rule_chain,
-    uses_flowtable,
-};
+use crate::batch::Batch;
+use crate::copy::{CopyError, CopyTarget, ListedSet, RawMessage};
+use crate::element::decode_elements;
+use crate::family::TableFamily;
 use crate::request::Request;
-use crate::{Batch, Family, Name, Rule, TableRef, decode_elements};
+use crate::table::TableRef;
 
 /// Most attempts to dump a set during changes of other programs.
 const DUMP_ATTEMPTS: usize = 10;
-
-/// A table without the elements of its named sets, as the kernel lists it.
-#[derive(Clone, Debug)]
-pub struct Definition {
-    /// The table.
-    pub table: TableRef,
-    header: Vec<u8>,
-    chains: Vec<Vec<u8>>,
-    rules: Vec<Vec<u8>>,
-    flowtables: Vec<Vec<u8>>,
-    /// The named sets and maps.
-    pub sets: Vec<ListedSet>,
-    /// The sets of single rules, with their elements.
-    anonymous: Vec<(ListedSet, Vec<Vec<u8>>)>,
-}
-
-/// The elements of the named sets of a table, as the kernel lists them; in the order of the sets.
-#[derive(Debug, Default)]
-pub struct ListedElements(Vec<Vec<Vec<u8>>>);
-
-/// What a copy takes from elsewhere than its definition.
-pub struct CopySource<'a> {
-    /// The elements.
-    pub elements: &'a ListedElements,
-    /// A table with the name of the copy exists, and goes in the same transaction.
-    pub replaces: bool,
-    /// Size in bytes from which on a part of the copy is sent.
-    pub piece: usize,
-    /// Rules that precede all others of their base chains.
-    pub first_rules: &'a [Rule],
-    /// The rules of base chains follow the last element, so that the copy has an effect.
-    pub completes: bool,
-}
-
-/// The parts of a copy that were sent.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct CopyProgress {
-    has_frame: bool,
-    /// The next elements: the number of the set, and of the message that lists them.
-    next: (usize, usize),
-}
-
-/// Why a table could not be copied.
-#[derive(Debug, thiserror::Error)]
-pub enum CopyTableError {
-    /// The table could not be read.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    /// The kernel lists an object that cannot be copied.
-    #[error(transparent)]
-    Copy(#[from] CopyError),
-    /// The kernel did not apply a piece.
-    #[error(transparent)]
-    Commit(#[from] CommitError),
-    /// A piece could not be encoded or sent, or was refused.
-    #[error("a piece of the copy was not applied: {0}")]
-    Piece(io::Error),
-    /// The caller interrupted the copy.
-    #[error("interrupted: it took too long, or something else is to be done")]
-    Interrupted,
-}
-
-impl ListedElements {
-    /// Returns the elements at a place, or those at the next place that has some.
-    fn at(&self, place: &mut (usize, usize)) -> Option<&[u8]> {
-        loop {
-            let lists = self.0.get(place.0)?;
-            if let Some(list) = lists.get(place.1) {
-                return Some(list);
-            }
-            *place = (place.0 + 1, 0);
-        }
-    }
-}
-
-impl CopyProgress {
-    /// Returns whether all elements were sent.
-    pub(super) fn has_elements(&mut self, elements: &ListedElements) -> bool {
-        self.has_frame && elements.at(&mut self.next).is_none()
-    }
-
-    /// Returns whether anything was sent.
-    pub(super) fn has_begun(&self) -> bool {
-        self.has_frame
-    }
-}
-
-impl Definition {
-    /// Returns the names of the base chains.
-    ///
-    /// # Errors
-    /// A listed chain is damaged.
-    pub fn base_chains(&self) -> Result<Vec<Name>, CopyError> {
-        let mut names = Vec::new();
-        for chain in &self.chains {
-            if is_base_chain(chain)? {
-                names.push(listed_chain(chain)?);
-            }
-        }
-        Ok(names)
-    }
-
-    /// Returns the messages that create the table, its named sets, its chains and flowtables.
-    fn frame(&self, target: &CopyTarget) -> Result<Vec<RawMessage>, CopyError> {
-        let mut messages = vec![target.table(&self.header)?];
-        for (id, set) in (1..).zip(&self.sets) {
-            messages.push(target.set(set, id)?);
-        }
-        for flowtable in self.flowtables.iter().filter(|_| target.lifetime.is_none()) {
-            messages.push(target.flowtable(flowtable)?);
-        }
-        for chain in &self.chains {
-            messages.push(target.chain(chain)?);
-        }
-        Ok(messages)
-    }
-
-    /// Returns the messages that create the rules of base chains, or those of all others, each with
-    /// the anonymous sets that it looks up before it.
-    fn rules(&self, target: &CopyTarget, of_base: bool) -> Result<Vec<RawMessage>, CopyError> {
-        let base_chains = self.base_chains()?;
-        let mut messages = Vec::new();
-        for rule in &self.rules {
-            let is_left_out = target.lifetime.is_some() && uses_flowtable(rule)?;
-            if is_left_out || base_chains.contains(&rule_chain(rule)?) != of_base {
-                continue;
-            }
-            // Unique in a batch that has the named sets too.
-            let ids = u32::try_from(self.sets.len() + 1).unwrap_or(u32::MAX)..;
-            for (id, (set, elements)) in ids.zip(&self.anonymous) {
-                if looks_up(rule, &set.name) {
-                    messages.push(target.set(set, id)?);
-                    for list in elements {
-                        messages.push(target.elements(list, false)?);
-                    }
-                }
-            }
-            messages.push(target.rule(rule)?);
-        }
-        Ok(messages)
-    }
-}
-
-/// Returns whether the attributes of a rule have the name of a set, whose number makes it unique.
-fn looks_up(rule: &[u8], set: &str) -> bool {
-    let name: Vec<u8> = set.bytes().chain([0]).collect();
-    rule.windows(name.len()).any(|part| part == name)
-}
 
 impl Nftables {
     /// Reads a table without the elements of its named sets; `None` without such a table.
@@ -307,10 +161,10 @@ impl Nftables {
         Err(ReadError::Changing { what: request.to_string() }.into())
     }
 
-    fn send_piece(&mut self, family: Family, piece: &mut Piece) -> Result<(), CopyTableError> {
+    fn send_piece(&mut self, family: TableFamily, piece: &mut Piece) -> Result<(), CopyTableError> {
         let messages = piece.take();
         let sequence = self.next_sequence();
-        let batch = Batch::of_messages(&messages, family, sequence, self.acknowledgement());
+        let batch = Batch::of_messages(&messages, family, sequence, self.acknowledge);
         let batch = batch.map_err(|error| CopyTableError::Piece(io::Error::other(error)))?;
         self.note_sequences(&batch);
         match self.deliver(&batch)?.0 {

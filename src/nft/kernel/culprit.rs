@@ -2,10 +2,13 @@
 
 use nix::errno::Errno;
 
-use super::CommitError;
 use super::answer::Refusal;
+use super::error::CommitError;
+use crate::batch::{Batch, EncodeError, MessageOrigin};
 use crate::difference::Difference;
-use crate::{Batch, EncodeError, Location, MessageOrigin, Operation, TableRef, Transaction};
+use crate::locate::Location;
+use crate::table::TableRef;
+use crate::transaction::{Operation, Transaction};
 
 /// Longest text in bytes that describes an object in an error.
 const MAX_TEXT: usize = 300;
@@ -52,7 +55,8 @@ fn name(
     let Refusal { sequence, errno, offset, reason } = refusal;
     let origin = batch.origin(sequence);
     let offset = offset.and_then(|offset| usize::try_from(offset).ok());
-    let location = origin.zip(offset).map(|(at, offset)| crate::locate(batch.message(at), offset));
+    let location =
+        origin.zip(offset).map(|(at, offset)| crate::locate::locate(batch.message(at), offset));
     let location = location.unwrap_or_default();
     let described = origin.and_then(|at| {
         let (what, element) = describe(at, location.element, &location)?;

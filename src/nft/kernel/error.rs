@@ -6,10 +6,10 @@ use std::io;
 
 use nix::errno::Errno;
 
-use super::Release;
-use crate::TableRef;
+use super::release::Release;
 use crate::netlink::message::MessageError;
 use crate::netlink::socket::ReceiveError;
+use crate::table::TableRef;
 
 /// Why nftables cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -129,7 +129,7 @@ pub enum Malformed {
     Message(#[from] MessageError),
     /// The message does not have the expected attributes.
     #[error(transparent)]
-    Object(#[from] crate::DecodeError),
+    Object(#[from] crate::fields::DecodeError),
 }
 
 impl CommitError {

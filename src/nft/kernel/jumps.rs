@@ -4,10 +4,13 @@
 //! dump, including the daemon's own. A change of this table during the dump may hide or repeat an
 //! object.
 
+use super::error::ReadError;
+use super::nftables::Nftables;
 use super::read::Read;
-use super::{Nftables, ReadError};
+use crate::chain::chain_name;
+use crate::jump::Jump;
 use crate::request::Request;
-use crate::{Jump, TableRef, chain_name};
+use crate::table::TableRef;
 
 impl Nftables {
     /// Returns the names of all chains of a table; none if the table does not exist.

@@ -7,8 +7,12 @@ use std::sync::Arc;
 
 use ahash::HashSet;
 
-use super::Kernel;
-use crate::{Element, Operation, Set, TableRef, Transaction, Value};
+use super::interface::Kernel;
+use crate::element::Element;
+use crate::set::Set;
+use crate::table::TableRef;
+use crate::transaction::{Operation, Transaction};
+use crate::value::Value;
 
 /// Looks up one element of each operation. Returns whether the transaction was applied; `None` if
 /// that does not follow, or if the transaction changes more than elements.

@@ -5,11 +5,14 @@
 
 use std::io;
 
-use super::nftables::NETLINK_NETFILTER;
-use super::{ElementKey, OthersChanges};
+use super::interface::{ElementKey, OthersChanges};
+use crate::abi::{NETLINK_NETFILTER, NFNLGRP_NFTABLES};
+use crate::element::decode_elements;
 use crate::netlink::message::{Message, Messages};
 use crate::netlink::socket::{ReceiveError, Socket, Wait};
-use crate::{TableRef, Value, request};
+use crate::request;
+use crate::table::TableRef;
+use crate::value::Value;
 
 /// Receiver of notifications about changes by other programs.
 #[derive(Debug)]
@@ -17,9 +20,6 @@ pub(super) struct Others {
     socket: Socket,
     tables: Vec<TableRef>,
 }
-
-/// `NFNLGRP_NFTABLES` of `<linux/netfilter/nfnetlink.h>`.
-pub(super) const NFNLGRP_NFTABLES: u32 = 7;
 
 /// Most datagrams of one call: more come from a program that never stops.
 const MAX_DATAGRAMS: usize = 100_000;
@@ -57,7 +57,7 @@ fn add(changes: &mut OthersChanges, datagram: &[u8], tables: &[TableRef]) {
         let Some((set, attributes)) = request::changed_set(kind, payload) else {
             return changes.add(None);
         };
-        let read = crate::decode_elements(attributes, |element| {
+        let read = decode_elements(attributes, |element| {
             let key = Value::from_bytes(element.key);
             let place = |key| ElementKey { table: table.clone(), set: set.to_owned(), key };
             changes.add(key.map(place));

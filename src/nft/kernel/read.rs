@@ -10,19 +10,22 @@ use std::time::{Duration, Instant};
 use ahash::RandomState;
 use nix::errno::Errno;
 
-use super::nftables::{NETLINK_NETFILTER, Nftables};
-use super::{Contents, Generation, Malformed, ReadError};
+use super::error::{Malformed, ReadError};
+use super::interface::Contents;
+use super::nftables::Nftables;
+use crate::abi::NETLINK_NETFILTER;
+use crate::any::AnyElement;
+use crate::chain::{Chain, HookPoint};
+use crate::element::ElementView;
+use crate::fields::DecodeError;
+use crate::flowtable::DecodedFlowtable;
+use crate::listed_rule::ListedRule;
 use crate::netlink::message::{Acknowledgement, Meaning, Message, Messages};
 use crate::netlink::socket::{ReceiveError, Socket, Wait};
-use crate::request::{self, Request};
-use crate::{
-    AnyElement, Chain, DecodeError, DecodedFlowtable, DecodedSet, ElementView, ListedRule, Table,
-    TableFlags, TableRef,
-};
+use crate::request::{self, Generation, Request};
+use crate::set::DecodedSet;
+use crate::table::{Table, TableRef};
 
-/// Longest accepted answer in bytes, about ten million set elements. A longer one counts as
-/// endless.
-pub const MAX_ANSWER_BYTES: usize = 2 << 30;
 /// Longest accepted duration of one answer: a set of 2.5 million elements took 262 s.
 pub const MAX_ANSWER_TIME: Duration = Duration::from_secs(600);
 
@@ -121,7 +124,7 @@ impl Nftables {
         let request = Request::Generation;
         let mut generation = None;
         self.ask(request, &mut |attributes| {
-            generation = Some(Generation(request::generation(attributes)?));
+            generation = Some(request::generation(attributes)?);
             Ok(())
         })?;
         generation.ok_or_else(|| no_object(request))
@@ -132,7 +135,7 @@ impl Nftables {
         let request = Request::Table(table);
         let mut header = None;
         let read = self.ask(request, &mut |attributes| {
-            let owner = crate::table_owner(attributes)?;
+            let owner = crate::table::table_owner(attributes)?;
             header = Some((ours(Table::decode(table.family, attributes))?, owner));
             Ok(())
         });
@@ -154,7 +157,7 @@ impl Nftables {
         };
         let (mut chains, mut rules, mut sets) = (Vec::new(), Vec::new(), Vec::new());
         self.ask(Request::Chains(table), &mut |attributes| {
-            chains.push(ours(Chain::decode(attributes))?);
+            chains.push(Some(Chain::decode(attributes)?).filter(is_of_ours));
             Ok(())
         })?;
         self.ask(Request::Rules(table), &mut |attributes| {
@@ -173,7 +176,7 @@ impl Nftables {
         let foreign = usize::from(header.is_none()) + none(&chains) + none(&rules) + none(&sets);
         Ok(Some(Contents {
             generation,
-            table: header.unwrap_or_else(|| plain(table)),
+            table: header.unwrap_or_else(|| Table::new(table.family, table.name.clone())),
             owner,
             chains: chains.into_iter().flatten().collect(),
             rules: rules.into_iter().flatten().collect(),
@@ -297,13 +300,18 @@ fn ours<T>(decoded: Result<T, DecodeError>) -> Result<Option<T>, DecodeError> {
     }
 }
 
-fn none<T>(objects: &[Option<T>]) -> usize {
-    objects.iter().filter(|object| object.is_none()).count()
+/// Returns whether this program creates such chains.
+fn is_of_ours(chain: &Chain) -> bool {
+    chain.base.as_ref().is_none_or(|base| {
+        let kind = &*base.kind;
+        !base.drops
+            && matches!(kind, "filter" | "nat")
+            && base.hook <= HookPoint::Postrouting as u32
+    })
 }
 
-fn plain(table: &TableRef) -> Table {
-    let (family, name) = (table.family, table.name.clone());
-    Table { family, name, flags: TableFlags::default(), comment: None }
+fn none<T>(objects: &[Option<T>]) -> usize {
+    objects.iter().filter(|object| object.is_none()).count()
 }
 
 /// Returns the error for a successful answer without an object.

@@ -4,54 +4,17 @@
 //! serves, and to the new table before its last piece, which gives that table an effect. Any other
 //! use of the table completes the replacement first.
 
-use std::fmt;
-
-use super::copy::{CopyProgress, CopySource, CopyTableError, Definition, ListedElements};
+use super::definition::{CopyProgress, CopySource, CopyTableError, Replacement, Replacing};
+use super::interface::{Committed, Kernel};
 use super::nftables::Nftables;
-use super::{Committed, Kernel};
-use crate::copy::CopyTarget;
-use crate::{Operation, TableRef, Transaction};
+use crate::table::TableRef;
+use crate::transaction::{Operation, Transaction};
 
 /// Most attempts to create the new table: nothing else serves for long.
 const ATTEMPTS: usize = 3;
 
 /// Transactions that a step repeats: more than are committed between two steps.
 const REPEATED: usize = 64;
-
-/// A table that is to be replaced.
-pub struct Replacement {
-    /// The table, which has no base chains any more.
-    pub definition: Definition,
-    /// Its elements.
-    pub elements: ListedElements,
-    /// The new table.
-    pub target: CopyTarget,
-    /// The copy that serves meanwhile.
-    pub serving: TableRef,
-    /// Size in bytes from which on a part of the new table is sent.
-    pub piece: usize,
-}
-
-/// A replacement that is under way.
-pub(super) struct Replacing {
-    it: Replacement,
-    /// Sets whose elements of packets were listed again.
-    listed: usize,
-    sent: CopyProgress,
-    /// Transactions that the serving copy has, in their order.
-    committed: Vec<Transaction>,
-    /// How many of them the new table has too.
-    repeated: usize,
-    attempt: usize,
-    /// The new table lacks a transaction.
-    failure: Option<CopyTableError>,
-}
-
-impl fmt::Debug for Replacing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Replacing").field("sent", &self.sent).finish_non_exhaustive()
-    }
-}
 
 impl Nftables {
     /// Begins to replace a table. Changes nothing.

@@ -9,7 +9,7 @@ use netlink_sys::protocols::NETLINK_ROUTE;
 use nix::errno::Errno;
 use nix::net::if_::{if_indextoname, if_nametoindex};
 
-use crate::Family;
+use crate::family::Family;
 use crate::netlink::attr::Attrs;
 use crate::netlink::message::{self, Header, Meaning, Messages};
 use crate::netlink::socket::{Socket, Wait};

@@ -3,19 +3,16 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use super::nftables::NETLINK_NETFILTER;
-use crate::TraceEvent;
+use crate::abi::{NETLINK_NETFILTER, NFNLGRP_NFTRACE};
 use crate::netlink::message::Messages;
 use crate::netlink::socket::{ReceiveError, Socket, Wait};
+use crate::trace::TraceEvent;
 
 /// Receiver of trace events, including those of packets that other programs trace.
 #[derive(Debug)]
 pub struct Tracer {
     socket: Socket,
 }
-
-/// `NFNLGRP_NFTRACE` of `<linux/netfilter/nfnetlink.h>`.
-const NFNLGRP_NFTRACE: u32 = 9;
 
 /// Most datagrams of one call: more come from a program that never stops.
 const MAX_DATAGRAMS: usize = 100_000;

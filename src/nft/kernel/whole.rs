@@ -5,12 +5,19 @@ use std::io;
 use nix::errno::Errno;
 
 use super::answer::Outcome;
+use super::error::{CommitError, ReadError};
+use super::interface::{Committed, Kernel};
 use super::nftables::Nftables;
 use super::read::Seen;
-use super::{CommitError, Committed, Kernel, ReadError};
+use crate::any::AnyFlowtable;
+use crate::batch::Batch;
+use crate::chain::Chain;
 use crate::difference::{Difference, DifferenceError};
-use crate::request::AnyRequest;
-use crate::{AnyChain, AnyFlowtable, AnyObject, Batch, ListedRule, TableFamily, WholeTable};
+use crate::family::TableFamily;
+use crate::object::Object;
+use crate::request::Request;
+use crate::table::TableRef;
+use crate::whole::WholeTable;
 
 /// Most attempts to read a table during other commits.
 const MAX_READ_ATTEMPTS: usize = 50;
@@ -48,7 +55,7 @@ impl Nftables {
     /// See [`ReadError`].
     pub fn tables(&mut self, family: TableFamily) -> Result<Vec<WholeTable>, ReadError> {
         let decode = |attributes: &[u8]| WholeTable::decode_header(family, attributes);
-        self.any(family.number(), AnyRequest::Tables, decode)
+        self.read_objects(Request::Tables(family), decode)
     }
 
     /// Returns a table with all that is in it, of one generation; `None` if it does not exist.
@@ -69,9 +76,10 @@ impl Nftables {
         family: TableFamily,
         name: &str,
     ) -> Result<Option<WholeTable>, ReadError> {
+        let place = TableRef::new(family, name.to_owned());
         for _ in 0..MAX_READ_ATTEMPTS {
             let generation = self.read_generation()?;
-            let read = self.read_whole_once(family, name);
+            let read = self.read_whole_once(&place);
             // A change may also cause an error, as when the table is deleted during the read.
             if self.read_generation()? == generation {
                 match read? {
@@ -83,28 +91,22 @@ impl Nftables {
                 }
             }
         }
-        Err(ReadError::Changing { what: format!("table {family} {name}") })
+        Err(ReadError::Changing { what: format!("table {place}") })
     }
 
     /// Reads a table, which may change meanwhile; `None` if it does not exist.
-    fn read_whole_once(
-        &mut self,
-        family: TableFamily,
-        name: &str,
-    ) -> Result<Option<WholeTable>, ReadError> {
-        let number = family.number();
-        let decode = |attributes: &[u8]| WholeTable::decode_header(family, attributes);
-        let header = match self.any(number, AnyRequest::Table(name), decode) {
+    fn read_whole_once(&mut self, place: &TableRef) -> Result<Option<WholeTable>, ReadError> {
+        let decode = |attributes: &[u8]| WholeTable::decode_header(place.family, attributes);
+        let header = match self.read_objects(Request::Table(place), decode) {
             Err(error) if error.is_missing() => return Ok(None),
             header => header?.into_iter().next(),
         };
         let Some(mut table) = header else { return Ok(None) };
-        table.chains = self.any(number, AnyRequest::Chains, AnyChain::decode)?;
-        table.chains.retain(|chain| chain.table == name);
-        table.rules = self.any(number, AnyRequest::Rules(name), ListedRule::decode)?;
-        table.objects = self.any(number, AnyRequest::Objects(name), AnyObject::decode)?;
-        table.flowtables = self.any(number, AnyRequest::Flowtables(name), AnyFlowtable::decode)?;
-        table.sets = self.set_contents(number, name, |_| true)?;
+        table.chains = self.read_objects(Request::Chains(place), Chain::decode)?;
+        table.rules = self.rules(place)?;
+        table.objects = self.read_objects(Request::Objects(place), Object::decode)?;
+        table.flowtables = self.read_objects(Request::Flowtables(place), AnyFlowtable::decode)?;
+        table.sets = self.set_contents(place, |_| true)?;
         Ok(Some(table))
     }
 
@@ -168,7 +170,7 @@ impl Nftables {
     /// See [`CommitError`]; [`CommitError::is_overtaken`] if the table must be read again.
     pub fn apply(&mut self, difference: &Difference) -> Result<Committed, CommitError> {
         let sequence = self.next_sequence();
-        let batch = Batch::of_difference(difference, sequence, self.acknowledgement());
+        let batch = Batch::of_difference(difference, sequence, self.acknowledge);
         let batch = batch.map_err(|error| CommitError::NotSent(io::Error::other(error)))?;
         self.note_sequences(&batch);
         let (length, most) = (batch.bytes.len(), self.max_batch());

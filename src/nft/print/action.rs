@@ -1,12 +1,11 @@
 //! Statements that are not matches, but for translations.
 
-use super::Printer;
 use super::kind::Kind;
 use super::load::{Bitrange, Load, Term};
 use super::names::{ICMP_CODES, ICMPV6_CODES, ICMPX_CODES, LOG_LEVELS, Words, word};
+use super::printer::Printer;
 use super::side::{Side, joined, run_of_ones};
-use crate::Expression;
-use crate::abi::*;
+use crate::expression::Expression;
 use crate::expression::{Dynset, Limit, Log, Objref, Queue, Quota, Reg, Reject, Synproxy};
 use crate::text::Time;
 
@@ -119,7 +118,7 @@ impl Printer<'_, '_> {
     fn reject(&mut self, reject: &Reject) -> String {
         let code = u64::from(reject.code.unwrap_or_default());
         let is_ip6 = self.protocols.network.is_some_and(|header| header.name == "ip6");
-        let is_inet = !matches!(self.context.family, NFPROTO_IPV4 | NFPROTO_IPV6);
+        let is_inet = self.context.family.of_addresses().is_none();
         let (words, default): (Words, _) = match (reject.kind, is_ip6) {
             (1, _) => {
                 if let Some(statement) = self.protocols.take_reset_match() {

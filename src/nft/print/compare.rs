@@ -2,22 +2,13 @@
 
 use std::time::Duration;
 
-use super::Printer;
 use super::kind::{Kind, beginning, number};
 use super::load::{Bitrange, Load, Role, Term};
-use super::side::{Side, bits, extract, raw, raw_kind, run_of_ones};
+use super::printer::Printer;
+use super::side::{HalfRange, Side, bits, extract, raw, raw_kind, run_of_ones};
 use crate::abi::*;
 use crate::expression::{Cmp, Data, Range};
 use crate::text::Time;
-
-/// The first half of a range: `>=`, to which `<=` may follow.
-#[derive(Debug)]
-pub(super) struct HalfRange {
-    statement: usize,
-    term: Term,
-    side: Side,
-    first: Vec<u8>,
-}
 
 impl Printer<'_, '_> {
     pub(super) fn compare(&mut self, cmp: &Cmp) {

@@ -2,8 +2,8 @@
 
 use super::kind::Kind::{self, *};
 use super::names::*;
-use crate::abi::NFPROTO_IPV6;
 use crate::expression::{Ct, Exthdr, Fib, Hash, Meta, Numgen, Osf, Rt, Socket, Xfrm};
+use crate::family::TableFamily;
 
 /// The place of loaded bits in a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,11 +186,11 @@ const CT: &[(u32, Metadata)] = &[
     (23, ("ct id", Number, false, 4)),
 ];
 
-pub(super) fn ct(ct: &Ct, family: u8) -> Option<Load> {
+pub(super) fn ct(ct: &Ct, family: TableFamily) -> Option<Load> {
     // `NFT_CT_SRC` and `NFT_CT_DST` are addresses of the table's family.
     let key = match (ct.key, family) {
-        (8, NFPROTO_IPV6) => 21,
-        (9, NFPROTO_IPV6) => 22,
+        (8, TableFamily::Ip6) => 21,
+        (9, TableFamily::Ip6) => 22,
         (key, _) => key,
     };
     let (_, (text, kind, host, length)) = *CT.iter().find(|(known, _)| *known == key)?;

@@ -5,9 +5,7 @@
 
 use super::headers::{self, ETHER, Header, IP, IP6, VLAN};
 use super::load::{Role, Space};
-use crate::abi::{
-    NFPROTO_ARP, NFPROTO_BRIDGE, NFPROTO_INET, NFPROTO_IPV4, NFPROTO_IPV6, NFPROTO_NETDEV,
-};
+use crate::family::TableFamily;
 
 /// A match of a protocol that a field of that protocol makes redundant.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +18,7 @@ struct Dependency {
 
 /// The protocols that are known, and their matches.
 pub(super) struct Protocols {
-    family: u8,
+    family: TableFamily,
     pub(super) link: Option<&'static Header>,
     pub(super) network: Option<&'static Header>,
     pub(super) transport: Option<&'static Header>,
@@ -31,14 +29,14 @@ pub(super) struct Protocols {
 }
 
 impl Protocols {
-    pub(super) fn new(family: u8) -> Self {
+    pub(super) fn new(family: TableFamily) -> Self {
         let network = match family {
-            NFPROTO_ARP => Some(&headers::ARP),
-            NFPROTO_IPV4 => Some(&IP),
-            NFPROTO_IPV6 => Some(&IP6),
-            _ => None,
+            TableFamily::Arp => Some(&headers::ARP),
+            TableFamily::Ip => Some(&IP),
+            TableFamily::Ip6 => Some(&IP6),
+            TableFamily::Inet | TableFamily::Bridge | TableFamily::Netdev => None,
         };
-        let has_link = matches!(family, NFPROTO_BRIDGE | NFPROTO_NETDEV);
+        let has_link = matches!(family, TableFamily::Bridge | TableFamily::Netdev);
         Self {
             family,
             link: has_link.then_some(&ETHER),
@@ -53,7 +51,7 @@ impl Protocols {
 
     /// Several network protocols are possible.
     fn is_mixed(&self) -> bool {
-        matches!(self.family, NFPROTO_INET | NFPROTO_BRIDGE | NFPROTO_NETDEV)
+        matches!(self.family, TableFamily::Inet | TableFamily::Bridge | TableFamily::Netdev)
     }
 
     /// Notes that `statement` compares metadata for equality with a number.

@@ -3,20 +3,11 @@
 use super::kind::Kind;
 use super::load::{Load, Term};
 use super::names::{TYPES, Words, word};
+use super::printer::{Printer, RuleContext, WORDS};
 use super::side::{Side, joined};
-use super::{Printer, RuleContext};
 use crate::abi::*;
+use crate::any::{AnyElement, AnySet, ElementData, SetContents};
 use crate::expression::{Lookup, Reg};
-use crate::{AnyElement, AnySet, ElementData};
-
-/// A set or map with its elements.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SetContents {
-    /// The set or map.
-    pub set: AnySet,
-    /// Its elements; they are printed only of sets without a name.
-    pub elements: Vec<AnyElement>,
-}
 
 impl SetContents {
     /// Kinds and byte orders of the fields of the data.
@@ -115,7 +106,7 @@ impl Printer<'_, '_> {
                 let (kinds, length) = match contents {
                     Some(contents) => (contents.kinds_of_data(), contents.set.data_length),
                     // Whatever else is in registers is no part of the unknown data.
-                    None => (Vec::new(), super::WORDS * 4),
+                    None => (Vec::new(), WORDS * 4),
                 };
                 let text = format!("{left} map {set}");
                 let host = kinds.first().is_some_and(|(_, host)| *host);

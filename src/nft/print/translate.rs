@@ -1,9 +1,9 @@
 //! Statements that send packets elsewhere.
 
-use super::Printer;
 use super::compare::prefix;
 use super::kind::Kind;
 use super::load::{Load, Term};
+use super::printer::Printer;
 use crate::abi::*;
 use crate::expression::{Dup, Fwd, Nat, Reg, Tproxy};
 
@@ -37,7 +37,7 @@ impl Printer<'_, '_> {
         // The port of a map with concatenated data is in the same contents.
         let port_in_map = mapped && nat.port.is_some_and(|port| self.read(port, 0).is_none());
         let flags = nat.flags.unwrap_or_default();
-        let is_inet = !matches!(self.context.family, NFPROTO_IPV4 | NFPROTO_IPV6);
+        let is_inet = self.context.family.of_addresses().is_none();
         let qualifier = if flags & NETMAP != 0 && mapped { "prefix " } else { "" };
         // nft(8) needs the family where a map's data has several fields or ends.
         let of_range = mapped && nat.last_address.is_some() && nat.last_address != nat.address;
@@ -102,7 +102,7 @@ impl Printer<'_, '_> {
     }
 
     pub(super) fn tproxy(&mut self, tproxy: &Tproxy) -> String {
-        let is_inet = !matches!(self.context.family, NFPROTO_IPV4 | NFPROTO_IPV6);
+        let is_inet = self.context.family.of_addresses().is_none();
         let family = match (is_inet, tproxy.family) {
             (true, family) if family != 0 => format!(" {}", family_word(family)),
             _ => String::new(),
@@ -115,7 +115,7 @@ impl Printer<'_, '_> {
     }
 
     pub(super) fn dup(&mut self, dup: &Dup) -> String {
-        let kind = address_kind(u32::from(self.context.family));
+        let kind = address_kind(u32::from(self.context.family.number()));
         let address = dup.address.map(|address| self.register(address, kind, false));
         let device = dup.device.map(|device| self.register(device, Kind::Interface, true));
         match (address, device) {

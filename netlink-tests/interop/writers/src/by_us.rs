@@ -3,7 +3,7 @@
 use nft_netlink::expression::{Cmp, Immediate, Meta, Payload, Reg};
 use nft_netlink::kernel::Nftables;
 use nft_netlink::{
-    AnyChain, AnyElement, AnySet, Expression, SetContents, TableFamily, Verdict, WholeTable, key,
+    AnyElement, AnySet, Chain, Expression, SetContents, TableFamily, Verdict, WholeTable, key,
 };
 
 use crate::{CHAIN, Desired, SET, TABLE};
@@ -24,7 +24,7 @@ fn rule(port: u16) -> Vec<Expression> {
 
 fn table(desired: &Desired) -> WholeTable {
     let mut table = WholeTable::new(TableFamily::Ip, TABLE);
-    table.chains.push(AnyChain { name: CHAIN.to_owned(), ..AnyChain::default() });
+    table.chains.push(Chain::new(CHAIN));
     desired.ports.iter().for_each(|port| table.append_rule(CHAIN, rule(*port)));
     let set = AnySet::of_types(SET, &[7], &[4]);
     let elements = desired.addresses.iter().map(|it| AnyElement::new(it.octets().to_vec()));

@@ -1,29 +1,26 @@
 //! Reads the objects of tables of any program.
 
+use super::error::ReadError;
 use super::nftables::Nftables;
 use super::read::Read;
-use super::{Generation, ReadError};
-use crate::request::{AnyRequest, Request};
-use crate::{
-    AnyChain, AnyElement, AnySet, DecodeError, ListedRule, SetContents, decode_any_elements,
-    table_name,
-};
+use crate::any::{AnyElement, AnySet, SetContents, decode_any_elements};
+use crate::chain::Chain;
+use crate::family::TableFamily;
+use crate::fields::DecodeError;
+use crate::listed_rule::ListedRule;
+use crate::request::{Generation, Request};
+use crate::table::{TableRef, table_name};
 
 impl Nftables {
-    /// Returns the names of the tables of a family, `NFPROTO_*`, in the kernel's order.
+    /// Returns the chains of all tables of a family with their tables, in the kernel's order.
     ///
     /// # Errors
     /// See [`ReadError`].
-    pub fn any_tables(&mut self, family: u8) -> Result<Vec<String>, ReadError> {
-        self.any(family, AnyRequest::Tables, |attributes| Ok(table_name(attributes)?.to_owned()))
-    }
-
-    /// Returns the chains of all tables of a family, `NFPROTO_*`, in the kernel's order.
-    ///
-    /// # Errors
-    /// See [`ReadError`].
-    pub fn any_chains(&mut self, family: u8) -> Result<Vec<AnyChain>, ReadError> {
-        self.any(family, AnyRequest::Chains, AnyChain::decode)
+    pub fn chains(&mut self, family: TableFamily) -> Result<Vec<(TableRef, Chain)>, ReadError> {
+        self.read_objects(Request::AllChains(family), |attributes| {
+            let table = TableRef::new(family, table_name(attributes)?.to_owned());
+            Ok((table, Chain::decode(attributes)?))
+        })
     }
 
     /// Returns the rules of a table with all that the kernel lists, those of one chain in their
@@ -31,8 +28,8 @@ impl Nftables {
     ///
     /// # Errors
     /// See [`ReadError`].
-    pub fn listed_rules(&mut self, family: u8, table: &str) -> Result<Vec<ListedRule>, ReadError> {
-        self.any(family, AnyRequest::Rules(table), ListedRule::decode)
+    pub fn rules(&mut self, table: &TableRef) -> Result<Vec<ListedRule>, ReadError> {
+        self.read_objects(Request::Rules(table), ListedRule::decode)
     }
 
     /// Returns the sets and maps of a table with the elements of those that `are_read`; empty where
@@ -42,17 +39,13 @@ impl Nftables {
     /// See [`ReadError`].
     pub fn set_contents(
         &mut self,
-        family: u8,
-        table: &str,
+        table: &TableRef,
         are_read: impl Fn(&AnySet) -> bool,
     ) -> Result<Vec<SetContents>, ReadError> {
         let mut contents = Vec::new();
-        for set in self.any_sets(family, table)? {
-            let elements = if are_read(&set) {
-                self.any_elements(family, (table, &set.name), usize::MAX)?
-            } else {
-                None
-            };
+        for set in self.sets(table)? {
+            let elements =
+                if are_read(&set) { self.elements(table, &set.name, usize::MAX)? } else { None };
             contents.push(SetContents { set, elements: elements.unwrap_or_default() });
         }
         Ok(contents)
@@ -62,18 +55,17 @@ impl Nftables {
     ///
     /// # Errors
     /// See [`ReadError`].
-    pub fn any_sets(&mut self, family: u8, table: &str) -> Result<Vec<AnySet>, ReadError> {
-        self.any(family, AnyRequest::Sets(table), AnySet::decode)
+    pub fn sets(&mut self, table: &TableRef) -> Result<Vec<AnySet>, ReadError> {
+        self.read_objects(Request::Sets(table), AnySet::decode)
     }
 
-    pub(super) fn any<T>(
+    pub(super) fn read_objects<T>(
         &mut self,
-        family: u8,
-        request: AnyRequest<'_>,
+        request: Request<'_>,
         decode: impl Fn(&[u8]) -> Result<T, DecodeError>,
     ) -> Result<Vec<T>, ReadError> {
         let mut objects = Vec::new();
-        self.ask(Request::Any(family, request), &mut |attributes| {
+        self.ask(request, &mut |attributes| {
             objects.push(decode(attributes)?);
             Ok(())
         })?;
@@ -85,15 +77,14 @@ impl Nftables {
     ///
     /// # Errors
     /// See [`ReadError`].
-    pub fn any_element(
+    pub fn element(
         &mut self,
-        family: u8,
-        (table, set): (&str, &str),
+        table: &TableRef,
+        set: &str,
         key: Option<&[u8]>,
     ) -> Result<Option<AnyElement>, ReadError> {
         let mut found = None;
-        let request = AnyRequest::Element(table, set, key);
-        let read = self.ask(Request::Any(family, request), &mut |attributes| {
+        let read = self.ask(Request::Element(table, set, key), &mut |attributes| {
             decode_any_elements(attributes, |element| found = Some(element))
         });
         match read {
@@ -108,16 +99,15 @@ impl Nftables {
     ///
     /// # Errors
     /// See [`ReadError`].
-    pub fn any_elements(
+    pub fn elements(
         &mut self,
-        family: u8,
-        (table, set): (&str, &str),
+        table: &TableRef,
+        set: &str,
         most: usize,
     ) -> Result<Option<Vec<AnyElement>>, ReadError> {
         let mut elements = Vec::new();
-        let request = AnyRequest::Elements(table, set);
         let mut count = 0;
-        let read = self.ask(Request::Any(family, request), &mut |attributes| {
+        let read = self.ask(Request::Elements(table, set), &mut |attributes| {
             decode_any_elements(attributes, |element| {
                 count += 1;
                 if count <= most {

@@ -2,7 +2,7 @@
 
 use crate::expression::Bytes;
 use crate::fields::DecodeError;
-use crate::netlink::attr::{AttrWriter, Attrs};
+use crate::netlink::attr::{AttrWriter, Attrs, TooLong};
 
 /// An attribute that is not known here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,6 +11,15 @@ pub struct OtherAttribute {
     pub kind: u16,
     /// Its payload.
     pub payload: Bytes,
+}
+
+/// Returns the attributes that `fill` writes.
+pub(super) fn written(fill: impl FnOnce(&mut AttrWriter<'_>)) -> Result<Vec<u8>, TooLong> {
+    let mut bytes = Vec::new();
+    let mut w = AttrWriter::new(&mut bytes);
+    fill(&mut w);
+    w.finish()?;
+    Ok(bytes)
 }
 
 /// Returns the attributes whose types are not in `known`.
