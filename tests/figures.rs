@@ -55,12 +55,14 @@ fn all_rows(page: &str) -> HashMap<&str, [Figure<'_>; 2]> {
     rows.collect()
 }
 
-/// Where figures miss a goal such as `median < 150 µs, growth < 2`, in words.
+/// Where figures miss a goal such as `median < 150 µs, growth < 2` or `0`, in words.
 fn missed(goal: &str, figures: &[Figure<'_>; 2]) -> Vec<String> {
     let mut missed: [Vec<&str>; 2] = Default::default();
     let mut grows = false;
     for condition in goal.split(", ") {
-        let (what, limit) = condition.split_once("< ").unwrap();
+        // A goal without `<` is the number itself.
+        let (what, limit) = condition.split_once("< ").unwrap_or(("", condition));
+        let is_exact = !condition.contains('<');
         let (limit, unit) = limit.split_once(' ').unwrap_or((limit, ""));
         let place = match what.trim_end() {
             "" | "median" => 0,
@@ -73,7 +75,9 @@ fn missed(goal: &str, figures: &[Figure<'_>; 2]) -> Vec<String> {
         };
         for (size, figure) in figures.iter().enumerate() {
             assert_eq!(figure.unit, unit, "{goal}");
-            if figure.number(place) >= number(limit) {
+            let (figure, limit) = (figure.number(place), number(limit));
+            let is_missed = if is_exact { figure != limit } else { figure >= limit };
+            if is_missed {
                 missed[size].push(what.trim_end());
             }
         }
@@ -120,6 +124,7 @@ fn a_goal_is_missed_where_a_figure_reaches_its_limit() {
     let words = ["median and p99 at 1,000", "median at 50,000", "growth"];
     assert_eq!(missed(goal, &figures), words);
     assert!(missed("< 1,001 µs, growth < 10.1", &figures).is_empty());
+    assert_eq!(missed("100 µs", &figures), ["at 50,000"]);
 }
 
 #[test]
