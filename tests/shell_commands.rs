@@ -96,13 +96,14 @@ fn refusal(command: &Shown) -> Option<String> {
     }
     let line = ["deltaproxy".to_owned()].into_iter().chain(arguments);
     let error = Cli::command().try_get_matches_from(line).err()?;
-    let is_accepted = match error.kind() {
-        ErrorKind::DisplayHelp => true,
+    let is_incomplete = matches!(
+        error.kind(),
         ErrorKind::MissingRequiredArgument
-        | ErrorKind::MissingSubcommand
-        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => command.is_in_sentence,
-        _ => false,
-    };
+            | ErrorKind::MissingSubcommand
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    );
+    let is_accepted =
+        error.kind() == ErrorKind::DisplayHelp || (is_incomplete && command.is_in_sentence);
     (!is_accepted).then(|| error.to_string())
 }
 
