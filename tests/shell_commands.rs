@@ -107,6 +107,13 @@ fn refusal(command: &Shown) -> Option<String> {
     (!is_accepted).then(|| error.to_string())
 }
 
+/// Whether the file of a test or an example exists.
+fn has_file(kind: &str, name: &str) -> bool {
+    let folders: &[_] =
+        if kind == "--example" { &["examples"] } else { &["tests", "netlink-tests/tests"] };
+    folders.iter().any(|folder| root().join(folder).join(format!("{name}.rs")).exists())
+}
+
 /// What the command names and the repository lacks: a target of make, a file, a test.
 fn missing(command: &Shown, makefile: &str) -> Option<String> {
     let words = &command.words;
@@ -127,16 +134,10 @@ fn missing(command: &Shown, makefile: &str) -> Option<String> {
     if let Some(path) = paths.find(|path| !root().join(path).exists()) {
         return Some(format!("no file {path}"));
     }
-    let is_there = |kind: &str, name: &str| match kind {
-        "--example" => root().join(format!("examples/{name}.rs")).exists(),
-        _ => ["tests", "netlink-tests/tests"]
-            .iter()
-            .any(|folder| root().join(folder).join(format!("{name}.rs")).exists()),
-    };
     let mut names = words()
         .zip(words().skip(1))
         .filter(|(kind, name)| ["--test", "--example"].contains(kind) && *name != "NAME");
-    let (kind, name) = names.find(|(kind, name)| !is_there(kind, name))?;
+    let (kind, name) = names.find(|(kind, name)| !has_file(kind, name))?;
     Some(format!("no {kind} {name}"))
 }
 
