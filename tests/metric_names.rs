@@ -9,10 +9,12 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use daemon::observe::{
-    Counted, Difference, Observe, ServiceCounts, ServicePortCount, Site, Transaction, bind, serve,
+    Content, CountStore, Counted, Difference, Observe, ServiceCounts, ServicePortCount, Site,
+    Transaction, bind, serve,
 };
 use daemon::yaml;
 use nft::family::Family;
@@ -29,7 +31,8 @@ fn read(path: &str) -> String {
 fn page() -> String {
     #[allow(clippy::disallowed_methods, reason = "some instant")]
     let now = Instant::now();
-    let observe = Observe::new();
+    let counts = CountStore::default();
+    let observe = Observe::with_collector(counts.clone());
     let operations = &[("newsetelem", 1)];
     let (family, took) = (None, Duration::ZERO);
     observe.committed(&Transaction { operations, elements: 1, bytes: 100, family, took });
@@ -40,8 +43,8 @@ fn page() -> String {
     observe.requests().answered(("GET", "server:443"), 1, Some(200));
     observe.requests().took(("GET", "server:443"), Duration::from_millis(1), Some(1));
     observe.figures().affinity_clients(Family::Ip, 1);
-    observe.service_counts().set(Some(service_counts()));
-    observe.service_counts().set_offloaded(Some(1));
+    counts.set(Some(service_counts()));
+    counts.set_offloaded(Some(1));
     observe.check().found(Difference::Missing, 1);
     observe.figures().services("random", 1);
     observe.watch_heard("services", now);
@@ -64,7 +67,8 @@ fn probe(observe: &Observe) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let listener = runtime.block_on(async { bind("127.0.0.1:0".parse().unwrap()).unwrap() });
     let address = listener.local_addr().unwrap();
-    runtime.spawn(serve(observe.clone(), Site::Health, listener));
+    let content = Arc::new(Content::new(observe.clone()));
+    runtime.spawn(serve(content, Site::Health, listener));
     for path in ["/healthz", "/livez", "/readyz"] {
         let mut stream = TcpStream::connect(address).unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");

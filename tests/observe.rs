@@ -3,10 +3,11 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv6Addr, SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use daemon::observe::{
-    ChangedObject, Observe, Site, Stage, Startup, SyncExtent, Transaction, bind, serve,
+    ChangedObject, Content, Observe, Site, Stage, Startup, SyncExtent, Transaction, bind, serve,
 };
 use daemon::open_files::raise_for;
 use nft::family::Family;
@@ -23,10 +24,10 @@ struct Server {
 
 impl Server {
     fn start(site: Site, address: &str) -> Self {
-        Self::of(Observe::new(), site, address)
+        Self::of(Content::new(Observe::new()), site, address)
     }
 
-    fn of(observe: Observe, site: Site, address: &str) -> Self {
+    fn of(content: Content, site: Site, address: &str) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -34,7 +35,8 @@ impl Server {
             .unwrap();
         let listener = runtime.block_on(async { bind(address.parse().unwrap()).unwrap() });
         let port = listener.local_addr().unwrap().port();
-        runtime.spawn(serve(observe.clone(), site, listener));
+        let observe = content.observe.clone();
+        runtime.spawn(serve(Arc::new(content), site, listener));
         Self { observe, port, _runtime: runtime }
     }
 
@@ -183,11 +185,12 @@ fn metrics_are_served_as_text_and_on_request_as_openmetrics() {
 
 #[test]
 fn pages_of_kubernetes_components_are_served() {
-    let metrics = Server::start(Site::Metrics, "127.0.0.1:0");
-    metrics.observe.set_startup(Startup {
+    let startup = Startup {
         configuration: serde_json::json!({ "mode": "nftables" }),
         flags: vec![("v".to_owned(), "2".to_owned())],
-    });
+    };
+    let content = Content { startup, ..Content::new(Observe::new()) };
+    let metrics = Server::of(content, Site::Metrics, "127.0.0.1:0");
     for (path, kind, body) in [
         ("/configz", "application/json", "{\"kubeproxy.config.k8s.io\":{\"mode\":\"nftables\"}}"),
         ("/flagz", "text/plain; charset=utf-8", "\ndeltaproxy flags\n"),
@@ -205,7 +208,7 @@ fn pages_of_kubernetes_components_are_served() {
 #[test]
 fn probes_are_counted_as_indicators() {
     let health = Server::start(Site::Health, "127.0.0.1:0");
-    let metrics = Server::of(health.observe.clone(), Site::Metrics, "127.0.0.1:0");
+    let metrics = Server::of(Content::new(health.observe.clone()), Site::Metrics, "127.0.0.1:0");
     for path in ["/livez", "/healthz", "/readyz", "/readyz"] {
         let _ = health.get(path);
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use conntrack::{ConntrackTable, ReopenedTable};
-use daemon::observe::{Counted, Observe, ReadCounts, ServiceCounts, ServicePortCount};
+use daemon::observe::{CountStore, Counted, ReadCounts, ServiceCounts, ServicePortCount};
 use futures::FutureExt;
 use inspect::counts::Counts;
 use inspect::tables::{TableReader, TablesError};
@@ -23,15 +23,15 @@ const SHORTEST: Duration = Duration::from_secs(2);
 const PAUSE: u32 = 10;
 
 /// Returns a function that reads the counters of the tables in the network namespace of this
-/// process.
-pub(super) fn read_counts(observe: Observe, reads: Reads) -> ReadCounts {
+/// process, and stores them.
+pub(super) fn read_counts(store: CountStore, reads: Reads) -> ReadCounts {
     let sampler = Arc::new(Mutex::new(Sampler { reads, ..Sampler::default() }));
     Arc::new(move || {
-        let (sampler, observe) = (Arc::clone(&sampler), observe.clone());
+        let (sampler, store) = (Arc::clone(&sampler), store.clone());
         let read = async move {
             let sampler = sampler.lock_owned().await;
             // The lock moves into the task, so a disconnected client does not allow a second read.
-            let _ = spawn_blocking(move || take_sample(sampler, &observe)).await;
+            let _ = spawn_blocking(move || take_sample(sampler, &store)).await;
         };
         read.boxed()
     })
@@ -57,7 +57,7 @@ struct Sampler {
     last: Option<(Instant, Duration)>,
 }
 
-fn take_sample(mut sampler: OwnedMutexGuard<Sampler>, observe: &Observe) {
+fn take_sample(mut sampler: OwnedMutexGuard<Sampler>, store: &CountStore) {
     if let Some((at, took)) = sampler.last
         && at.elapsed() < SHORTEST.max(took * PAUSE)
     {
@@ -66,29 +66,29 @@ fn take_sample(mut sampler: OwnedMutexGuard<Sampler>, observe: &Observe) {
     let started = now();
     if sampler.reads.offloaded {
         match sampler.conntrack.with(ConntrackTable::count_offloaded) {
-            Ok(count) => observe.service_counts().set_offloaded(Some(count)),
+            Ok(count) => store.set_offloaded(Some(count)),
             Err(error) => {
                 tracing::warn!("cannot count the connections in the flowtable: {error}");
-                observe.service_counts().set_offloaded(None);
+                store.set_offloaded(None);
             }
         }
     }
     if sampler.reads.elements {
-        sampler.read_elements(observe);
+        sampler.read_elements(store);
     }
     sampler.last = Some((now(), started.elapsed()));
 }
 
 impl Sampler {
-    fn read_elements(&mut self, observe: &Observe) {
+    fn read_elements(&mut self, store: &CountStore) {
         match self.read() {
-            Ok(()) => observe.service_counts().set(Some(service_counts(&self.counts))),
+            Ok(()) => store.set(Some(service_counts(&self.counts))),
             // No tables exist before the first commit.
-            Err(TablesError::Missing) => observe.service_counts().set(None),
+            Err(TablesError::Missing) => store.set(None),
             Err(error) => {
                 tracing::warn!("cannot read what the kernel counts: {error}");
                 self.reader = None;
-                observe.service_counts().set(None);
+                store.set(None);
             }
         }
     }

@@ -10,8 +10,8 @@ use daemon::config::{Config, ConfigError, EXTERNAL_IPS, Source};
 use daemon::conntrack::{Cleaned, Cleaner, ConnectionCounter, Limits};
 use daemon::links::follow_links;
 use daemon::observe::{
-    ClosedPort, LeftOut, Observe, PageSetup, Site, Startup, bind, serve, serve_at,
-    serve_health_checks,
+    ClosedPort, Content, CountStore, LeftOut, Observe, PageSetup, Site, Startup, bind, serve,
+    serve_at, serve_health_checks,
 };
 use daemon::open_files;
 use daemon::other_modes;
@@ -82,13 +82,13 @@ pub fn run(
     startup: impl FnOnce(&Config) -> Result<Startup, ConfigError>,
     log: &mut Log,
 ) -> Result<End, Failure> {
-    let observe = Observe::new();
+    let counts = CountStore::default();
+    let observe = Observe::with_collector(counts.clone());
     let loaded = load().map_err(|error| Failure::of_config(&error))?;
     *log = Log::start_queued(loaded.config.log, observe.clone()).map_err(Failure::new)?;
     let config = noted(loaded);
     let startup = startup(&config).map_err(Failure::new)?;
     let configuration = startup.configuration.clone();
-    observe.set_startup(startup);
     observe.component().feature(EXTERNAL_IPS, "", config.routing.external_ips);
     observe.own().problem_kinds(ProblemKind::ALL.map(ProblemKind::name));
     api_server::check(&config.source)?;
@@ -101,7 +101,9 @@ pub fn run(
         .build()
         .map_err(Failure::new)?;
     runtime.spawn(running::offer(configuration));
-    let outcome = runtime.block_on(run_until_stopped(config, is_file.then_some(load), observe));
+    let content = Content { startup, ..Content::new(observe) };
+    let outcome =
+        runtime.block_on(run_until_stopped(config, is_file.then_some(load), content, counts));
     runtime.shutdown_timeout(STOP_TIME);
     outcome
 }
@@ -109,8 +111,10 @@ pub fn run(
 async fn run_until_stopped(
     config: Config,
     load: Option<Load>,
-    observe: Observe,
+    mut content: Content,
+    counts: CountStore,
 ) -> Result<End, Failure> {
+    let observe = content.observe.clone();
     let kernel = Nftables::open().map_err(Failure::new)?;
     let (offload, release) = (config.routing.flowtable.clone(), kernel.release());
     let flags = if config.owns_tables { kernel.table_flags() } else { TableFlags::default() };
@@ -119,18 +123,18 @@ async fn run_until_stopped(
     let known = local_addresses().map_err(Failure::new)?;
     engine.set_local_addresses(known.clone());
     let route_localnet = localhost::prepare(&mut engine, &known);
-    observe.set_page(page(&config, flags));
+    content.page = Some(page(&config, flags));
     let elements = config.routing.counters != Counters::Off;
     let reads = Reads { elements, offloaded: offload.is_some() };
     if reads.elements || reads.offloaded {
-        observe.service_counts().set_read(read_counts(observe.clone(), reads));
+        content.read_counts = Some(read_counts(counts, reads));
     }
     let writer = Writer::spawn(kernel).map_err(Failure::new)?;
 
     let mut tasks = JoinSet::new();
     let (sender, addresses) = watch::channel(known);
     tasks.spawn(follow_local_addresses(sender));
-    start_servers(&config, &mut tasks, &observe).await?;
+    start_servers(&config, &mut tasks, Arc::new(content)).await?;
     let (notices, written) = mpsc::channel(NOTICE_QUEUE);
     let _ = notices.try_send(Notice::Starting);
     let events = start_source(&config, &mut tasks, (notices.clone(), written), &observe)?;
@@ -221,19 +225,19 @@ async fn config_changed(used: Config, load: Option<Load>) {
 async fn start_servers(
     config: &Config,
     tasks: &mut JoinSet<()>,
-    observe: &Observe,
+    content: Arc<Content>,
 ) -> Result<(), Failure> {
     let sites =
         [(Site::Health, config.healthz_bind_address), (Site::Metrics, config.metrics_bind_address)];
     for (site, address) in sites {
         let Some(address) = address else { continue };
         if !config.bind_address_hard_fail {
-            tasks.spawn(serve_at(observe.clone(), site, address));
+            tasks.spawn(serve_at(Arc::clone(&content), site, address));
             continue;
         }
         match bind(address) {
             Ok(listener) => {
-                tasks.spawn(serve(observe.clone(), site, listener));
+                tasks.spawn(serve(Arc::clone(&content), site, listener));
             }
             Err(error) => {
                 let (field, notice): (_, fn(String) -> Notice) = match site {
@@ -241,7 +245,7 @@ async fn start_servers(
                     Site::Metrics => ("metricsBindAddress", Notice::NoMetricsPort),
                 };
                 let why = format!("{field}: cannot listen at {address}: {error}");
-                api_server::write_last(config, notice(why.clone()), observe).await;
+                api_server::write_last(config, notice(why.clone()), &content.observe).await;
                 return Err(Failure::new(why));
             }
         }

@@ -5,7 +5,8 @@ use std::time::SystemTime;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
-use super::metrics::{Floating, Label, Names, seconds_since_1970};
+use super::names::{Floating, Label, Names};
+use super::times::seconds_since_1970;
 
 /// A kind of difference between the kernel and the desired state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

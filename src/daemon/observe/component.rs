@@ -4,7 +4,7 @@
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use super::metrics::Names;
+use super::names::Names;
 
 /// Version and feature gates.
 #[derive(Debug)]

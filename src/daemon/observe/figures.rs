@@ -4,7 +4,7 @@ use nft::family::Family as IpFamily;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use super::metrics::{Label, Names};
+use super::names::{Label, Names};
 
 /// Gauges of the services, their slots, and their clients.
 #[derive(Debug)]

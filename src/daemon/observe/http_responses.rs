@@ -4,16 +4,19 @@ use std::time::{Duration, Instant, SystemTime};
 
 use http_body_util::Full;
 use hyper::body::Bytes;
-use hyper::header::{CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use hyper::{Response, StatusCode};
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::content::Content;
 use super::exposition::Format;
 use super::health_state::Verdict;
-use super::metrics::{Answers, Metrics};
-use super::zpages::{Startup, statusz};
-use super::{Observe, page};
+use super::hub::Observe;
+use super::metrics::Metrics;
+use super::names::Answers;
+use super::page;
+use super::response::{JSON, PLAIN, json, text};
+use super::zpages::statusz;
 
 /// The port that received a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +30,7 @@ pub enum Site {
 
 /// Returns the answer to a request for `path`, whatever its method.
 pub(super) fn respond(
-    observe: &Observe,
+    Content { observe, startup, page, .. }: &Content,
     site: Site,
     (path, format): (&str, Format),
     now: (Instant, SystemTime),
@@ -35,16 +38,14 @@ pub(super) fn respond(
     if let (Site::Health, Some(probed)) = (site, Probed::at(path)) {
         return probe(observe, probed, now);
     }
-    if let (Site::Metrics, Some(answer)) = (site, page::answer(observe, path, now)) {
+    if let (Site::Metrics, Some(answer)) = (site, page::answer(observe, page.as_ref(), path, now)) {
         return answer;
     }
     match (site, path) {
         (Site::Metrics, "/metrics") => written(format, observe.metrics_text()),
         (Site::Metrics, "/metrics/slis") => written(format, observe.shared.slis.text()),
-        (Site::Metrics, "/configz") => {
-            text(StatusCode::OK, JSON, startup(observe, Startup::configz))
-        }
-        (Site::Metrics, "/flagz") => text(StatusCode::OK, PLAIN, startup(observe, Startup::flagz)),
+        (Site::Metrics, "/configz") => text(StatusCode::OK, JSON, startup.configz()),
+        (Site::Metrics, "/flagz") => text(StatusCode::OK, PLAIN, startup.flagz()),
         (Site::Metrics, "/statusz") => {
             text(StatusCode::OK, PLAIN, statusz(observe.shared.started, now.1))
         }
@@ -56,21 +57,8 @@ pub(super) fn respond(
     }
 }
 
-/// Returns an answer with the JSON of kube-proxy's probes.
-pub(super) fn json(status: StatusCode, body: String) -> Response<Full<Bytes>> {
-    let mut response = text(status, JSON, body);
-    let no_sniffing = HeaderValue::from_static("nosniff");
-    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, no_sniffing);
-    response
-}
-
 fn written(format: Format, open_metrics: String) -> Response<Full<Bytes>> {
     text(StatusCode::OK, format.content_type(), format.written(open_metrics))
-}
-
-/// Returns a page about the start, which is empty until [`Observe::set_startup`].
-fn startup(observe: &Observe, page: fn(&Startup) -> String) -> String {
-    page(observe.shared.startup.get().unwrap_or(&Startup::default()))
 }
 
 /// Body of kube-proxy's answers, with its order of fields.
@@ -181,35 +169,25 @@ fn probe(observe: &Observe, probed: Probed, now: (Instant, SystemTime)) -> Respo
     json(status, body)
 }
 
-pub(super) fn text(
-    status: StatusCode,
-    content_type: &'static str,
-    body: impl Into<Bytes>,
-) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(body.into()));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    response
-}
-
 /// Formats a time as RFC 3339 with nanoseconds; `None` is Go's zero time.
 fn timestamp(time: Option<SystemTime>) -> String {
     time.and_then(|time| Timestamp::try_from(time).ok())
         .map_or_else(|| "0001-01-01T00:00:00Z".to_owned(), |time| time.to_string())
 }
 
-const PLAIN: &str = "text/plain; charset=utf-8";
-
-pub(super) const JSON: &str = "application/json";
-
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "some instant to count from")]
 mod tests {
     use futures::FutureExt;
     use http_body_util::BodyExt;
+    use hyper::header::{CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
     use nft::family::Family;
 
     use super::*;
+
+    fn content(observe: &Observe) -> Content {
+        Content::new(observe.clone())
+    }
 
     fn synced(observe: &Observe, now: Instant) {
         Family::ALL.into_iter().for_each(|family| observe.synced(family, now));
@@ -219,8 +197,12 @@ mod tests {
     fn ask(observe: &Observe, start: Instant, seconds: u64, path: &str) -> (u16, String) {
         let passed = Duration::from_secs(seconds);
         let wall = SystemTime::UNIX_EPOCH + Duration::from_millis(1_767_323_045_500) + passed;
-        let response =
-            respond(observe, Site::Health, (path, Format::Prometheus), (start + passed, wall));
+        let response = respond(
+            &content(observe),
+            Site::Health,
+            (path, Format::Prometheus),
+            (start + passed, wall),
+        );
         assert_eq!(response.headers()[CONTENT_TYPE], "application/json");
         assert_eq!(response.headers()[X_CONTENT_TYPE_OPTIONS], "nosniff");
         (response.status().as_u16(), body(response))
@@ -306,7 +288,7 @@ mod tests {
             (Site::Metrics, "/status", 404, "404 page not found\n"),
         ] {
             let response = respond(
-                &observe,
+                &content(&observe),
                 site,
                 (path, Format::Prometheus),
                 (Instant::now(), SystemTime::now()),

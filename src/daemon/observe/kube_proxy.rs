@@ -12,7 +12,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::buckets;
-use super::metrics::{Answers, Floating, Names, PerFamily, seconds_since_1970};
+use super::names::{Answers, Floating, Names, PerFamily};
+use super::times::seconds_since_1970;
 
 /// The part of the tables that a sync compares with the desired elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::buckets;
-use super::metrics::Names;
+use super::names::Names;
 
 /// Metrics of scheduler `lc`.
 #[derive(Debug)]

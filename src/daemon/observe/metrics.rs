@@ -3,12 +3,13 @@
 use std::time::SystemTime;
 
 use nft::family::Family as IpFamily;
+use prometheus_client::collector::Collector;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::{Metric, Registry};
+use prometheus_client::registry::Registry;
 
 use super::background_check::CheckMetrics;
 use super::buckets;
@@ -17,19 +18,10 @@ use super::component::Component;
 use super::figures::Figures;
 use super::kube_proxy::{ChangedObject, KubeProxy};
 use super::least_connections::LeastConnections;
+use super::names::{Answers, Label, Names, PerFamily};
 use super::process::Process;
 use super::requests::Requests;
-use super::service_counts::CountStore;
 use super::watches::Watches;
-
-pub(super) type Label<V> = [(&'static str, V); 1];
-pub(super) type Floating = Gauge<f64, std::sync::atomic::AtomicU64>;
-
-/// Answers to probes, by status code.
-pub(super) type Answers = Family<Label<u16>, Counter>;
-
-/// A metric with kube-proxy's label `ip_family`: one handle for each value.
-pub(super) type PerFamily<M> = [M; 2];
 
 /// All metrics, and the registry that writes them out.
 #[derive(Debug)]
@@ -59,8 +51,8 @@ pub struct Own {
 }
 
 impl Metrics {
-    /// Creates all metrics at zero, and those of `counts`.
-    pub(super) fn new(counts: CountStore) -> Self {
+    /// Creates all metrics at zero.
+    pub(super) fn new() -> Self {
         let mut registry = Registry::default();
         let kube_proxy = KubeProxy::register(&mut Names::new(&mut registry, "kubeproxy_"));
         let mut names = Names::new(&mut registry, "deltaproxy_");
@@ -75,7 +67,6 @@ impl Metrics {
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("deltaproxy_build", "The version of this program", version);
         registry.register_collector(Box::new(Process));
-        registry.register_collector(Box::new(counts));
         Self {
             registry,
             kube_proxy,
@@ -88,6 +79,11 @@ impl Metrics {
             requests,
             component,
         }
+    }
+
+    /// Adds metrics that are read for each scrape.
+    pub(super) fn add(&mut self, collector: impl Collector) {
+        self.registry.register_collector(Box::new(collector));
     }
 }
 
@@ -187,41 +183,6 @@ impl Metrics {
         let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
         text
     }
-}
-
-/// Registers metrics with a common prefix of their names.
-pub(super) struct Names<'a> {
-    registry: &'a mut Registry,
-    prefix: &'static str,
-}
-
-impl<'a> Names<'a> {
-    fn new(registry: &'a mut Registry, prefix: &'static str) -> Self {
-        Self { registry, prefix }
-    }
-
-    pub(super) fn add<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: M) -> M {
-        self.registry.register(format!("{}{name}", self.prefix), help, metric.clone());
-        metric
-    }
-
-    pub(super) fn per_family<M: Metric + Clone>(
-        &mut self,
-        name: &str,
-        help: &str,
-        constructor: fn() -> M,
-    ) -> PerFamily<M>
-    where
-        Family<Label<&'static str>, M, fn() -> M>: Metric,
-    {
-        let family = Family::new_with_constructor(constructor);
-        let family = self.add(name, help, family);
-        IpFamily::ALL.map(|value| family.get_or_create_owned(&[("ip_family", value.name())]))
-    }
-}
-
-pub(super) fn seconds_since_1970(time: SystemTime) -> f64 {
-    time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
 #[cfg(test)]

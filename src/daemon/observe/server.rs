@@ -6,8 +6,8 @@ use std::convert::Infallible;
 use std::future::ready;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use futures::FutureExt;
 use futures::future::Either;
@@ -22,18 +22,19 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::{sleep, timeout};
 use tracing::{debug, error, info};
 
-use super::Observe;
 use super::connections::Connections;
+use super::content::Content;
 use super::exposition::Format;
 use super::http_responses::{Site, respond};
 use super::page;
+use super::times::now;
 use crate::open_files::soft_limit;
 
 /// Serves `site` at `address` and never returns. A failed bind is retried every 5 seconds, and
 /// logged when the reason changes.
-pub async fn serve_at(observe: Observe, site: Site, address: SocketAddr) {
+pub async fn serve_at(content: Arc<Content>, site: Site, address: SocketAddr) {
     let listener = bind_until_it_works(site, address, BIND_RETRY).await;
-    serve(observe, site, listener).await;
+    serve(content, site, listener).await;
 }
 
 /// Listens at `address`. As in Go, `0.0.0.0` and `[::]` both mean every address of both families;
@@ -53,22 +54,24 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Answers the requests on `listener`, and never returns.
-pub async fn serve(observe: Observe, site: Site, listener: TcpListener) {
+pub async fn serve(content: Arc<Content>, site: Site, listener: TcpListener) {
     let answer = move |request: &Request<Incoming>, _| {
-        if let Some(found) = page::found(&observe, site, request.uri()) {
+        let (path, format) = (request.uri().path(), Format::accepted(request.headers()));
+        if site == Site::Metrics
+            && let Some(found) = page::found(content.page.as_ref(), request.uri())
+        {
             return Either::Left(found);
         }
-        let (path, format) = (request.uri().path(), Format::accepted(request.headers()));
-        if let Some(read) = observe.service_counts().read_before(site, path) {
-            let (observe, path) = (observe.clone(), path.to_owned());
+        if let (Site::Metrics, "/metrics", Some(read)) = (site, path, &content.read_counts) {
+            let (read, content) = (read(), Arc::clone(&content));
             let answer = async move {
                 read.await;
-                respond(&observe, site, (&path, format), (now(), SystemTime::now()))
+                respond(&content, site, ("/metrics", format), (now(), SystemTime::now()))
             };
             return Either::Left(answer.boxed());
         }
         let now = (now(), SystemTime::now());
-        Either::Right(ready(respond(&observe, site, (path, format), now)))
+        Either::Right(ready(respond(&content, site, (path, format), now)))
     };
     let connections = Mutex::new(Connections::within(soft_limit()));
     serve_with(listener, &connections, answer).await;
@@ -170,11 +173,6 @@ pub(super) fn is_absent(error: &io::Error) -> bool {
     use nix::errno::Errno;
     let errno = error.raw_os_error().map(Errno::from_raw);
     matches!(errno, Some(Errno::EAFNOSUPPORT | Errno::EADDRNOTAVAIL))
-}
-
-#[allow(clippy::disallowed_methods, reason = "requests come from outside, at times of their own")]
-pub(super) fn now() -> Instant {
-    Instant::now()
 }
 
 /// Time between attempts to listen, as in kube-proxy.

@@ -1,20 +1,16 @@
 //! Metrics of the connections that the kernel counts, by service port, read for each scrape.
 //!
-//! Absent where nothing is counted. [`Observe`] stores the function that reads them, and the last
-//! result.
+//! Absent where nothing is counted.
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use futures::future::BoxFuture;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-
-use super::http_responses::Site;
 
 /// Counted packets and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,27 +45,17 @@ pub struct ServiceCounts {
     pub total: Counted,
 }
 
-/// Reads the counters; completes after it called [`CountStore::set`].
-pub type ReadCounts = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
-
-/// The last counts, and the function that reads them.
-#[derive(Clone, Default)]
+/// The last counts.
+#[derive(Clone, Debug, Default)]
 pub struct CountStore(Arc<Stored>);
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Stored {
-    read: OnceLock<ReadCounts>,
     counts: Mutex<Option<ServiceCounts>>,
     offloaded: Mutex<Option<u64>>,
 }
 
 impl CountStore {
-    /// Sets the function that each scrape calls to read the counters; only the first call has an
-    /// effect.
-    pub fn set_read(&self, read: ReadCounts) {
-        let _ = self.0.read.set(read);
-    }
-
     /// Stores the counts of service ports; `None` if they cannot be read.
     pub fn set(&self, counts: Option<ServiceCounts>) {
         *self.lock() = counts;
@@ -81,24 +67,9 @@ impl CountStore {
         *self.0.offloaded.lock().unwrap_or_else(PoisonError::into_inner) = count;
     }
 
-    /// Returns the read that must precede the answer to a request for `path`, if any.
-    pub(super) fn read_before(&self, site: Site, path: &str) -> Option<BoxFuture<'static, ()>> {
-        let is_scrape = site == Site::Metrics && path == "/metrics";
-        let read = self.0.read.get().filter(|_| is_scrape)?;
-        Some(read())
-    }
-}
-
-impl CountStore {
     fn lock(&self) -> MutexGuard<'_, Option<ServiceCounts>> {
         // The value is replaced as a whole.
         self.0.counts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl fmt::Debug for CountStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CountStore").finish_non_exhaustive()
     }
 }
 
@@ -169,7 +140,8 @@ mod tests {
 
     #[test]
     fn service_ports_and_endpoints_have_series_with_their_names() {
-        let observe = Observe::new();
+        let counts = CountStore::default();
+        let observe = Observe::with_collector(counts.clone());
         assert!(!observe.metrics_text().contains("first_packet"));
         let counted = |connections| Counted { connections, bytes: 60 * connections };
         let port = ServicePortCount {
@@ -179,7 +151,7 @@ mod tests {
             counted: counted(3),
             endpoints: vec![("[fd00::1]:80".parse().unwrap(), counted(2))],
         };
-        observe.service_counts().set(Some(ServiceCounts { ports: vec![port], total: counted(5) }));
+        counts.set(Some(ServiceCounts { ports: vec![port], total: counted(5) }));
         let labels = "namespace=\"default\",service=\"web\",port=\"http\"";
         has(
             &observe,
@@ -194,7 +166,7 @@ mod tests {
                 ),
             ],
         );
-        observe.service_counts().set(None);
+        counts.set(None);
         assert!(!observe.metrics_text().contains("first_packet"));
     }
 }

@@ -3,12 +3,11 @@
 //!
 //! All servers are tasks, and share the limits of connections.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::future::ready;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::num::NonZeroU16;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::{fmt, io};
+use std::sync::{Arc, Mutex};
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -18,118 +17,18 @@ use nft::family::Family;
 use serde::Serialize;
 use serde_json::ser::{PrettyFormatter, Serializer};
 use tokio::net::TcpListener;
-use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tracing::debug;
 
-use super::Observe;
 use super::connections::Connections;
-use super::http_responses::json;
-use super::server::{BIND_RETRY, is_absent, listen, now, serve_with};
+use super::health_checks::ClosedPort;
+use super::hub::Observe;
+use super::response::json;
+use super::server::{BIND_RETRY, is_absent, listen, serve_with};
 use super::shares::Shares;
+use super::times::now;
 use crate::open_files::soft_limit;
-
-/// The health check port of a Service, and the content of its answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HealthCheck {
-    /// The port.
-    pub port: NonZeroU16,
-    /// Numbers of ready endpoints on this node, indexed like [`Family::ALL`].
-    pub local_endpoints: [usize; 2],
-}
-
-/// A health check port that cannot be opened.
-#[derive(Debug)]
-pub struct ClosedPort {
-    /// Namespace and name of the Service, with a slash between them.
-    pub service: Arc<str>,
-    port: u16,
-    error: io::Error,
-}
-
-impl fmt::Display for ClosedPort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { port, error, .. } = self;
-        write!(f, "port {port} cannot be opened on this node, tried again: {error}")
-    }
-}
-
-/// All health checks.
-#[derive(Debug, Default)]
-pub struct HealthChecks {
-    state: Mutex<State>,
-    /// Signals a change of ports or addresses.
-    changed: Notify,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    services: BTreeMap<Arc<str>, HealthCheck>,
-    addresses: Vec<IpAddr>,
-    /// Services with a port that cannot be opened.
-    closed: BTreeSet<Arc<str>>,
-}
-
-impl State {
-    /// Returns the sockets that should listen, and the service of each. If several services have
-    /// the same port, the first by name gets it; the ports of the others are contested.
-    fn sockets(&self) -> (BTreeMap<SocketAddr, Arc<str>>, Vec<ClosedPort>) {
-        let (mut sockets, mut contested) = (BTreeMap::new(), Vec::new());
-        for (service, check) in &self.services {
-            for address in &self.addresses {
-                let port = check.port.get();
-                let holder = sockets
-                    .entry(SocketAddr::new(*address, port))
-                    .or_insert_with(|| Arc::clone(service));
-                if holder != service {
-                    let error = io::Error::other(format!("Service {holder} has it"));
-                    contested.push(ClosedPort { service: Arc::clone(service), port, error });
-                }
-            }
-        }
-        (sockets, contested)
-    }
-}
-
-impl HealthChecks {
-    /// Sets or removes the health check of a service (`NAMESPACE/NAME`).
-    pub fn set(&self, service: &str, check: Option<HealthCheck>) {
-        let mut state = self.state();
-        let before = match check {
-            Some(check) => state.services.insert(service.into(), check),
-            None => state.services.remove(service),
-        };
-        if before.map(|check| check.port) != check.map(|check| check.port) {
-            state.closed.remove(service);
-            self.changed.notify_one();
-        }
-    }
-
-    /// Sets the addresses on which health check ports listen; `0.0.0.0` and `::` mean all addresses
-    /// of their family.
-    pub fn set_addresses(&self, addresses: Vec<IpAddr>) {
-        let mut state = self.state();
-        if state.addresses != addresses {
-            state.addresses = addresses;
-            self.changed.notify_one();
-        }
-    }
-
-    /// Records that a port of a service cannot be opened; returns true if this is new.
-    fn closed(&self, service: &Arc<str>) -> bool {
-        self.state().closed.insert(Arc::clone(service))
-    }
-
-    fn opened(&self, service: &Arc<str>) {
-        self.state().closed.remove(service);
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Each change is one call on a collection, so a panic elsewhere does no harm.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// Serves the health check ports as they change, and never returns. A port that cannot be opened is
 /// sent to `report` once, and retried every 5 seconds. One above the share of the open files is also
@@ -141,7 +40,7 @@ pub async fn serve_health_checks(
     let connections = Arc::new(Mutex::new(Connections::within(soft_limit())));
     let mut servers = BTreeMap::<SocketAddr, (Arc<str>, JoinHandle<()>)>::new();
     loop {
-        let (sockets, contested) = observe.health_checks().state().sockets();
+        let (sockets, contested) = observe.health_checks().sockets();
         let new =
             contested.into_iter().filter(|port| observe.health_checks().closed(&port.service));
         new.collect::<Vec<_>>().into_iter().for_each(&report);
@@ -164,7 +63,7 @@ pub async fn serve_health_checks(
             let server = Server { observe, service: Arc::clone(&service), socket, connections };
             servers.insert(socket, (service, tokio::spawn(server.run(report.clone()))));
         }
-        observe.health_checks().changed.notified().await;
+        observe.health_checks().changed().await;
     }
 }
 
@@ -250,8 +149,7 @@ struct ServiceName<'a> {
 
 /// Returns the answer to any request at this address of the node.
 fn respond(observe: &Observe, service: &str, local: IpAddr) -> Response<Full<Bytes>> {
-    let check = observe.health_checks().state().services.get(service).copied();
-    let count = check.map_or(0, |check| check.local_endpoints[Family::of(local).index()]);
+    let count = observe.health_checks().local_endpoints(service, Family::of(local));
     let healthy = observe.health().verdict(now()).healthy();
     let (namespace, name) = service.split_once('/').unwrap_or_default();
     let body = Body {

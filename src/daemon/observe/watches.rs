@@ -7,7 +7,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use super::metrics::{Floating, Label, Names, seconds_since_1970};
+use super::names::{Floating, Label, Names};
+use super::times::seconds_since_1970;
 
 type OfResource = Label<&'static str>;
 type OfReason = [(&'static str, &'static str); 2];

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
-use super::since_1970_ms;
+use super::times::since_1970_ms;
 
 /// Most problems that are kept: enough for an ordinary cluster.
 const PROBLEMS: usize = 200;

@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime};
 use nft::family::Family;
 use serde_json::{Value, json};
 
-use super::since_1970_ms;
-use crate::observe::buckets;
-use crate::observe::commits::Transaction;
+use super::buckets;
+use super::commits::Transaction;
+use super::times::since_1970_ms;
 
 /// Most transactions that are kept.
 const TRANSACTIONS: usize = 64;

@@ -1,0 +1,38 @@
+//! The content of the ports for health and metrics.
+
+use std::fmt;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+
+use super::hub::Observe;
+use super::page::PageSetup;
+use super::zpages::Startup;
+
+/// Reads the counters of service ports; completes after it stored them.
+pub type ReadCounts = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// Health and metrics, and the other pages. Fixed before the servers start.
+pub struct Content {
+    /// Health and metrics.
+    pub observe: Observe,
+    /// Content of `/configz` and `/flagz`.
+    pub startup: Startup,
+    /// Fixed content of the status page.
+    pub page: Option<PageSetup>,
+    /// Called before each answer to a scrape.
+    pub read_counts: Option<ReadCounts>,
+}
+
+impl Content {
+    /// Returns health and metrics with other pages that are empty.
+    pub fn new(observe: Observe) -> Self {
+        Self { observe, startup: Startup::default(), page: None, read_counts: None }
+    }
+}
+
+impl fmt::Debug for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Content").field("page", &self.page).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,220 @@
+//! The hub: passes each report of the daemon to health, metrics and the record of recent events.
+//!
+//! Its methods never block: they add to counters, or hold a lock for a few instructions. The servers
+//! read it from tasks of their own.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use nft::family::Family;
+use prometheus_client::collector::Collector;
+
+use super::background_check::CheckMetrics;
+use super::commits::{Commits, Transaction};
+use super::component::Component;
+use super::figures::Figures;
+use super::health_checks::HealthChecks;
+use super::health_state::Health;
+use super::kube_proxy::{ChangedObject, KubeProxy};
+use super::least_connections::LeastConnections;
+use super::metrics::{Metrics, Own};
+use super::problems::LeftOut;
+use super::record::Record;
+use super::requests::Requests;
+use super::slis::Slis;
+
+/// State of the daemon that is visible from outside. Clones share it.
+///
+/// A report about one part goes to that part. The methods of this type report to several parts.
+#[derive(Clone, Debug)]
+pub struct Observe {
+    pub(super) shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) started: SystemTime,
+    health: Mutex<Health>,
+    pub(super) metrics: Metrics,
+    health_checks: HealthChecks,
+    pub(super) slis: Slis,
+    pub(super) record: Record,
+}
+
+impl Observe {
+    /// Returns the health of a daemon that has done nothing yet, and metrics at zero.
+    pub fn new() -> Self {
+        Self::with(Metrics::new())
+    }
+
+    /// The same, with the metrics of a collector, which is read for each scrape.
+    pub fn with_collector(collector: impl Collector) -> Self {
+        let mut metrics = Metrics::new();
+        metrics.add(collector);
+        Self::with(metrics)
+    }
+
+    fn with(metrics: Metrics) -> Self {
+        let shared = Shared {
+            started: SystemTime::now(),
+            health: Mutex::default(),
+            metrics,
+            health_checks: HealthChecks::default(),
+            slis: Slis::default(),
+            record: Record::new(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Records that a change waits for the kernel since `now`, unless one waits already.
+    pub fn queued(&self, now: Instant) {
+        self.health().queued(now);
+        self.shared.metrics.kube_proxy.queued(SystemTime::now());
+    }
+
+    /// Records that all waiting changes of a family are in the kernel at `now`.
+    pub fn synced(&self, family: Family, now: Instant) {
+        self.health().synced(family, now);
+        self.shared.metrics.synced(family, SystemTime::now());
+    }
+
+    /// Records that a commit failed, so that the kernel lacks desired elements of a family at
+    /// `now`. With `is_blocked` the table cannot be programmed at present.
+    pub fn sync_failed(&self, family: Family, is_blocked: bool, now: Instant) {
+        self.health().failed(family, is_blocked, now);
+        self.shared.metrics.sync_failed(family);
+    }
+
+    /// Records that the daemon waits for an API server since `now`.
+    pub fn awaits_source(&self, now: Instant) {
+        self.health().source_heard(now);
+    }
+
+    /// Records progress at `now` with a change that takes long, such as reading large tables.
+    pub fn progressed(&self, now: Instant) {
+        self.health().progressed(now);
+    }
+
+    /// Sets whether load balancers should send traffic to this node: its Node object is not being
+    /// deleted and has no taint of the cluster autoscaler. False by default.
+    pub fn node_eligible(&self, eligible: bool) {
+        self.health().node_eligible = eligible;
+    }
+
+    /// Counts a problem and shows it on the status page.
+    pub fn left_out(&self, left_out: LeftOut) {
+        self.own().problems(left_out.kind, 1);
+        self.shared.record.left_out(left_out);
+    }
+
+    /// Sets why the table of a family is not written; `None` if it is.
+    pub fn table_blocked(&self, family: Family, reason: Option<&str>) {
+        self.shared.record.table_blocked(family, reason);
+    }
+
+    /// Counts an event about an object.
+    pub fn event(&self, change: ChangedObject) {
+        self.shared.metrics.event(change);
+    }
+
+    /// Counts a transaction that the kernel applied.
+    pub fn committed(&self, transaction: &Transaction<'_>) {
+        self.commits().committed(transaction);
+        self.shared.record.committed(transaction);
+    }
+
+    /// Adds the time from the last bytes of an arrival to its commit.
+    pub fn events_committed(&self, duration: Duration) {
+        self.commits().events_committed(duration);
+        self.shared.record.events_committed(duration);
+    }
+
+    /// Records that changes of endpoints are in the kernel; `triggers` are the times of their
+    /// causes. Times before the start are ignored, as in kube-proxy.
+    pub fn network_programmed(&self, triggers: &[SystemTime]) {
+        self.kube_proxy().network_programmed(triggers, self.shared.started);
+    }
+
+    /// Records the deletion of conntrack entries of stale flows: their number by family, and the
+    /// time it took.
+    pub fn flows_cleaned(&self, entries: [u64; 2], took: Duration) {
+        self.kube_proxy().flows_cleaned(entries, took);
+        self.own().flows_cleaned.observe(took.as_secs_f64());
+    }
+
+    /// Records that the API server sent something for a resource at `now`: an answer, or on its
+    /// watch.
+    pub fn watch_heard(&self, resource: &'static str, now: Instant) {
+        self.health().source_heard(now);
+        let at = SystemTime::now();
+        self.shared.metrics.watches.heard(resource, at);
+        self.shared.record.watch_heard(resource, at);
+    }
+
+    /// Records that a resource cannot be watched at present; `reason` is one of a few names.
+    pub fn watch_lost(&self, resource: &'static str, reason: &'static str) {
+        self.shared.metrics.watches.lost(resource, reason);
+        self.shared.record.watch_lost(resource, reason);
+    }
+
+    /// Returns all metrics in the OpenMetrics text format.
+    pub fn metrics_text(&self) -> String {
+        self.shared.metrics.text()
+    }
+
+    /// Metrics of the background check.
+    pub fn check(&self) -> &CheckMetrics {
+        &self.shared.metrics.check
+    }
+
+    /// Metrics of commits.
+    pub fn commits(&self) -> &Commits {
+        &self.shared.metrics.commits
+    }
+
+    /// Metrics that every component of Kubernetes has.
+    pub fn component(&self) -> &Component {
+        &self.shared.metrics.component
+    }
+
+    /// Figures of the desired state and of session affinity.
+    pub fn figures(&self) -> &Figures {
+        &self.shared.metrics.figures
+    }
+
+    /// Health check ports of Services.
+    pub fn health_checks(&self) -> &HealthChecks {
+        &self.shared.health_checks
+    }
+
+    /// Metrics that kube-proxy has too.
+    pub fn kube_proxy(&self) -> &KubeProxy {
+        &self.shared.metrics.kube_proxy
+    }
+
+    /// Metrics of scheduler `lc`.
+    pub fn least_connections(&self) -> &LeastConnections {
+        &self.shared.metrics.least_connections
+    }
+
+    /// Metrics of problems, events, flows and the log.
+    pub fn own(&self) -> &Own {
+        &self.shared.metrics.own
+    }
+
+    /// Metrics of requests to the API server.
+    pub fn requests(&self) -> &Requests {
+        &self.shared.metrics.requests
+    }
+
+    pub(super) fn health(&self) -> MutexGuard<'_, Health> {
+        // Health is consistent after each of its methods, so a panic elsewhere does no harm.
+        self.shared.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Observe {
+    fn default() -> Self {
+        Self::new()
+    }
+}
