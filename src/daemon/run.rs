@@ -13,6 +13,7 @@ mod corrections;
 mod devices;
 mod error;
 mod figures;
+mod flags;
 mod flows;
 mod handover;
 mod latency;

@@ -7,7 +7,7 @@ use engine::{Blocked, Tables};
 use nft::family::Family;
 use nft::kernel::{Kernel, ReadError};
 
-use super::now;
+use super::wait::now;
 use crate::observe::Observe;
 use crate::writer::{Writer, WriterGone};
 

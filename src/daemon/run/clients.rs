@@ -8,7 +8,7 @@ use engine::ruleset::{self, CLIENTS, SetId};
 use nft::Family;
 use nft::kernel::Kernel;
 
-use super::now;
+use super::wait::now;
 use crate::observe::Observe;
 use crate::writer::{Writer, WriterGone};
 

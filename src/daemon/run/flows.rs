@@ -6,8 +6,10 @@ use engine::Engine;
 use engine::flow::Flow;
 use futures::future::BoxFuture;
 
+use super::cleaning::Cleaning;
 use super::clients::Clients;
-use super::{Balancing, Cleaning, now};
+use super::least_connections::Balancing;
+use super::wait::now;
 use crate::conntrack::Count;
 use crate::observe::Observe;
 

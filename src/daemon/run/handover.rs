@@ -19,18 +19,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use engine::doubt::Input;
-use engine::ruleset;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use nft::family::Family;
 use nft::kernel::{CopyTableError, Kernel, Nftables};
 use nft::{TableFlags, TableRef};
 
-use super::devices::is_committing;
-use super::{Run, now};
+use super::wait::now;
 use crate::handover::{self, Step};
-use crate::writer::WriterGone;
+use crate::writer::{Writer, WriterGone};
 
 /// Time without a change of services before the flags of the tables are changed.
 const IDLE: Duration = Duration::from_secs(5);
@@ -66,10 +63,10 @@ pub type Steps<K> = Box<dyn FnMut(&mut K) -> Result<Step, CopyTableError> + Send
 
 /// How and when handovers are performed.
 pub struct Handovers<K> {
-    flags: TableFlags,
+    pub(super) flags: TableFlags,
     /// Begins a change of flags.
     pub list: ListTable<K>,
-    /// Ends the daemon.
+    /// Leaves the tables at the end.
     pub hand_over: HandOver<K>,
     /// Removes what an earlier daemon or an attempt left.
     pub remove: RemoveTables<K>,
@@ -114,7 +111,16 @@ enum Stage<K> {
     GivenUp,
 }
 
-type Listed<K> = Result<Option<Steps<K>>, CopyTableError>;
+/// The end of an attempt.
+#[derive(Debug)]
+pub(super) enum End {
+    /// The table has the flags.
+    Changed { family: Family, started: Instant },
+    /// A change of the table interrupted the attempt, or it failed.
+    GivenUp(Option<CopyTableError>),
+}
+
+pub(super) type Listed<K> = Result<Option<Steps<K>>, CopyTableError>;
 
 type Listing<K> = BoxFuture<'static, Result<Listed<K>, WriterGone>>;
 
@@ -171,13 +177,26 @@ impl<K> Handovers<K> {
         }
     }
 
-    /// Returns whether handover tables may exist that do not serve.
-    fn has_tables_to_remove(&self) -> bool {
-        self.attempt.is_none() && self.rest != Rest::None
+    /// Returns whether the next step is the first that needs the table as it was listed, or lists it.
+    pub(super) fn is_first_step(&self) -> bool {
+        match &self.attempt {
+            None => true,
+            Some(Attempt { stage: Stage::Copying(_), steps, .. }) => *steps == 0,
+            Some(_) => false,
+        }
+    }
+
+    pub(super) fn has_attempt(&self) -> bool {
+        self.attempt.is_some()
+    }
+
+    /// Returns whether a table is being replaced: nothing should read it.
+    pub(super) fn is_replacing(&self) -> bool {
+        matches!(&self.attempt, Some(Attempt { stage: Stage::Serving(_), .. }))
     }
 
     /// Returns whether an attempt must go on: a step of it does no harm at any time.
-    fn must_go_on(&self) -> bool {
+    pub(super) fn must_go_on(&self) -> bool {
         let stage = self.attempt.as_ref().map(|attempt| &attempt.stage);
         matches!(stage, Some(Stage::Serving(_) | Stage::GivenUp))
     }
@@ -196,24 +215,27 @@ pub(super) async fn listed_table<K>(
     }
 }
 
-impl<K: Kernel + Send + 'static> Run<K> {
+impl<K: Kernel + Send + 'static> Handovers<K> {
     /// Postpones the change of flags after a change of services.
-    pub(super) fn note_activity(&mut self) {
-        let wanted = self.engine.tables().fixed_flags().is_some();
-        if let Some(handovers) = &mut self.handovers {
-            let at = now() + handovers.idle;
-            handovers.due = wanted.then(|| handovers.not_before.map_or(at, |pause| pause.max(at)));
-        }
+    pub(super) fn note_activity(&mut self, is_wanted: bool, now: Instant) {
+        let at = now + self.idle;
+        self.due = is_wanted.then(|| self.not_before.map_or(at, |pause| pause.max(at)));
     }
 
-    /// Removes handover tables of an earlier daemon, once our tables serve.
-    pub(super) async fn end_handover(&mut self) -> Result<(), WriterGone> {
-        let handovers = self.handovers.as_mut().filter(|it| it.has_tables_to_remove());
-        let Some(handovers) = handovers else { return Ok(()) };
-        let rest = std::mem::replace(&mut handovers.rest, Rest::None);
-        let remove = Arc::clone(&handovers.remove);
-        self.note_activity();
-        match self.writer.run(move |kernel| remove(kernel)).await? {
+    /// Removes handover tables of an earlier daemon or attempt, once our tables serve. The change of
+    /// flags is postponed if there may be some.
+    pub(super) async fn remove_tables(
+        &mut self,
+        is_wanted: bool,
+        writer: &Writer<K>,
+    ) -> Result<(), WriterGone> {
+        if self.attempt.is_some() || self.rest == Rest::None {
+            return Ok(());
+        }
+        let rest = std::mem::replace(&mut self.rest, Rest::None);
+        let remove = Arc::clone(&self.remove);
+        self.note_activity(is_wanted, now());
+        match writer.run(move |kernel| remove(kernel)).await? {
             Ok(removed) if removed.is_empty() || rest == Rest::OfAttempt => {}
             Ok(_) => tracing::info!("removed the handover tables of the previous daemon"),
             Err(error) => tracing::warn!("the handover tables stay until they expire: {error}"),
@@ -221,26 +243,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
         Ok(())
     }
 
-    /// Returns whether a step of a handover would delay nothing.
-    pub(super) fn may_hand_over(&self) -> bool {
-        let is_idle = !self.reads.doubt.is_urgent()
-            && self.engine.is_settled()
-            && self.are_tables_in_place()
-            && self.arrivals.is_empty()
-            && !is_committing(self.devices.as_ref());
-        is_idle || self.handovers.as_ref().is_some_and(Handovers::must_go_on)
-    }
-
-    /// Returns whether a table is being replaced: nothing should read it.
-    pub(super) fn is_replacing(&self) -> bool {
-        let attempt = self.handovers.as_ref().and_then(|handovers| handovers.attempt.as_ref());
-        attempt.is_some_and(|attempt| matches!(attempt.stage, Stage::Serving(_)))
-    }
-
     /// Gives an attempt up before a table changes, unless the change goes to both tables.
-    pub(super) fn spoil_handover(&mut self) {
-        let attempt = self.handovers.as_mut().and_then(|handovers| handovers.attempt.as_mut());
-        let Some(attempt) = attempt else { return };
+    pub(super) fn spoil(&mut self) {
+        let Some(attempt) = &mut self.attempt else { return };
         match &attempt.stage {
             Stage::Serving(_) | Stage::GivenUp => {}
             Stage::Copying(_) => attempt.stage = Stage::GivenUp,
@@ -251,32 +256,19 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
     }
 
-    /// Performs the next step of giving the tables the desired flags.
-    pub(super) async fn handover_step(&mut self) -> Result<(), WriterGone> {
-        let Some(handovers) = &mut self.handovers else { return Ok(()) };
-        let Some(attempt) = handovers.attempt.take() else { return self.list_table().await };
-        let (steps, is_first) = match attempt.stage {
-            Stage::Copying(steps) => (steps, attempt.steps == 0),
-            Stage::Serving(steps) => (steps, false),
-            Stage::GivenUp => return self.give_up(None).await,
+    /// Performs the next step of the attempt; returns its end.
+    pub(super) async fn step(&mut self, writer: &Writer<K>) -> Result<Option<End>, WriterGone> {
+        let Some(mut attempt) = self.attempt.take() else { return Ok(None) };
+        let mut steps = match attempt.stage {
+            Stage::Copying(steps) | Stage::Serving(steps) => steps,
+            Stage::GivenUp => return Ok(Some(End::GivenUp(None))),
             Stage::Listing(..) => {
-                handovers.attempt = Some(attempt);
-                return Ok(());
+                self.attempt = Some(attempt);
+                return Ok(None);
             }
         };
-        if is_first && self.notes_tampering().await? {
-            return self.give_up(None).await;
-        }
-        self.step(Attempt { stage: Stage::GivenUp, ..attempt }, steps).await
-    }
-
-    async fn step(
-        &mut self,
-        mut attempt: Attempt<K>,
-        mut steps: Steps<K>,
-    ) -> Result<(), WriterGone> {
         let started = now();
-        let step = self.writer.run(move |kernel| {
+        let step = writer.run(move |kernel| {
             // The kernel would send this process a notification of each copied element.
             kernel.ignore_others();
             let step = steps(kernel);
@@ -294,32 +286,22 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 let Attempt { family, started, steps, longest, .. } = attempt;
                 let (of, longest) = (family.name(), longest.as_millis());
                 tracing::debug!(steps, longest, "replaced the table of {of}");
-                return self.note_handover(family, started).await;
+                return Ok(Some(End::Changed { family, started }));
             }
-            Err(error) => return self.give_up(Some(error)).await,
+            Err(error) => return Ok(Some(End::GivenUp(Some(error)))),
         };
-        if let Some(handovers) = &mut self.handovers {
-            handovers.attempt = Some(attempt);
-        }
-        Ok(())
+        self.attempt = Some(attempt);
+        Ok(None)
     }
 
-    /// Begins an attempt for the first table without the desired flags.
-    async fn list_table(&mut self) -> Result<(), WriterGone> {
-        if self.notes_tampering().await? {
-            self.note_activity();
-            return Ok(());
-        }
-        let family = self.engine.tables().fixed_flags();
-        let Some(handovers) = &mut self.handovers else { return Ok(()) };
-        handovers.due = None;
-        let Some(family) = family else { return Ok(()) };
+    /// Begins an attempt for a table without the desired flags. It is listed by `reader`, or without
+    /// one by the socket of the commits.
+    pub(super) fn begin(&mut self, family: Family, reader: Option<Writer<K>>, writer: &Writer<K>) {
         let is_interrupted = Arc::new(AtomicBool::new(false));
-        let (list, flag) = (Arc::clone(&handovers.list), Arc::clone(&is_interrupted));
-        let reader = self.reads.open_reader();
+        let (list, flag) = (Arc::clone(&self.list), Arc::clone(&is_interrupted));
         let listing = reader
             .as_ref()
-            .unwrap_or(&self.writer)
+            .unwrap_or(writer)
             .run(move |kernel| list(kernel, family, &|| flag.load(Ordering::Relaxed)));
         let listing = async move {
             let listed = listing.await;
@@ -327,105 +309,42 @@ impl<K: Kernel + Send + 'static> Run<K> {
             drop(reader);
             listed
         };
-        handovers.attempt = Some(Attempt {
+        self.due = None;
+        self.attempt = Some(Attempt {
             family,
             started: now(),
             stage: Stage::Listing(listing.boxed(), is_interrupted),
             longest: Duration::ZERO,
             steps: 0,
         });
-        Ok(())
     }
 
-    /// Goes on with the list of a table.
-    pub(super) async fn take_listed(&mut self, listed: Listed<K>) -> Result<(), WriterGone> {
-        let Some(handovers) = &mut self.handovers else { return Ok(()) };
-        let Some(mut attempt) = handovers.attempt.take() else { return Ok(()) };
+    /// Goes on with the list of a table; returns the end of the attempt.
+    pub(super) fn take_listed(&mut self, listed: Listed<K>) -> Option<End> {
+        let mut attempt = self.attempt.take()?;
         match listed {
             Ok(Some(steps)) => {
                 attempt.stage = Stage::Copying(steps);
-                handovers.attempt = Some(attempt);
-                Ok(())
+                self.attempt = Some(attempt);
+                None
             }
-            Ok(None) => self.note_handover(attempt.family, attempt.started).await,
-            Err(error) => self.give_up(Some(error)).await,
+            Ok(None) => Some(End::Changed { family: attempt.family, started: attempt.started }),
+            Err(error) => Some(End::GivenUp(Some(error))),
         }
     }
 
-    /// Notes that a table has the desired flags.
-    async fn note_handover(&mut self, family: Family, started: Instant) -> Result<(), WriterGone> {
-        let flags = self.handovers.as_ref().map(|handovers| handovers.flags).unwrap_or_default();
-        self.engine.note_flags(family, flags);
-        let took = (now() - started).as_millis();
-        if self.engine.tables().fixed_flags().is_some() {
-            // The other table is next, but not at once: while the kernel frees the elements of this
-            // one, commits wait for the end of that whenever a socket is closed
-            // (`nft_rcv_nl_event`).
-            self.note_activity();
-            return self.watch_again().await;
-        }
-        let owned = if flags.owner { "owned" } else { "without an owner" };
-        tracing::info!("the tables are {owned} now; the change took {took} ms");
-        if self.engine.tables().are_owned() {
-            self.stop_watching().await
-        } else {
-            self.watch_again().await
-        }
-    }
-
-    /// Ends an attempt, after a change of the table or an error.
-    async fn give_up(&mut self, error: Option<CopyTableError>) -> Result<(), WriterGone> {
-        let is_unchanged = error.is_none();
-        match error {
-            None | Some(CopyTableError::Interrupted) => {
-                tracing::debug!("a change of services interrupted the change of the tables' flags");
-            }
-            Some(error) => {
-                tracing::warn!("cannot change the flags of the tables: {error}; trying again");
-                // A part may be missing.
-                self.reads.doubt.handle(Input::ReadNow, now());
-            }
-        }
-        if let Some(handovers) = &mut self.handovers {
-            handovers.rest = Rest::OfAttempt;
-            handovers.not_before = Some(now() + handovers.pause);
-            handovers.pause = (handovers.pause * 2).min(LONGEST_PAUSE);
-        }
-        self.note_activity();
-        self.watch_again().await?;
-        if is_unchanged && self.are_tables_in_place() { self.end_handover().await } else { Ok(()) }
-    }
-
-    async fn watch_again(&mut self) -> Result<(), WriterGone> {
-        let tables = Family::ALL.map(ruleset::table);
-        let watched = self.writer.run(move |kernel| kernel.watch_others(&tables));
-        if let Err(error) = watched.await? {
-            tracing::warn!("cannot watch the tables: {error}");
-        }
-        Ok(())
-    }
-
-    /// Completes an attempt, if a handover table serves.
-    async fn complete_handover(&mut self) -> Result<(), WriterGone> {
-        while self.is_replacing() {
-            self.handover_step().await?;
-        }
-        Ok(())
+    /// Postpones the next attempt after one that was given up, which may have left a handover table.
+    pub(super) fn note_given_up(&mut self, now: Instant) {
+        self.rest = Rest::OfAttempt;
+        self.not_before = Some(now + self.pause);
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
     }
 
     /// Leaves the tables without flags, and with handover tables beside them, to the next program.
-    pub(super) async fn leave(&mut self) -> Result<(), WriterGone> {
-        self.spoil_handover();
-        self.complete_handover().await?;
-        let Some(handovers) = self.handovers.as_mut() else { return Ok(()) };
-        let is_blocked =
-            Family::ALL.iter().any(|family| self.engine.tables().blocked(*family).is_some());
-        if !handovers.leaves.load(Ordering::Relaxed) || self.reads.doubt.is_start() || is_blocked {
-            return Ok(());
-        }
-        let hand_over = Arc::clone(&handovers.hand_over);
+    pub(super) async fn leave(&mut self, writer: &Writer<K>) -> Result<(), WriterGone> {
+        let hand_over = Arc::clone(&self.hand_over);
         let started = now();
-        let outcome = self.writer.run(move |kernel| {
+        let outcome = writer.run(move |kernel| {
             kernel.ignore_others();
             hand_over(kernel, &|| now() > started + LEAVE_TIME)
         });

@@ -6,7 +6,7 @@ use conntrack::ConntrackError;
 use engine::model::{Cluster, LiveConnections};
 use tokio::sync::mpsc;
 
-use super::now;
+use super::wait::now;
 use crate::conntrack::Count;
 
 /// The channels to the thread that counts connections. Never blocks the loop.

@@ -6,9 +6,12 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tokio::sync::{mpsc, watch};
 
-use super::{
-    Balancing, Cleaning, DeviceFollowing, Handovers, MissingNode, OpenReader, RouteLocalnet,
-};
+use super::cleaning::Cleaning;
+use super::devices::DeviceFollowing;
+use super::handover::Handovers;
+use super::least_connections::Balancing;
+use super::own_node::{MissingNode, RouteLocalnet};
+use super::reads::OpenReader;
 use crate::source::notice::Notice;
 
 /// Settings of the loop, and the programs and channels around it.

@@ -5,7 +5,7 @@ use std::time::Instant;
 use engine::flow::Flow;
 use engine::schedule::Task;
 
-use super::Cleaning;
+use super::cleaning::Cleaning;
 
 /// Sleeps until `due`; forever without one.
 pub(super) async fn sleep_until(due: Option<Instant>) {

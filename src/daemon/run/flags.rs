@@ -1,0 +1,154 @@
+//! Changes of the tables' flags beside the loop's other work, by [`Handovers`].
+
+use std::sync::atomic::Ordering;
+
+use engine::doubt::Input;
+use engine::ruleset;
+use nft::family::Family;
+use nft::kernel::{CopyTableError, Kernel};
+
+use super::Run;
+use super::devices::is_committing;
+use super::handover::{End, Handovers, Listed};
+use super::wait::now;
+use crate::writer::WriterGone;
+
+impl<K: Kernel + Send + 'static> Run<K> {
+    /// Postpones the change of flags after a change of services.
+    pub(super) fn note_activity(&mut self) {
+        let is_wanted = self.engine.tables().fixed_flags().is_some();
+        if let Some(handovers) = &mut self.handovers {
+            handovers.note_activity(is_wanted, now());
+        }
+    }
+
+    /// Removes handover tables that do not serve, once our tables serve.
+    pub(super) async fn end_handover(&mut self) -> Result<(), WriterGone> {
+        let is_wanted = self.engine.tables().fixed_flags().is_some();
+        match &mut self.handovers {
+            Some(handovers) => handovers.remove_tables(is_wanted, &self.writer).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Returns whether a step of a handover would delay nothing.
+    pub(super) fn may_hand_over(&self) -> bool {
+        let is_idle = !self.reads.doubt.is_urgent()
+            && self.engine.is_settled()
+            && self.are_tables_in_place()
+            && self.arrivals.is_empty()
+            && !is_committing(self.devices.as_ref());
+        is_idle || self.handovers.as_ref().is_some_and(Handovers::must_go_on)
+    }
+
+    /// Returns whether a table is being replaced: nothing should read it.
+    pub(super) fn is_replacing(&self) -> bool {
+        self.handovers.as_ref().is_some_and(Handovers::is_replacing)
+    }
+
+    /// Gives an attempt up before a table changes, unless the change goes to both tables.
+    pub(super) fn spoil_handover(&mut self) {
+        if let Some(handovers) = &mut self.handovers {
+            handovers.spoil();
+        }
+    }
+
+    /// Performs the next step of giving the tables the desired flags.
+    pub(super) async fn handover_step(&mut self) -> Result<(), WriterGone> {
+        let is_first = self.handovers.as_ref().is_some_and(Handovers::is_first_step);
+        let is_changed = is_first && self.notes_tampering().await?;
+        let Some(handovers) = &mut self.handovers else { return Ok(()) };
+        if handovers.has_attempt() {
+            if is_changed {
+                handovers.spoil();
+            }
+            let end = handovers.step(&self.writer).await?;
+            return self.end_attempt(end).await;
+        }
+        match self.engine.tables().fixed_flags() {
+            Some(family) if !is_changed => {
+                handovers.begin(family, self.reads.open_reader(), &self.writer);
+            }
+            Some(_) | None => self.note_activity(),
+        }
+        Ok(())
+    }
+
+    /// Goes on with the list of a table.
+    pub(super) async fn take_listed(&mut self, listed: Listed<K>) -> Result<(), WriterGone> {
+        let end = self.handovers.as_mut().and_then(|handovers| handovers.take_listed(listed));
+        self.end_attempt(end).await
+    }
+
+    async fn end_attempt(&mut self, end: Option<End>) -> Result<(), WriterGone> {
+        let Some(handovers) = &mut self.handovers else { return Ok(()) };
+        match end {
+            None => Ok(()),
+            Some(End::GivenUp(error)) => {
+                handovers.note_given_up(now());
+                self.give_up(error).await
+            }
+            Some(End::Changed { family, started }) => {
+                let flags = handovers.flags;
+                self.engine.note_flags(family, flags);
+                let took = (now() - started).as_millis();
+                if self.engine.tables().fixed_flags().is_some() {
+                    // The other table is next, but not at once: while the kernel frees the elements
+                    // of this one, commits wait for the end of that whenever a socket is closed
+                    // (`nft_rcv_nl_event`).
+                    self.note_activity();
+                    return self.watch_again().await;
+                }
+                let owned = if flags.owner { "owned" } else { "without an owner" };
+                tracing::info!("the tables are {owned} now; the change took {took} ms");
+                if self.engine.tables().are_owned() {
+                    self.stop_watching().await
+                } else {
+                    self.watch_again().await
+                }
+            }
+        }
+    }
+
+    /// Ends an attempt, after a change of the table or an error.
+    async fn give_up(&mut self, error: Option<CopyTableError>) -> Result<(), WriterGone> {
+        let is_unchanged = error.is_none();
+        match error {
+            None | Some(CopyTableError::Interrupted) => {
+                tracing::debug!("a change of services interrupted the change of the tables' flags");
+            }
+            Some(error) => {
+                tracing::warn!("cannot change the flags of the tables: {error}; trying again");
+                // A part may be missing.
+                self.reads.doubt.handle(Input::ReadNow, now());
+            }
+        }
+        self.note_activity();
+        self.watch_again().await?;
+        if is_unchanged && self.are_tables_in_place() { self.end_handover().await } else { Ok(()) }
+    }
+
+    async fn watch_again(&mut self) -> Result<(), WriterGone> {
+        let tables = Family::ALL.map(ruleset::table);
+        let watched = self.writer.run(move |kernel| kernel.watch_others(&tables));
+        if let Err(error) = watched.await? {
+            tracing::warn!("cannot watch the tables: {error}");
+        }
+        Ok(())
+    }
+
+    /// Completes an attempt whose handover table serves, and leaves the tables to the next program.
+    pub(super) async fn leave(&mut self) -> Result<(), WriterGone> {
+        self.spoil_handover();
+        while self.is_replacing() {
+            self.handover_step().await?;
+        }
+        let Some(handovers) = &mut self.handovers else { return Ok(()) };
+        let is_blocked =
+            Family::ALL.iter().any(|family| self.engine.tables().blocked(*family).is_some());
+        if !handovers.leaves.load(Ordering::Relaxed) || self.reads.doubt.is_start() || is_blocked {
+            return Ok(());
+        }
+        handovers.leave(&self.writer).await
+    }
+}
