@@ -120,7 +120,7 @@ const WITH_CLOCK: [&str; 9] = [
 const OTHER_TABLES: [(&str, &str); 4] = [
     ("src/nft/", "any table, as bytes and text"),
     ("src/daemon/other_modes/", "tables of kube-proxy's other modes, by its names alone"),
-    ("src/daemon/handover.rs", "the handover tables, which it makes and deletes"),
+    ("src/daemon/handover/tables.rs", "the handover tables, which it names and deletes"),
     ("src/program/live_trace.rs", "the table of `explain --trace`, which it makes and deletes"),
 ];
 

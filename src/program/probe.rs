@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
-use daemon::config::ServerFlags;
+use daemon::config::server_flags::ServerFlags;
 use daemon::source::kube::Rest;
 use engine::printable::Printable;
 use measure::figures::Progress;

@@ -14,6 +14,7 @@ mod kind;
 pub mod object;
 mod request;
 mod respond;
+mod state;
 mod store;
 mod stream;
 mod target;
@@ -32,7 +33,6 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 
 pub use authority::{Authority, Identity};
 pub use credentials::Credentials;
@@ -41,10 +41,10 @@ pub use kind::Kind;
 pub use request::Request;
 
 use fault::Plan;
+use state::{Shared, State};
 use store::Store;
 use test_hosts::link;
 use test_hosts::{Deadline, stretched};
-use write::Writes;
 
 /// A running API server; ends when it is dropped.
 pub struct ApiServer {
@@ -53,36 +53,6 @@ pub struct ApiServer {
     commands: Option<UnboundedSender<Command>>,
     thread: Option<JoinHandle<()>>,
     kubeconfig: NamedTempFile,
-}
-
-/// The state shared by the server's thread and the test.
-struct Shared {
-    state: Mutex<State>,
-    /// Wakes tests that wait for requests.
-    recorded: Condvar,
-    /// Wakes watches; the value is the store's version.
-    changed: watch::Sender<u64>,
-}
-
-#[derive(Default)]
-struct State {
-    store: Store,
-    plan: Plan,
-    requests: Vec<Request>,
-    events: Events,
-    writes: Writes,
-    /// `None`: connections are plain.
-    tls: Option<TlsAcceptor>,
-    /// If set, requests with other tokens are refused.
-    token: Option<String>,
-}
-
-/// The Event objects that clients have written.
-#[derive(Debug, Default)]
-struct Events {
-    written: Vec<Value>,
-    /// Events are refused with 403.
-    forbidden: bool,
 }
 
 /// Commands of a test to the server's thread; each is acknowledged.
@@ -285,50 +255,6 @@ impl ApiServer {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.shared.lock()
-    }
-}
-
-impl State {
-    /// Whether a request has the token that is demanded.
-    fn is_authorized(&self, request: &Request) -> bool {
-        let header = request.authorization.as_deref();
-        let token = header.and_then(|header| header.strip_prefix("Bearer "));
-        self.token.is_none() || token == self.token.as_deref()
-    }
-
-    /// Stores an Event object, or returns the status code and message of the refusal.
-    fn add_event(&mut self, path: &str, event: &Value) -> Result<(), (u16, &'static str)> {
-        let namespace = event["metadata"]["namespace"].as_str().unwrap_or_default();
-        if path != format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events") {
-            return Err((404, "the server could not find the requested resource"));
-        }
-        if self.events.forbidden {
-            return Err((403, "events.events.k8s.io is forbidden"));
-        }
-        // The fields that `ValidateEvent` requires, in pkg/apis/core/validation/events.go.
-        let needed =
-            ["eventTime", "reason", "action", "type", "reportingController", "reportingInstance"];
-        if needed.iter().any(|field| event[field].as_str().is_none_or(str::is_empty)) {
-            return Err((422, "the event lacks a field"));
-        }
-        let name = |event: &Value| event["metadata"]["name"].clone();
-        if self.events.written.iter().any(|known| name(known) == name(event)) {
-            return Err((409, "the event exists"));
-        }
-        self.events.written.push(event.clone());
-        Ok(())
-    }
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // A test that panicked while it held the lock has failed already.
-        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
-    fn record(&self, request: &Request) {
-        self.lock().requests.push(request.clone());
-        self.recorded.notify_all();
     }
 }
 

@@ -10,9 +10,10 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use super::fault::{Fault, On};
 use super::kind::Kind;
 use super::request::Request;
+use super::state::{Shared, State};
 use super::stream::{Events, watch_line};
 use super::target::Target;
-use super::{Shared, State, trace};
+use super::trace;
 
 /// Answers the requests of one connection until either side ends it.
 pub(super) async fn serve(socket: impl AsyncRead + AsyncWrite + Unpin, shared: Arc<Shared>) {

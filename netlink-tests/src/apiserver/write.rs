@@ -4,26 +4,13 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
-use super::State;
 use super::kind::Kind;
 use super::request::Request;
+use super::state::State;
 use super::target::Target;
 
 /// The code and the body of an answer.
 pub(super) type Answer = (u16, Value);
-
-/// What clients may do and what they get.
-#[derive(Debug, Default)]
-pub(super) struct Writes {
-    /// Verb and resource of what is refused with 403.
-    pub(super) forbidden: Vec<(&'static str, &'static str)>,
-    /// Verb and resource of what gets no answer.
-    pub(super) ignored: Vec<(&'static str, &'static str)>,
-    /// Services get addresses of IPv6 only.
-    pub(super) has_only_ipv6: bool,
-    /// Objects created so far.
-    created: u8,
-}
 
 impl Request {
     /// The verb of a request about a single object, and the object or the list it is to be in.

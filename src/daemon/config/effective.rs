@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::file::OWN_SCHEDULER;
+use super::fields::OWN_SCHEDULER;
 use super::options::{SETTINGS, Setting};
 use super::section::Section;
 use super::{Config, Loaded};
@@ -92,7 +92,7 @@ mod tests {
     use tempfile::NamedTempFile;
 
     use super::*;
-    use crate::config::file::{API_VERSION, KIND};
+    use crate::config::fields::{API_VERSION, KIND};
     use crate::config::kube_proxy::KubeProxyFlags;
     use crate::config::options::{self, Kind, SECTIONS};
     use crate::config::{ConfigError, Notes, Source};

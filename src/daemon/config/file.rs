@@ -16,10 +16,14 @@ use serde_json::{Map, Value};
 
 pub(super) use self::reader::Origin;
 use self::reader::Reader;
+use super::fields::{
+    API_VERSION, BRIDGE_INTERFACE, DEFAULT_MODE, DETECTION_FIELDS, INTERFACE_NAME_PREFIX,
+    IPVS_SCHEDULER, KIND, OWN_SCHEDULER, STRICT_MODE, detection_field,
+};
 use super::log::LogFlags;
 use super::notes::Notes;
 use super::options::{self, Kind, SETTINGS, Values, shortened};
-use super::section::{IPVS_SCHEDULER, Section};
+use super::section::Section;
 use super::{Config, ConfigError, Loaded, Source, duration, node_name};
 use crate::yaml::{self, Document};
 
@@ -206,16 +210,6 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Returns the field that has an effect in a mode of local detection; empty if none has.
-pub(super) fn detection_field(mode: DetectLocalMode) -> &'static str {
-    match mode {
-        DetectLocalMode::ClusterCidr => CLUSTER_CIDR,
-        DetectLocalMode::NodeCidr => "",
-        DetectLocalMode::BridgeInterface => BRIDGE_INTERFACE,
-        DetectLocalMode::InterfaceNamePrefix => INTERFACE_NAME_PREFIX,
-    }
-}
-
 /// Returns true unless the API treats the value as unset.
 fn has_effect(value: &Value) -> bool {
     match value {
@@ -232,22 +226,6 @@ fn has_effect(value: &Value) -> bool {
     }
 }
 
-pub(super) const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
-pub(super) const KIND: &str = "KubeProxyConfiguration";
-
-/// The mode of a file without one, as in kube-proxy.
-pub(super) const DEFAULT_MODE: &str = "iptables";
-
-pub(super) const OWN_SCHEDULER: &str = "deltaproxy.scheduler";
-pub(super) const STRICT_MODE: &str = "deltaproxy.strictMode";
-
-/// Fields with an effect in one mode of local detection.
-const DETECTION_FIELDS: [&str; 3] = [CLUSTER_CIDR, BRIDGE_INTERFACE, INTERFACE_NAME_PREFIX];
-pub(super) const DETECT_LOCAL_MODE: &str = "detectLocalMode";
-pub(super) const CLUSTER_CIDR: &str = "clusterCIDR";
-pub(super) const BRIDGE_INTERFACE: &str = "detectLocal.bridgeInterface";
-pub(super) const INTERFACE_NAME_PREFIX: &str = "detectLocal.interfaceNamePrefix";
-
 #[cfg(test)]
 mod tests {
     use engine::counters::Counters;
@@ -256,6 +234,7 @@ mod tests {
     use engine::routing::{LocalDetection, Routing};
     use tracing::level_filters::LevelFilter;
 
+    use super::super::fields::CLUSTER_CIDR;
     use super::reader::MOST_ERRORS;
     use super::*;
     use crate::config::log::LogFormat;

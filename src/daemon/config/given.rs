@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::effective::set;
-use super::file::{API_VERSION, KIND};
+use super::fields::{API_VERSION, KIND};
 use super::options::SECTIONS;
 
 /// Fields that flags set: the name of the flag, the path of the field, the value.

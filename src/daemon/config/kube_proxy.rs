@@ -298,7 +298,7 @@ mod tests {
 
     use super::*;
     use crate::config::ConntrackSettings;
-    use crate::config::file::{API_VERSION, KIND};
+    use crate::config::fields::{API_VERSION, KIND};
 
     fn parse(line: &str) -> Result<KubeProxyFlags, ConfigError> {
         KubeProxyFlags::parse(line.split_whitespace().map(str::to_owned))

@@ -6,6 +6,7 @@
 pub mod address;
 pub mod duration;
 mod effective;
+mod fields;
 mod file;
 pub mod flags;
 mod gates;
@@ -17,7 +18,7 @@ mod notes;
 mod options;
 mod scheduler;
 mod section;
-mod server_flags;
+pub mod server_flags;
 mod server_url;
 
 use std::net::SocketAddr;
@@ -33,7 +34,6 @@ pub use gates::EXTERNAL_IPS;
 pub use log::LogSettings;
 pub use notes::Notes;
 pub use scheduler::ChosenScheduler;
-pub use server_flags::ServerFlags;
 
 /// All settings of a daemon, or of one `apply` or `plan`.
 #[derive(Debug, Clone, PartialEq)]

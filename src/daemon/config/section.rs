@@ -1,6 +1,6 @@
 //! The fields of KubeProxyConfiguration that have an effect in one mode alone.
 
-use super::file::DEFAULT_MODE;
+use super::fields::{DEFAULT_MODE, IPVS_SCHEDULER};
 use super::notes::Notes;
 use super::options::Setting;
 
@@ -34,6 +34,3 @@ impl Section {
         setting.has_effect() && is_of_mode && path == setting.path(self.name)
     }
 }
-
-/// The scheduler of mode ipvs.
-pub(super) const IPVS_SCHEDULER: &str = "ipvs.scheduler";

@@ -11,7 +11,7 @@ use nft::kernel::{
 };
 use nft::{Family, Operation, Rule, TableFamily, TableFlags, Transaction};
 
-use super::{
+use super::tables::{
     BESIDE_CHANGES, PieceSizes, delete_base_chains, flags_of_ours, handover_table, handover_target,
     new_table, precedence_of_ipvs, remove,
 };

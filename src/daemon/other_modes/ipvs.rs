@@ -4,8 +4,10 @@ use std::fs;
 
 use nix::net::if_::if_nametoindex;
 
+use super::link;
 use super::names::{LINK, is_ipset_of_kube_proxy};
-use super::{Error, Node, Removed, link};
+use super::node::Node;
+use super::removal::{Error, Removed};
 
 /// Removes all IPVS services, then the link.
 ///

@@ -7,8 +7,9 @@ use std::fs;
 use nft::family::Family;
 
 use super::names::Table;
+use super::node::Node;
 use super::removable::{is_jump_from_outside, removable};
-use super::{Error, Node, Removed};
+use super::removal::{Error, Removed};
 
 /// Removes kube-proxy's chains from a table and the rules that jump to them. Does nothing without
 /// the programs, or if the kernel has not loaded the table, because the programs would load it.

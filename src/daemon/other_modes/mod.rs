@@ -15,133 +15,21 @@ mod legacy;
 mod link;
 mod names;
 mod nftables;
+mod node;
 mod programs;
 mod removable;
+mod removal;
 
-use std::fmt;
-use std::io;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use self::names::Table;
-pub use self::programs::ProgramError;
 use nft::family::Family;
-use nft::kernel::{CommitError, Nftables, OpenError, ReadError};
+use nft::kernel::Nftables;
 
-use self::programs::Programs;
+use self::names::Table;
+use self::node::Node;
 
-/// An object that was removed; prints as the object of a verb.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Removed {
-    /// Chains of a table with their rules.
-    Chains {
-        /// The table.
-        place: String,
-        /// Number of chains.
-        chains: usize,
-        /// Number of rules in other chains that jumped to them.
-        rules: usize,
-    },
-    /// The link `kube-ipvs0` and IPVS services.
-    Link {
-        /// Number of services.
-        services: usize,
-    },
-    /// The link `kube-ipvs0`, without IPVS services because ipvsadm is not installed.
-    LinkAlone {
-        /// Number of services that are kept.
-        services: usize,
-    },
-    /// Number of ipsets.
-    Ipsets(usize),
-}
-
-impl fmt::Display for Removed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Chains { place, chains, rules } => {
-                write!(f, "{chains} chains and {rules} rules that jump to them from table {place}")
-            }
-            Self::Link { services: 0 } => write!(f, "the link {}", names::LINK),
-            Self::Link { services } => {
-                write!(f, "{services} IPVS services and the link {}", names::LINK)
-            }
-            Self::LinkAlone { services } => write!(
-                f,
-                "the link {}; {services} IPVS services stay because ipvsadm is not installed",
-                names::LINK
-            ),
-            Self::Ipsets(count) => write!(f, "{count} ipsets"),
-        }
-    }
-}
-
-/// Why a removal failed.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// nftables cannot be used.
-    #[error(transparent)]
-    Open(#[from] OpenError),
-    /// A table could not be read.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    /// The kernel refused to remove chains.
-    #[error(transparent)]
-    Commit(#[from] CommitError),
-    /// A program failed.
-    #[error(transparent)]
-    Program(#[from] ProgramError),
-    /// The kernel refused to remove the link.
-    #[error("the link {link} cannot be removed: {0}", link = names::LINK)]
-    Link(#[from] io::Error),
-}
-
-/// Outcome of a removal.
-#[derive(Debug, Default)]
-pub struct Removal {
-    /// Removed objects; empty on a node without leftovers.
-    pub removed: Vec<Removed>,
-    /// Errors. The objects that they name may remain.
-    pub errors: Vec<Error>,
-}
-
-impl Removal {
-    /// Logs the removed objects.
-    pub fn log_removed(&self) {
-        for removed in &self.removed {
-            tracing::info!("removed leftovers of another proxy mode: {removed}");
-        }
-    }
-
-    fn add(&mut self, outcome: Result<Option<Removed>, Error>) {
-        match outcome {
-            Ok(removed) => self.removed.extend(removed),
-            Err(error) => self.errors.push(error),
-        }
-    }
-}
-
-/// Files and programs of the node by which leftovers are found.
-struct Node {
-    /// `/proc/net` of this thread's network namespace.
-    net: PathBuf,
-    /// `/sys/module`.
-    modules: PathBuf,
-    programs: Programs,
-}
-
-impl Node {
-    fn new() -> Self {
-        let [net, modules] = ["/proc/thread-self/net", "/sys/module"].map(PathBuf::from);
-        Self { net, modules, programs: Programs::of_node() }
-    }
-
-    /// Returns a node whose files are all in one directory.
-    #[cfg(test)]
-    fn at(folder: &std::path::Path, programs: Programs) -> Self {
-        Self { net: folder.to_owned(), modules: folder.to_owned(), programs }
-    }
-}
+pub use self::programs::ProgramError;
+pub use self::removal::{Error, Removal, Removed};
 
 /// Pauses between attempts.
 const PAUSES: [Duration; 4] = [

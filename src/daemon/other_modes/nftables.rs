@@ -8,7 +8,7 @@ use nft::{Jump, Name, Operation, TableRef, Transaction};
 
 use super::names::Table;
 use super::removable::{is_jump_from_outside, removable};
-use super::{Error, Removed};
+use super::removal::{Error, Removed};
 
 /// Most reads of a table. Other programs may change it after a read.
 const MAX_ROUNDS: usize = 5;

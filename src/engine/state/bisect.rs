@@ -6,9 +6,6 @@
 //! another service to the same table, or once nothing else is left to send. If the kernel refuses
 //! every service, services are not the cause.
 
-use nft::Family;
-
-use super::tables::Tables;
 use crate::model::{ObjectName, Problem};
 
 /// The bisection of one table.
@@ -44,12 +41,12 @@ const MANY: usize = 4_096;
 const TOO_MANY: usize = 3;
 
 impl Bisect {
-    fn is_active(&self) -> bool {
+    pub(super) fn is_active(&self) -> bool {
         self.most.is_some()
     }
 
     /// Returns whether a transaction may update one more service.
-    fn admits(&self, updated: &Services) -> bool {
+    pub(super) fn admits(&self, updated: &Services) -> bool {
         self.most.is_none_or(|most| updated.count < most)
     }
 
@@ -76,60 +73,36 @@ impl Bisect {
 
     /// Returns the problems that are not reported yet. Their services still count as refused one
     /// after the other.
-    fn take_unreported(&mut self) -> impl Iterator<Item = Problem> {
+    pub(super) fn take_unreported(&mut self) -> impl Iterator<Item = Problem> {
         self.excluded.iter_mut().filter_map(|excluded| excluded.problem.take())
     }
-}
 
-impl Tables {
-    /// Returns whether a bisection runs.
-    pub(super) fn are_bisecting(&self) -> bool {
-        self.states.iter().any(|table| table.bisect.is_active())
-    }
-
-    /// Returns whether a step that updates these services may update one more.
-    pub(super) fn admit(&self, updated: &Services) -> bool {
-        self.states.iter().all(|table| table.bisect.admits(updated))
-    }
-
-    /// Notes that a service was refused alone in the table of `family`. After too many of them,
-    /// services are not the cause: returns all of them, to be included again.
+    /// Notes that a service was refused alone. After too many of them, services are not the cause:
+    /// returns all of them, to be included again.
     pub(super) fn refused_alone(
         &mut self,
-        family: Family,
         service: ObjectName,
         problem: Problem,
     ) -> Option<Vec<ObjectName>> {
-        let bisect = &mut self.of_mut(family).bisect;
-        bisect.excluded.push(Excluded { service, problem: Some(problem) });
-        if bisect.excluded.len() < TOO_MANY {
+        self.excluded.push(Excluded { service, problem: Some(problem) });
+        if self.excluded.len() < TOO_MANY {
             return None;
         }
-        bisect.most = None;
-        let excluded = std::mem::take(&mut bisect.excluded).into_iter();
+        self.most = None;
+        let excluded = std::mem::take(&mut self.excluded).into_iter();
         Some(excluded.map(|excluded| excluded.service).collect())
-    }
-
-    /// Returns the problems of excluded services that no other service confirmed.
-    pub(super) fn take_unreported(&mut self) -> impl Iterator<Item = Problem> {
-        self.states.iter_mut().flat_map(|table| table.bisect.take_unreported())
     }
 
     /// Returns whether a service is left out that the kernel may accept later although it is
     /// unchanged.
-    pub fn have_refused(&self) -> bool {
-        let has = |it: &Bisect| !it.waiting.is_empty() || !it.excluded.is_empty();
-        self.states.iter().any(|table| has(&table.bisect))
+    pub(super) fn has_refused(&self) -> bool {
+        !self.waiting.is_empty() || !self.excluded.is_empty()
     }
 
     /// Takes the services that the kernel refused without naming them.
     pub(super) fn take_refused(&mut self) -> Vec<ObjectName> {
-        let mut services = Vec::new();
-        for Bisect { excluded, waiting, .. } in self.states.iter_mut().map(|it| &mut it.bisect) {
-            services.extend(excluded.drain(..).map(|excluded| excluded.service));
-            services.append(waiting);
-        }
-        services
+        let excluded = self.excluded.drain(..).map(|excluded| excluded.service);
+        excluded.chain(self.waiting.drain(..)).collect()
     }
 }
 

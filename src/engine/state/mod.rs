@@ -4,6 +4,7 @@
 //! It does no I/O and reads no clock. `run`, `apply`, `plan` and `bench` send it events, read-backs
 //! and the outcome of each transaction.
 
+mod answer;
 mod base_state;
 mod bisect;
 mod blocked;
@@ -30,12 +31,12 @@ mod updates;
 
 pub use crate::desired::SlotUse;
 pub use crate::diff::{Finding, InstalledElement, Kept, NoLocalPorts};
+pub use answer::{Answer, Cause};
 pub use blocked::Blocked;
 pub use changed_elements::{Changed, Corrected, ElementId};
 pub use devices::{DeviceAnswer, FlowtableDevices};
 pub use found::FoundTable;
 pub use node::NodeState;
-pub use outcome::{Answer, Cause};
 pub use queue::ChangeSize;
 pub use routing::ClosedNodePorts;
 pub use tables::Tables;

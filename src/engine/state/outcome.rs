@@ -7,52 +7,10 @@ use nft::kernel::{CommitError, Committed};
 use nft::{Expression, Family, Operation, TableFlags, Transaction};
 
 use super::Engine;
+use super::answer::{Answer, Cause};
 use super::blocked::Blocked;
 use crate::model::{ObjectName, ObjectRef, Problem, ProblemKind};
 use crate::ruleset::{SetId, Subject};
-
-/// The next step after an outcome.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// The transaction was applied. Take the next one.
-    Applied,
-    /// Nothing was applied, or the outcome is unknown. Read the tables back, call
-    /// [`Engine::replace_installed_state`] and continue.
-    ReadBack(Cause),
-    /// Nothing was applied, and no service is the cause. No transaction is sent for this table
-    /// until the tables are read back. Continue with the other table.
-    Blocked(Family),
-}
-
-/// Why the tables must be read back.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// An element of this service was refused for the first time. Another program may have changed
-    /// the tables, so a read-back may be enough.
-    Suspected(ObjectName),
-    /// An element of this service was refused again. It is left out until it changes.
-    Excluded(ObjectName),
-    /// The transaction was refused as a whole. The next ones are smaller or update fewer services.
-    /// If that does not help within a few attempts, the table is blocked.
-    Unattributed,
-    /// The refusal concerns the table of this family, for the first time.
-    Table(Family),
-    /// The kernel lacks flowtables. The next transactions have none.
-    NoFlowtables,
-    /// The outcome is unknown, or the transaction was not sent.
-    Unknown,
-}
-
-impl Cause {
-    /// Returns whether [`Engine::undo_step`] may replace the read-back: nothing was applied, and
-    /// services are the cause.
-    pub fn is_caused_by_services(&self) -> bool {
-        match self {
-            Self::Suspected(_) | Self::Excluded(_) | Self::Unattributed => true,
-            Self::Table(_) | Self::NoFlowtables | Self::Unknown => false,
-        }
-    }
-}
 
 impl Engine {
     /// Processes the outcome of the oldest transaction in flight.
@@ -194,7 +152,7 @@ impl Engine {
     /// includes all again and returns false: services are not the cause.
     fn exclude_alone(&mut self, family: Family, service: ObjectName, problem: Problem) -> bool {
         self.exclude(service.clone());
-        let not_the_cause = self.tables.refused_alone(family, service, problem);
+        let not_the_cause = self.tables.of_mut(family).bisect.refused_alone(service, problem);
         let is_plausible = not_the_cause.is_none();
         for service in not_the_cause.into_iter().flatten() {
             self.include(service);

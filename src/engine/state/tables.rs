@@ -5,14 +5,14 @@ use std::sync::Arc;
 use nft::{Family, Operation, Table, TableFlags};
 
 use super::base_state::BaseState;
-use super::bisect::Bisect;
+use super::bisect::{Bisect, Services};
 use super::blocked::Blocked;
 use super::found::FoundTable;
 use super::node::NodeState;
 use crate::counters::Counters;
 use crate::desired::Timeouts;
 use crate::diff;
-use crate::model::Cluster;
+use crate::model::{Cluster, ObjectName, Problem};
 use crate::routing::Routing;
 use crate::ruleset::base::Base;
 use crate::ruleset::{Layouts, TABLE, table_comment};
@@ -186,6 +186,35 @@ impl Tables {
                 diff::FoundElements::new(family)
             }
         }
+    }
+}
+
+/// The services that the kernel refuses without naming them.
+impl Tables {
+    /// Returns whether a bisection runs.
+    pub(super) fn are_bisecting(&self) -> bool {
+        self.states.iter().any(|table| table.bisect.is_active())
+    }
+
+    /// Returns whether a step that updates these services may update one more.
+    pub(super) fn admit(&self, updated: &Services) -> bool {
+        self.states.iter().all(|table| table.bisect.admits(updated))
+    }
+
+    /// Returns the problems of excluded services that no other service confirmed.
+    pub(super) fn take_unreported(&mut self) -> impl Iterator<Item = Problem> {
+        self.states.iter_mut().flat_map(|table| table.bisect.take_unreported())
+    }
+
+    /// Returns whether a service is left out that the kernel may accept later although it is
+    /// unchanged.
+    pub fn have_refused(&self) -> bool {
+        self.states.iter().any(|table| table.bisect.has_refused())
+    }
+
+    /// Takes the services that the kernel refused without naming them.
+    pub(super) fn take_refused(&mut self) -> Vec<ObjectName> {
+        self.states.iter_mut().flat_map(|table| table.bisect.take_refused()).collect()
     }
 }
 

@@ -7,15 +7,15 @@ use engine::routing::LocalDetection;
 use engine::routing::local::DetectLocalMode;
 use serde_json::Value;
 
+use super::kind::Kind;
+use super::setting::{Scope, Setting};
 use super::values::{count, counters, listen, number, put, switch, text, time};
-use super::{Kind, Scope, Setting};
-use crate::config::file::{
-    API_VERSION, BRIDGE_INTERFACE, CLUSTER_CIDR, DETECT_LOCAL_MODE, INTERFACE_NAME_PREFIX, KIND,
-    OWN_SCHEDULER, STRICT_MODE, detection_field,
+use crate::config::fields::{
+    API_VERSION, BRIDGE_INTERFACE, CLUSTER_CIDR, DETECT_LOCAL_MODE, INTERFACE_NAME_PREFIX,
+    IPVS_SCHEDULER, KIND, OWN_SCHEDULER, STRICT_MODE, detection_field,
 };
 use crate::config::log::{LogFormat, of_verbosity};
 use crate::config::scheduler::ChosenScheduler;
-use crate::config::section::IPVS_SCHEDULER;
 use crate::config::{Config, Source, address, duration, least_connections};
 
 #[rustfmt::skip]

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::*;
-use crate::config::section::IPVS_SCHEDULER;
+use crate::config::fields::IPVS_SCHEDULER;
 
 #[test]
 fn every_option_is_there_once_and_has_one_object_of_options_around_it() {

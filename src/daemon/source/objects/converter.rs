@@ -8,13 +8,12 @@ use std::sync::Arc;
 
 use ahash::HashSet;
 use engine::model::{
-    self, Change, Interner, ObjectName, ObjectRef, Problem, ProblemKind, Protocol, Resource, Zones,
+    Change, Interner, ObjectName, ObjectRef, Problem, ProblemKind, Protocol, Resource, Zones,
 };
 use ipnet::IpNet;
 
 use super::address::{parse_cidr, parse_usable_ip};
 use super::metadata::{ObjectMeta, object_name};
-use super::{EndpointSlice, Node, Service, ServiceCidr, endpoint_slice, node, service};
 
 /// Converter of API objects to the model, for one node.
 ///
@@ -31,40 +30,6 @@ impl Converter {
     /// Returns a converter for the node of that name; with an empty name no endpoint is local.
     pub fn new(node_name: &str) -> Self {
         Self { node_name: node_name.to_owned(), ..Self::default() }
-    }
-
-    /// Converts a Service; `Gone` if it is not routed here.
-    pub fn service(&mut self, object: &Service) -> (Change<model::Service>, Vec<Problem>) {
-        let mut findings = Findings::new(Resource::Services, &object.metadata);
-        let found = service::convert(object, self, &mut findings);
-        findings.conclude(found)
-    }
-
-    /// Converts an EndpointSlice; `Gone` for those of headless services and of host names.
-    pub fn endpoint_slice(
-        &mut self,
-        mut object: EndpointSlice,
-    ) -> (Change<model::EndpointSlice>, Vec<Problem>) {
-        let mut findings = object.findings();
-        let found = endpoint_slice::convert(object, self, &mut findings);
-        findings.conclude(found)
-    }
-
-    /// Converts a Node.
-    pub fn node(&mut self, object: &Node) -> (Change<model::Node>, Vec<Problem>) {
-        let mut findings = Findings::new(Resource::Nodes, &object.metadata);
-        let found = node::convert_node(object, self, &mut findings);
-        findings.conclude(Some(found))
-    }
-
-    /// Converts a ServiceCIDR.
-    pub fn service_cidr(
-        &mut self,
-        object: &ServiceCidr,
-    ) -> (Change<model::ServiceCidr>, Vec<Problem>) {
-        let mut findings = Findings::new(Resource::ServiceCidrs, &object.metadata);
-        let found = node::convert_service_cidr(object, &mut findings);
-        findings.conclude(Some(found))
     }
 
     /// Returns whether `name` is exactly the name of this node. An empty name never is.
@@ -118,7 +83,7 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    fn new(resource: Resource, metadata: &ObjectMeta) -> Self {
+    pub(super) fn new(resource: Resource, metadata: &ObjectMeta) -> Self {
         let (namespace, name) = (metadata.namespace.as_deref(), metadata.name.as_deref());
         let parts = (namespace.unwrap_or_default(), name.unwrap_or_default());
         Self::named(ObjectRef { resource, name: object_name(metadata) }, parts)
@@ -214,7 +179,7 @@ impl Findings {
     }
 
     /// Returns the change and its problems. `None` means that this node does not route the object.
-    fn conclude<T>(mut self, found: Option<T>) -> (Change<T>, Vec<Problem>) {
+    pub(super) fn conclude<T>(mut self, found: Option<T>) -> (Change<T>, Vec<Problem>) {
         let change = match (self.refused, found) {
             (true, _) => Change::Invalid(self.object.name),
             (false, Some(value)) => Change::Is(value),

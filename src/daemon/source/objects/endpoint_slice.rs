@@ -7,7 +7,8 @@ use std::net::IpAddr;
 use std::time::SystemTime;
 
 use engine::model::{
-    self, Conditions, EndpointNames, ObjectName, ObjectRef, Resource, Weighing, Weight,
+    self, Change, Conditions, EndpointNames, ObjectName, ObjectRef, Problem, Resource, Weighing,
+    Weight,
 };
 use nft::family::Family;
 use serde::Deserialize;
@@ -16,11 +17,12 @@ use smallvec::SmallVec;
 
 use super::address::usable;
 use super::converter::{Converter, Findings, MAX_LABEL};
-use super::endpoints::{Endpoint, Endpoints, FirstAddress, KeptNames, Names, QuickEndpoints};
+use super::endpoints::{Endpoint, Endpoints, FirstAddress, KeptNames, Names};
 use super::metadata::{
     HEADLESS, Object, ObjectMeta, SERVICE_NAME, SliceMetadata, WEIGHT, WEIGHTED, null_is_absent,
     object,
 };
+use super::quick_parser::QuickEndpoints;
 use super::text::{Span, Text, Texts};
 
 /// An EndpointSlice, reduced during parsing.
@@ -54,7 +56,7 @@ impl EndpointSlice {
     /// Returns namespace and name.
     #[cfg(feature = "api-server")]
     pub(in crate::source) fn name(&self) -> ObjectName {
-        super::full_name(self.texts.at(self.namespace), self.texts.at(self.name))
+        super::metadata::full_name(self.texts.at(self.namespace), self.texts.at(self.name))
     }
 
     /// Replaces the namespace.
@@ -81,8 +83,20 @@ impl EndpointSlice {
     }
 }
 
+impl Converter {
+    /// Converts an EndpointSlice; `Gone` for those of headless services and of host names.
+    pub fn endpoint_slice(
+        &mut self,
+        mut object: EndpointSlice,
+    ) -> (Change<model::EndpointSlice>, Vec<Problem>) {
+        let mut findings = object.findings();
+        let found = convert(object, self, &mut findings);
+        findings.conclude(found)
+    }
+}
+
 /// Converts a slice; `None` if it is not routed.
-pub(super) fn convert(
+fn convert(
     mut object: EndpointSlice,
     converter: &mut Converter,
     findings: &mut Findings,

@@ -4,12 +4,11 @@ use std::fmt;
 use std::net::IpAddr;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
 use smallvec::SmallVec;
 
 use super::address::parse_ip;
 use super::metadata::{Object, null_is_absent, object};
-use super::quick_parser::read_list;
 use super::text::{Expected, Span, Text, Texts};
 
 /// One entry of `endpoints`.
@@ -127,7 +126,7 @@ pub(super) enum KeptNames {
 }
 
 impl Endpoints {
-    fn with_room() -> Self {
+    pub(super) fn with_room() -> Self {
         let list = Vec::with_capacity(FIRST_ENDPOINTS);
         Self { list, texts: Texts::with_capacity(FIRST_TEXTS), names: Vec::new() }
     }
@@ -172,64 +171,6 @@ impl<'de> Visitor<'de> for EndpointsVisitor {
             endpoints.push(fields, KeptNames::All);
         }
         Ok(endpoints)
-    }
-}
-
-/// Parsed endpoints, or their JSON text for the quick parser.
-pub(super) enum QuickEndpoints<'a> {
-    Read(Endpoints),
-    Text(Text<'a>),
-}
-
-impl Default for QuickEndpoints<'_> {
-    fn default() -> Self {
-        Self::Read(Endpoints::default())
-    }
-}
-
-impl QuickEndpoints<'_> {
-    /// Parses the endpoints.
-    pub(super) fn read<E: serde::de::Error>(self, names: KeptNames) -> Result<Endpoints, E> {
-        let text = match self {
-            Self::Read(endpoints) => return Ok(endpoints),
-            Self::Text(text) => text,
-        };
-        let mut endpoints = Endpoints::with_room();
-        match read_list(&text, names, &mut endpoints) {
-            Some(()) => Ok(endpoints),
-            // Only serde produces an error message.
-            None => serde_json::from_str(&text).map_err(E::custom),
-        }
-    }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for QuickEndpoints<'a> {
-    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        input.deserialize_newtype_struct(RAW_VALUE, QuickVisitor)
-    }
-}
-
-/// The name by which serde_json recognizes [`RawValue`](serde_json::value::RawValue). For it,
-/// serde_json validates a value and passes on its text. Other formats pass on the value itself, as
-/// serde_json would for any other name.
-const RAW_VALUE: &str = "$serde_json::private::RawValue";
-
-struct QuickVisitor;
-
-impl<'de> Visitor<'de> for QuickVisitor {
-    type Value = QuickEndpoints<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        EndpointsVisitor.expecting(f)
-    }
-
-    fn visit_newtype_struct<D: Deserializer<'de>>(self, input: D) -> Result<Self::Value, D::Error> {
-        Endpoints::deserialize(input).map(QuickEndpoints::Read)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        map.next_key::<IgnoredAny>()?;
-        map.next_value().map(QuickEndpoints::Text)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use engine::model;
+use engine::model::{self, Change, Problem, Resource};
 use ipnet::IpNet;
 use serde::Deserialize;
 
@@ -89,12 +89,27 @@ pub struct ServiceCidrSpec {
     pub cidrs: Vec<String>,
 }
 
+impl Converter {
+    /// Converts a Node.
+    pub fn node(&mut self, object: &Node) -> (Change<model::Node>, Vec<Problem>) {
+        let mut findings = Findings::new(Resource::Nodes, &object.metadata);
+        let found = convert_node(object, self, &mut findings);
+        findings.conclude(Some(found))
+    }
+
+    /// Converts a ServiceCIDR.
+    pub fn service_cidr(
+        &mut self,
+        object: &ServiceCidr,
+    ) -> (Change<model::ServiceCidr>, Vec<Problem>) {
+        let mut findings = Findings::new(Resource::ServiceCidrs, &object.metadata);
+        let found = convert_service_cidr(object, &mut findings);
+        findings.conclude(Some(found))
+    }
+}
+
 /// Converts a Node.
-pub(super) fn convert_node(
-    object: &Node,
-    converter: &mut Converter,
-    findings: &mut Findings,
-) -> model::Node {
+fn convert_node(object: &Node, converter: &mut Converter, findings: &mut Findings) -> model::Node {
     let zone = label(&object.metadata, ZONE).map(|zone| -> Arc<str> { converter.text(zone) });
     let tainted = object.spec.taints.iter().any(|taint| taint.key == LEAVING_TAINT);
     model::Node {
@@ -110,10 +125,7 @@ pub(super) fn convert_node(
 const LEAVING_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
 
 /// Converts a ServiceCIDR.
-pub(super) fn convert_service_cidr(
-    object: &ServiceCidr,
-    findings: &mut Findings,
-) -> model::ServiceCidr {
+fn convert_service_cidr(object: &ServiceCidr, findings: &mut Findings) -> model::ServiceCidr {
     let cidrs = cidrs("spec.cidrs", &object.spec.cidrs, findings);
     model::ServiceCidr { name: findings.name(), cidrs }
 }

@@ -4,18 +4,78 @@
 //! only in strings are parsed by comparison, in a fraction of the time; serde parses any other. The
 //! whole text was validated as JSON before.
 
+use std::fmt;
 use std::ptr;
 
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use smallvec::SmallVec;
 
 use super::endpoints::{
     Endpoint, EndpointConditions, EndpointFields, Endpoints, FirstAddress, Hints, KeptNames, Names,
 };
 use super::metadata::Object;
-use super::text::Texts;
+use super::text::{Text, Texts};
+
+/// Parsed endpoints, or their JSON text for the quick parser.
+pub(super) enum QuickEndpoints<'a> {
+    Read(Endpoints),
+    Text(Text<'a>),
+}
+
+impl Default for QuickEndpoints<'_> {
+    fn default() -> Self {
+        Self::Read(Endpoints::default())
+    }
+}
+
+impl QuickEndpoints<'_> {
+    /// Parses the endpoints.
+    pub(super) fn read<E: serde::de::Error>(self, names: KeptNames) -> Result<Endpoints, E> {
+        let text = match self {
+            Self::Read(endpoints) => return Ok(endpoints),
+            Self::Text(text) => text,
+        };
+        let mut endpoints = Endpoints::with_room();
+        match read_list(&text, names, &mut endpoints) {
+            Some(()) => Ok(endpoints),
+            // Only serde produces an error message.
+            None => serde_json::from_str(&text).map_err(E::custom),
+        }
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for QuickEndpoints<'a> {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        input.deserialize_newtype_struct(RAW_VALUE, QuickVisitor)
+    }
+}
+
+/// The name by which serde_json recognizes [`RawValue`](serde_json::value::RawValue). For it,
+/// serde_json validates a value and passes on its text. Other formats pass on the value itself, as
+/// serde_json would for any other name.
+const RAW_VALUE: &str = "$serde_json::private::RawValue";
+
+struct QuickVisitor;
+
+impl<'de> Visitor<'de> for QuickVisitor {
+    type Value = QuickEndpoints<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a sequence")
+    }
+
+    fn visit_newtype_struct<D: Deserializer<'de>>(self, input: D) -> Result<Self::Value, D::Error> {
+        Endpoints::deserialize(input).map(QuickEndpoints::Read)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        map.next_key::<IgnoredAny>()?;
+        map.next_value().map(QuickEndpoints::Text)
+    }
+}
 
 /// Parses `text` as a list of endpoints. Returns `None` if it is not such a list.
-pub(super) fn read_list(text: &str, names: KeptNames, endpoints: &mut Endpoints) -> Option<()> {
+fn read_list(text: &str, names: KeptNames, endpoints: &mut Endpoints) -> Option<()> {
     let mut shapes = SmallVec::<[Shape<'_>; 1]>::new();
     let mut rest = text.trim_ascii_start().strip_prefix('[')?.trim_ascii_start();
     while !rest.starts_with(']') {

@@ -6,8 +6,11 @@ use engine::model::{Event, ObjectName, ObjectRef, Problem, Resource};
 use serde::de::{DeserializeOwned, Deserializer};
 use serde_json::Value;
 
+use super::converter::Converter;
+use super::endpoint_slice::EndpointSlice;
 use super::metadata::ObjectMeta;
-use super::{Converter, EndpointSlice, Node, Service, ServiceCidr};
+use super::node::{Node, ServiceCidr};
+use super::service::Service;
 
 /// An object of a watched resource.
 pub(in crate::source) trait Followed:

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ahash::HashSet;
-use engine::model::{self, Protocol, Scheduler, TrafficPolicy, Weights};
+use engine::model::{self, Change, Problem, Protocol, Resource, Scheduler, TrafficPolicy, Weights};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use nft::family::Family;
 use serde::Deserialize;
@@ -137,8 +137,17 @@ pub struct LoadBalancerIngress {
     pub ip_mode: Option<String>,
 }
 
+impl Converter {
+    /// Converts a Service; `Gone` if it is not routed here.
+    pub fn service(&mut self, object: &Service) -> (Change<model::Service>, Vec<Problem>) {
+        let mut findings = Findings::new(Resource::Services, &object.metadata);
+        let found = convert(object, self, &mut findings);
+        findings.conclude(found)
+    }
+}
+
 /// Converts a Service; `None` if it is not routed.
-pub(super) fn convert(
+fn convert(
     object: &Service,
     converter: &mut Converter,
     findings: &mut Findings,

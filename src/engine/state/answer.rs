@@ -1,0 +1,48 @@
+//! The answer to the outcome of a transaction.
+
+use nft::Family;
+
+use crate::model::ObjectName;
+
+/// The next step after an outcome.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The transaction was applied. Take the next one.
+    Applied,
+    /// Nothing was applied, or the outcome is unknown. Read the tables back, call
+    /// [`Engine::replace_installed_state`](super::Engine::replace_installed_state) and continue.
+    ReadBack(Cause),
+    /// Nothing was applied, and no service is the cause. No transaction is sent for this table
+    /// until the tables are read back. Continue with the other table.
+    Blocked(Family),
+}
+
+/// Why the tables must be read back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// An element of this service was refused for the first time. Another program may have changed
+    /// the tables, so a read-back may be enough.
+    Suspected(ObjectName),
+    /// An element of this service was refused again. It is left out until it changes.
+    Excluded(ObjectName),
+    /// The transaction was refused as a whole. The next ones are smaller or update fewer services.
+    /// If that does not help within a few attempts, the table is blocked.
+    Unattributed,
+    /// The refusal concerns the table of this family, for the first time.
+    Table(Family),
+    /// The kernel lacks flowtables. The next transactions have none.
+    NoFlowtables,
+    /// The outcome is unknown, or the transaction was not sent.
+    Unknown,
+}
+
+impl Cause {
+    /// Returns whether [`Engine::undo_step`](super::Engine::undo_step) may replace the read-back: nothing was applied, and
+    /// services are the cause.
+    pub fn is_caused_by_services(&self) -> bool {
+        match self {
+            Self::Suspected(_) | Self::Excluded(_) | Self::Unattributed => true,
+            Self::Table(_) | Self::NoFlowtables | Self::Unknown => false,
+        }
+    }
+}
