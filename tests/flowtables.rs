@@ -33,7 +33,7 @@ fn commit(engine: &mut Engine, kernel: &mut Fake) -> Vec<String> {
 
 fn flowtables(kernel: &mut Fake, family: Family) -> Vec<String> {
     let contents = kernel.read_table(&ruleset::table(family)).unwrap().unwrap();
-    contents.flowtables.into_iter().map(|it| it.name).collect()
+    contents.flowtables.into_iter().map(|it| it.name.into_owned()).collect()
 }
 
 fn tamper(kernel: &mut Fake, operation: Operation) {
@@ -81,7 +81,7 @@ fn the_table_is_replaced_if_its_flowtable_is_of_another_program() {
     assert!(operations.contains(&"delete table ip kube-proxy".to_owned()), "{operations:?}");
     assert!(!operations.contains(&"delete table ip6 kube-proxy".to_owned()));
     let found = kernel.read_table(&ruleset::table(Family::Ip)).unwrap().unwrap();
-    assert_eq!(found.flowtables[0].flowtable, Some(ruleset::flowtable()));
+    assert_eq!(found.flowtables, [ruleset::flowtable()]);
 }
 
 #[test]

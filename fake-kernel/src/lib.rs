@@ -37,8 +37,8 @@ use nft::kernel::{
 use nft::netlink::message::HEADER_LENGTH;
 use nft::request::Request;
 use nft::{
-    self, Acknowledge, Batch, DecodedFlowtable, DecodedSet, Element, ElementView, ListedRule,
-    Operation, TableRef, Transaction, Value,
+    self, Acknowledge, Batch, DecodedSet, Element, ElementView, Flowtable, ListedRule, Operation,
+    TableRef, Transaction, Value,
 };
 use nix::errno::Errno;
 use ruleset::{InstalledSet, InstalledTable, Refused, Ruleset};
@@ -364,10 +364,9 @@ fn contents(installed: &InstalledTable, generation: Generation) -> Contents {
         let table = &installed.table.name;
         (1..).zip(rules).map(|(handle, rule)| ListedRule::of(rule, table, handle)).collect()
     });
-    let flowtables = installed.flowtables.values().map(|(flowtable, devices)| DecodedFlowtable {
-        name: flowtable.name.to_string(),
-        flowtable: Some(flowtable.clone()),
+    let flowtables = installed.flowtables.values().map(|(flowtable, devices)| Flowtable {
         devices: devices.iter().cloned().collect(),
+        ..flowtable.clone()
     });
     Contents {
         generation,

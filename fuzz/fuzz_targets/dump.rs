@@ -5,8 +5,8 @@
 use libfuzzer_sys::fuzz_target;
 use nft::netlink::message::{Meaning, Messages};
 use nft::{
-    AnyFlowtable, AnySet, Chain, DecodedFlowtable, DecodedSet, ListedRule, Object, RuleContext,
-    SetContents, Table, TableFamily, TraceEvent, WholeTable, decode_any_elements, decode_elements,
+    AnySet, Chain, DecodedSet, Flowtable, ListedRule, Object, RuleContext, SetContents, Table,
+    TableFamily, TraceEvent, WholeTable, decode_any_elements, decode_elements,
 };
 
 /// Length of `struct nfgenmsg`, which precedes the attributes of each object.
@@ -53,9 +53,8 @@ fn decode(attributes: &[u8]) {
     let _ = Table::decode(TableFamily::Ip, attributes).map(|table| table.to_string());
     let _ = Chain::decode(attributes).map(|chain| chain.text(TableFamily::Netdev).to_string());
     let _ = DecodedSet::decode(attributes).map(|decoded| decoded.set.map(|set| set.to_string()));
-    let _ = DecodedFlowtable::decode(attributes).map(|decoded| format!("{decoded:?}"));
+    let _ = Flowtable::decode(attributes).map(|flowtable| flowtable.to_string());
     let _ = (Object::decode(attributes), AnySet::decode(attributes));
-    let _ = AnyFlowtable::decode(attributes);
     let _ = WholeTable::decode_header(TableFamily::Inet, attributes);
     print(attributes);
     let _ = TraceEvent::decode(TRACE, attributes);

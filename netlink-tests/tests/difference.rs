@@ -11,6 +11,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use netlink_tests::{Namespace, nft_available};
+use nft::difference::DifferenceError;
 use nft::expression::{CounterExpression, Immediate, Lookup, Meta, Reg};
 use nft::kernel::{CommitError, Kernel, Nftables, Notifications, UpdateError};
 use nft::{
@@ -287,6 +288,23 @@ fn one_rule_of_many_is_two_messages() {
         format!("table inet {TABLE} {{\n\tchain c {{\n{rules}\t}}\n}}\n")
     };
     assert_eq!(check(TableFamily::Inet, &table(7), &table(8)), 2);
+}
+
+#[test]
+fn a_table_whose_rule_has_a_chain_of_its_own_is_not_compared() {
+    if !nft_available() {
+        return;
+    }
+    let namespace = Namespace::new();
+    let rule = "tcp dport 22 jump { ip saddr 192.0.2.1 drop; }";
+    let script = format!("table inet {TABLE} {{ chain c {{ {rule}; }}; }}\n");
+    nft(&namespace, &["-f", "-"], &script);
+    let installed = read(&namespace, TableFamily::Inet).unwrap();
+    let own = installed.chains.iter().find(|chain| chain.is_anonymous()).unwrap();
+    let refused = Err(DifferenceError::AnonymousChain(own.name.to_string()));
+    assert_eq!(installed.difference_from(None), refused);
+    let desired = WholeTable::new(TableFamily::Inet, TABLE);
+    assert_eq!(desired.difference_from(Some(&installed)), refused);
 }
 
 #[test]

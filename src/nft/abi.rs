@@ -35,7 +35,6 @@ pub(super) const NF_NAT_RANGE_PROTO_SPECIFIED: u32 = 2;
 pub(super) const IP_CT_DIR_ORIGINAL: u8 = 0;
 
 // <linux/netfilter.h>, enum nf_dev_hooks
-pub(super) const NF_NETDEV_INGRESS: u32 = 0;
 
 // enum nf_tables_msg_types
 pub(super) const NFT_MSG_NEWTABLE: u16 = 0;

@@ -266,19 +266,19 @@ impl BatchWriter {
                 })
             }
             Operation::AddFlowtable(table, flowtable) => {
-                self.message(NewFlowtable, table.family, |w| flowtable.encode(&table.name, w))
+                self.message(NewFlowtable, table.family, |w| flowtable.write(&table.name, w))
             }
             Operation::DeleteFlowtable(table, name) => {
                 self.named(DelFlowtable, table, (NFTA_FLOWTABLE_NAME, name))
             }
             Operation::AddDevices(table, flowtable, devices) => {
                 self.message(NewFlowtable, table.family, |w| {
-                    flowtable.encode_with(&table.name, devices, w);
+                    flowtable.with_devices(devices).write(&table.name, w);
                 })
             }
             Operation::DeleteDevices(table, flowtable, devices) => {
                 self.message(DelFlowtable, table.family, |w| {
-                    flowtable.encode_with(&table.name, devices, w);
+                    flowtable.with_devices(devices).write(&table.name, w);
                 })
             }
             Operation::AddSet(table, set) => {

@@ -8,17 +8,34 @@ use std::fmt;
 use super::abi::*;
 use super::fields::{DecodeError, Fields};
 use super::text::joined;
-use crate::netlink::attr::{AttrWriter, Attrs};
+use crate::kept::{self, OtherAttribute};
+use crate::netlink::attr::{AttrWriter, Attrs, TooLong};
 use crate::text::Name;
 
-/// A flowtable without its devices, at the ingress hook. Conntrack counts the packets that it
-/// forwards.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A flowtable of any table.
+///
+/// ```
+/// use nft_netlink::{Device, Flowtable};
+///
+/// let devices = vec![Device::Named("eth0".into())];
+/// let flowtable = Flowtable { devices, ..Flowtable::new("fast") };
+/// assert_eq!(Flowtable::decode(&flowtable.encode("t")?)?, flowtable);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flowtable {
     /// Name within the table.
     pub name: Name,
-    /// Order among the programs at the ingress of a device; lower values run first.
+    /// `NF_NETDEV_*`; the kernel has flowtables at the ingress only.
+    pub hook: u32,
+    /// Order among the programs at the hook of a device; lower values run first.
     pub priority: i32,
+    /// The devices. Kernels before 6.16 forget a device that vanishes.
+    pub devices: Vec<Device>,
+    /// `NFT_FLOWTABLE_*`.
+    pub flags: u32,
+    /// Attributes that are not known here.
+    pub other: Vec<OtherAttribute>,
 }
 
 /// The devices of a flowtable: one, or all whose names have a prefix.
@@ -33,23 +50,78 @@ pub enum Device {
 /// Most devices of one message (`NFT_NETDEVICE_MAX` in `nf_tables_api.c`).
 pub const MAX_DEVICES: usize = 256;
 
+const KNOWN: &[u16] = &[
+    NFTA_FLOWTABLE_TABLE,
+    NFTA_FLOWTABLE_NAME,
+    NFTA_FLOWTABLE_HOOK,
+    NFTA_FLOWTABLE_USE,
+    NFTA_FLOWTABLE_HANDLE,
+    NFTA_FLOWTABLE_FLAGS,
+];
+
 impl Flowtable {
-    pub(super) fn encode(&self, table: &str, w: &mut AttrWriter<'_>) {
-        self.encode_with(table, &[], w);
-        w.be32(NFTA_FLOWTABLE_FLAGS, NFT_FLOWTABLE_COUNTER);
+    /// `NFT_FLOWTABLE_COUNTER`: conntrack counts the packets that the flowtable forwards.
+    pub const COUNTER: u32 = NFT_FLOWTABLE_COUNTER;
+
+    /// Returns a flowtable at the ingress, without devices.
+    pub fn new(name: impl Into<Name>) -> Self {
+        Self { name: name.into(), ..Self::default() }
     }
 
-    /// Appends the attributes of a message that adds or removes devices.
-    pub(super) fn encode_with(&self, table: &str, devices: &[Device], w: &mut AttrWriter<'_>) {
+    /// Returns the flowtable as in a message that adds or removes these devices.
+    pub(crate) fn with_devices(&self, devices: &[Device]) -> Self {
+        let (name, devices) = (self.name.clone(), devices.to_vec());
+        Self { name, hook: self.hook, priority: self.priority, devices, ..Self::default() }
+    }
+
+    /// Reads the attributes of an `NFT_MSG_NEWFLOWTABLE` message.
+    ///
+    /// # Errors
+    /// The attributes are broken.
+    pub fn decode(attributes: &[u8]) -> Result<Self, DecodeError> {
+        let fields = Fields::read(Attrs::new(attributes))?;
+        let name = fields.str(NFTA_FLOWTABLE_NAME)?.to_owned().into();
+        // Missing where a flowtable was deleted.
+        let Some(hook) = fields.find(NFTA_FLOWTABLE_HOOK) else {
+            return Ok(Self { name, ..Self::default() });
+        };
+        let hook = Fields::read(hook.nested())?;
+        let devices = match hook.find(NFTA_FLOWTABLE_HOOK_DEVS) {
+            Some(devices) => read_devices(devices.nested())?,
+            None => Vec::new(),
+        };
+        Ok(Self {
+            name,
+            hook: hook.be32(NFTA_FLOWTABLE_HOOK_NUM)?,
+            priority: hook.be32(NFTA_FLOWTABLE_HOOK_PRIORITY)?.cast_signed(),
+            devices,
+            flags: fields.be32_or_zero(NFTA_FLOWTABLE_FLAGS)?,
+            other: kept::others(Attrs::new(attributes), KNOWN)?,
+        })
+    }
+
+    /// Returns the attributes of the message that creates the flowtable in `table`.
+    ///
+    /// # Errors
+    /// An attribute is too long for a message.
+    pub fn encode(&self, table: &str) -> Result<Vec<u8>, TooLong> {
+        kept::written(|w| self.write(table, w))
+    }
+
+    pub(crate) fn write(&self, table: &str, w: &mut AttrWriter<'_>) {
         w.str(NFTA_FLOWTABLE_TABLE, table);
         w.str(NFTA_FLOWTABLE_NAME, &self.name);
         w.nest(NFTA_FLOWTABLE_HOOK, |w| {
-            w.be32(NFTA_FLOWTABLE_HOOK_NUM, NF_NETDEV_INGRESS);
+            w.be32(NFTA_FLOWTABLE_HOOK_NUM, self.hook);
             w.bytes(NFTA_FLOWTABLE_HOOK_PRIORITY, &self.priority.to_be_bytes());
-            if !devices.is_empty() {
-                w.nest(NFTA_FLOWTABLE_HOOK_DEVS, |w| write_devices(devices, w));
+            if !self.devices.is_empty() {
+                w.nest(NFTA_FLOWTABLE_HOOK_DEVS, |w| write_devices(&self.devices, w));
             }
         });
+        if self.flags != 0 {
+            w.be32(NFTA_FLOWTABLE_FLAGS, self.flags);
+        }
+        kept::write(&self.other, w);
     }
 }
 
@@ -90,49 +162,11 @@ impl fmt::Display for Device {
 /// Writes the part of `add flowtable` after the name of the table.
 impl fmt::Display for Flowtable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, priority) = (&self.name, self.priority);
-        write!(f, "{name} {{ hook ingress priority {priority}; counter; }}")
-    }
-}
-
-/// Returns the part of a command about devices after the name of the table.
-pub(super) fn with_devices(flowtable: &Flowtable, devices: &[Device]) -> impl fmt::Display {
-    let (name, priority) = (&flowtable.name, flowtable.priority);
-    let devices = joined(devices.iter(), ", ").to_string();
-    fmt::from_fn(move |f| {
-        write!(f, "{name} {{ hook ingress priority {priority}; devices = {{ {devices} }}; }}")
-    })
-}
-
-/// A flowtable in the kernel.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DecodedFlowtable {
-    /// Name within the table.
-    pub name: String,
-    /// The flowtable; `None` if it has properties that this program never sets.
-    pub flowtable: Option<Flowtable>,
-    /// Its devices. Kernels before 6.16 forget a device that vanishes.
-    pub devices: Vec<Device>,
-}
-
-impl DecodedFlowtable {
-    /// Reads the attributes of an `NFT_MSG_NEWFLOWTABLE` message.
-    ///
-    /// # Errors
-    /// The attributes are broken.
-    pub fn decode(attributes: &[u8]) -> Result<Self, DecodeError> {
-        let fields = Fields::read(Attrs::new(attributes))?;
-        let name = fields.str(NFTA_FLOWTABLE_NAME)?.to_owned();
-        let hook = fields.nest(NFTA_FLOWTABLE_HOOK)?;
-        let priority = hook.be32(NFTA_FLOWTABLE_HOOK_PRIORITY)?.cast_signed();
-        let is_ours = hook.be32(NFTA_FLOWTABLE_HOOK_NUM)? == NF_NETDEV_INGRESS
-            && fields.be32_or_zero(NFTA_FLOWTABLE_FLAGS)? == NFT_FLOWTABLE_COUNTER;
-        let devices = match hook.find(NFTA_FLOWTABLE_HOOK_DEVS) {
-            Some(listed) => read_devices(listed.nested())?,
-            None => Vec::new(),
-        };
-        let ours = Flowtable { name: name.clone().into(), priority };
-        Ok(Self { name, flowtable: is_ours.then_some(ours), devices })
+        write!(f, "{} {{ hook ingress priority {};", self.name, self.priority)?;
+        if !self.devices.is_empty() {
+            write!(f, " devices = {{ {} }};", joined(self.devices.iter(), ", "))?;
+        }
+        f.write_str(if self.flags & Self::COUNTER != 0 { " counter; }" } else { " }" })
     }
 }
 
@@ -141,33 +175,23 @@ mod tests {
     use super::*;
 
     fn flowtable() -> Flowtable {
-        Flowtable { name: "established".into(), priority: 0 }
-    }
-
-    fn encoded(fill: impl FnOnce(&mut AttrWriter<'_>)) -> Vec<u8> {
-        let mut out = Vec::new();
-        let mut writer = AttrWriter::new(&mut out);
-        fill(&mut writer);
-        writer.finish().unwrap();
-        out
+        Flowtable { flags: Flowtable::COUNTER, ..Flowtable::new("established") }
     }
 
     #[test]
     fn a_flowtable_is_read_as_it_was_sent() {
-        let read = DecodedFlowtable::decode(&encoded(|w| flowtable().encode("t", w))).unwrap();
-        assert_eq!(read.flowtable, Some(flowtable()));
-        assert_eq!(read.devices, []);
+        let sent = flowtable().encode("t").unwrap();
+        assert_eq!(Flowtable::decode(&sent), Ok(flowtable()));
         let devices = [Device::Named("eth0".into()), Device::Prefix("cali".into())];
-        let sent = encoded(|w| flowtable().encode_with("t", &devices, w));
-        let read = DecodedFlowtable::decode(&sent).unwrap();
-        assert_eq!(read.devices, devices);
-        assert_eq!(read.flowtable, None, "without the flag of the counter");
+        let sent = flowtable().with_devices(&devices).encode("t").unwrap();
+        let read = Flowtable::decode(&sent).unwrap();
+        assert_eq!((&*read.devices, read.flags), (&devices[..], 0));
     }
 
     /// `nft --debug=mnl add flowtable ip t f '{ hook ingress priority 0; devices = { lo }; }'`
     #[test]
     fn devices_are_in_a_list_within_the_hook() {
-        let sent = encoded(|w| flowtable().encode_with("t", &[Device::Named("lo".into())], w));
+        let sent = flowtable().with_devices(&[Device::Named("lo".into())]).encode("t").unwrap();
         let hook = sent.len() - 32;
         let expected: &[u8] = &[
             32, 0, 3, 0x80, // NFTA_FLOWTABLE_HOOK
@@ -181,9 +205,9 @@ mod tests {
 
     #[test]
     fn a_damaged_flowtable_is_an_error_and_never_a_panic() {
-        let whole = encoded(|w| flowtable().encode_with("t", &[Device::Named("lo".into())], w));
+        let whole = flowtable().with_devices(&[Device::Named("lo".into())]).encode("t").unwrap();
         for length in 0..whole.len() {
-            let _ = DecodedFlowtable::decode(&whole[..length]);
+            let _ = Flowtable::decode(&whole[..length]);
         }
     }
 }

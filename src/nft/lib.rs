@@ -2,6 +2,16 @@
 //!
 //! Every object has two encodings, netlink bytes and nft(8) text, and one decoding. All are in the
 //! file of the object.
+//!
+//! | type | what for |
+//! |---|---|
+//! | [`TableRef`], [`Chain`], [`Flowtable`], [`Object`], [`Expression`] | both ways of use, any program's tables |
+//! | [`WholeTable`] of [`ListedRule`], [`AnySet`], [`AnyElement`] | read, compare and update tables of any program: [`difference`] |
+//! | [`Transaction`] of [`Table`], [`Rule`], [`Set`], [`Element`] | tables of one program, sent operation by operation: [`kernel`] |
+//!
+//! A [`Set`] has the types of [`Type`] only, and an [`Element`] fixed room for its key and data
+//! ([`Value`]): they are encoded and compared without allocation. [`AnySet`] and [`AnyElement`] hold
+//! what any kernel lists, also what is not known here.
 
 #![doc = include_str!("README.md")]
 #![forbid(unsafe_code)]
@@ -49,7 +59,7 @@ mod verdict;
 mod whole;
 
 pub use crate::family::{Family, TableFamily};
-pub use any::{AnyElement, AnyFlowtable, AnySet, ElementData, SetContents, decode_any_elements};
+pub use any::{AnyElement, AnySet, ElementData, SetContents, decode_any_elements};
 pub use batch::{Acknowledge, Batch, EncodeError, MessageOrigin};
 pub use chain::{BaseChain, Chain, HookPoint, chain_name};
 pub use counter::Counter;
@@ -57,7 +67,7 @@ pub use element::{Element, ElementView, LIST_LIMIT, decode_elements};
 pub use element_type::Type;
 pub use expression::Expression;
 pub use fields::DecodeError;
-pub use flowtable::{DecodedFlowtable, Device, Flowtable, MAX_DEVICES};
+pub use flowtable::{Device, Flowtable, MAX_DEVICES};
 pub use jump::Jump;
 pub use kept::OtherAttribute;
 pub use listed_rule::ListedRule;

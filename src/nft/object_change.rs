@@ -2,9 +2,10 @@
 
 use super::abi::*;
 use super::fields::{DecodeError, Fields};
-use crate::any::{AnyElement, AnyFlowtable, AnySet, decode_any_elements};
+use crate::any::{AnyElement, AnySet, decode_any_elements};
 use crate::chain::Chain;
 use crate::family::TableFamily;
+use crate::flowtable::Flowtable;
 use crate::listed_rule::ListedRule;
 use crate::netlink::attr::Attrs;
 use crate::object::Object;
@@ -44,7 +45,7 @@ pub enum ChangedObject {
     /// A stateful object.
     Object(Object),
     /// A flowtable.
-    Flowtable(AnyFlowtable),
+    Flowtable(Flowtable),
 }
 
 impl ObjectChange {
@@ -92,7 +93,7 @@ impl ObjectChange {
             }
             NFT_MSG_NEWOBJ | NFT_MSG_DELOBJ => ChangedObject::Object(Object::decode(attributes)?),
             NFT_MSG_NEWFLOWTABLE | NFT_MSG_DELFLOWTABLE => {
-                ChangedObject::Flowtable(AnyFlowtable::decode(attributes)?)
+                ChangedObject::Flowtable(Flowtable::decode(attributes)?)
             }
             _ => return Ok(None),
         };

@@ -8,7 +8,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::flowtable::with_devices;
 use super::text::joined;
 use crate::chain::Chain;
 use crate::element::Element;
@@ -162,10 +161,10 @@ impl fmt::Display for Operation {
             Self::AddFlowtable(table, flowtable) => write!(f, "add flowtable {table} {flowtable}"),
             Self::DeleteFlowtable(table, name) => write!(f, "delete flowtable {table} {name}"),
             Self::AddDevices(table, flowtable, devices) => {
-                write!(f, "add flowtable {table} {}", with_devices(flowtable, devices))
+                write!(f, "add flowtable {table} {}", flowtable.with_devices(devices))
             }
             Self::DeleteDevices(table, flowtable, devices) => {
-                write!(f, "delete flowtable {table} {}", with_devices(flowtable, devices))
+                write!(f, "delete flowtable {table} {}", flowtable.with_devices(devices))
             }
             Self::AddSet(table, set) => write!(f, "add {} {table} {set}", set.noun()),
             // nft(8) deletes maps by the keyword `set` too.

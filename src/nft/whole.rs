@@ -1,11 +1,12 @@
 //! A whole table of any family and program.
 
 use crate::abi::*;
-use crate::any::{AnyFlowtable, AnySet, SetContents};
+use crate::any::{AnySet, SetContents};
 use crate::chain::Chain;
 use crate::expression::Bytes;
 use crate::family::TableFamily;
 use crate::fields::{DecodeError, Fields};
+use crate::flowtable::Flowtable;
 use crate::listed_rule::ListedRule;
 use crate::netlink::attr::Attrs;
 use crate::object::Object;
@@ -51,7 +52,7 @@ pub struct WholeTable {
     /// The stateful objects.
     pub objects: Vec<Object>,
     /// The flowtables.
-    pub flowtables: Vec<AnyFlowtable>,
+    pub flowtables: Vec<Flowtable>,
 }
 
 impl WholeTable {

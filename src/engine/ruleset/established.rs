@@ -23,7 +23,7 @@ const FIRST_NODE_PORT: &[Field] = &[Field::L4Proto, Field::OriginalDport];
 
 /// Returns the flowtable of a table.
 pub fn flowtable() -> Flowtable {
-    Flowtable { name: ESTABLISHED.into(), priority: 0 }
+    Flowtable { flags: Flowtable::COUNTER, ..Flowtable::new(ESTABLISHED) }
 }
 
 /// Returns the rule of the forward chain for packets of established connections.

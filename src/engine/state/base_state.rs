@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ahash::HashMap;
 use nft::kernel::Contents;
 use nft::{
-    BaseChain, DecodedFlowtable, DecodedSet, ListedRule, Name, Operation, Rule, Table, TableFlags,
+    BaseChain, DecodedSet, Flowtable, ListedRule, Name, Operation, Rule, Table, TableFlags,
     TableRef,
 };
 
@@ -75,7 +75,7 @@ impl BaseState {
             flags: contents.table.flags,
             chains: chains.collect(),
             sets: named_sets.map(|found| found.name.clone().into()).collect(),
-            flowtables: contents.flowtables.iter().map(|it| it.name.clone().into()).collect(),
+            flowtables: contents.flowtables.iter().map(|it| it.name.clone()).collect(),
         })
     }
 
@@ -178,8 +178,9 @@ fn are_same(desired: &[Rule], found: &[&ListedRule]) -> bool {
 }
 
 /// Returns whether our table may keep a flowtable: it is as desired, or has another name.
-fn is_usable(found: &DecodedFlowtable) -> bool {
-    found.flowtable.as_ref() == Some(&flowtable()) || found.name != flowtable().name
+fn is_usable(found: &Flowtable) -> bool {
+    let of = |it: &Flowtable| (it.hook, it.priority, it.flags);
+    of(found) == of(&flowtable()) || found.name != flowtable().name
 }
 
 /// Creates sets and chains before the rules that name them, and deletes them after those rules.

@@ -4,10 +4,11 @@ use std::fmt;
 
 use super::Difference;
 use crate::abi::*;
-use crate::any::{AnyFlowtable, AnySet, SetContents, decode_any_elements};
+use crate::any::{AnySet, SetContents, decode_any_elements};
 use crate::chain::Chain;
 use crate::copy::RawMessage;
 use crate::fields::{DecodeError, Fields};
+use crate::flowtable::Flowtable;
 use crate::listed_rule::ListedRule;
 use crate::message_kind::MessageKind;
 use crate::netlink::attr::Attrs;
@@ -71,7 +72,7 @@ impl Difference {
             }
             MessageKind::NewFlowtable | MessageKind::DelFlowtable => {
                 let verb = if message.kind == MessageKind::NewFlowtable { "add" } else { "delete" };
-                match AnyFlowtable::decode(attributes) {
+                match Flowtable::decode(attributes) {
                     Ok(flowtable) => format!("{verb} flowtable {table} {flowtable}"),
                     Err(_) => format!("{verb} flowtable {table} {}", name(NFTA_FLOWTABLE_NAME)?),
                 }
@@ -156,14 +157,5 @@ impl fmt::Display for AnySet {
             write!(f, " size {size};")?;
         }
         f.write_str(" }")
-    }
-}
-
-/// Writes the part of `add flowtable` after the name of the table.
-impl fmt::Display for AnyFlowtable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let devices: Vec<_> = self.devices.iter().map(ToString::to_string).collect();
-        let (name, priority, devices) = (&self.name, self.priority, devices.join(", "));
-        write!(f, "{name} {{ hook ingress priority {priority}; devices = {{ {devices} }}; }}")
     }
 }

@@ -10,10 +10,10 @@ use super::elements::Elements;
 use super::rules::ChainRules;
 use super::{Replaced, Steps, index, missing};
 use crate::abi::*;
-use crate::any::{AnyFlowtable, SetContents};
+use crate::any::SetContents;
 use crate::chain::Chain;
-use crate::flowtable::Device;
-use crate::flowtable::write_devices;
+use crate::flowtable::{Device, Flowtable};
+
 use crate::message_kind::MessageKind;
 use crate::netlink::attr::TooLong;
 use crate::object::Object;
@@ -210,8 +210,8 @@ impl<'a> Steps<'a> {
 
     fn change_devices(
         &mut self,
-        installed: &AnyFlowtable,
-        desired: &AnyFlowtable,
+        installed: &Flowtable,
+        desired: &Flowtable,
     ) -> Result<(), TooLong> {
         let without = |devices: &[Device], others: &[Device]| -> Vec<Device> {
             devices.iter().filter(|device| !others.contains(device)).cloned().collect()
@@ -221,14 +221,8 @@ impl<'a> Steps<'a> {
             (MessageKind::NewFlowtable, without(&desired.devices, &installed.devices)),
         ];
         for (kind, devices) in changes.into_iter().filter(|(_, devices)| !devices.is_empty()) {
-            self.message(kind, |w| {
-                w.str(NFTA_FLOWTABLE_NAME, &desired.name);
-                w.nest(NFTA_FLOWTABLE_HOOK, |w| {
-                    w.be32(NFTA_FLOWTABLE_HOOK_NUM, desired.hook);
-                    w.be32(NFTA_FLOWTABLE_HOOK_PRIORITY, desired.priority.cast_unsigned());
-                    w.nest(NFTA_FLOWTABLE_HOOK_DEVS, |w| write_devices(&devices, w));
-                });
-            })?;
+            let message = desired.with_devices(&devices).encode(&self.desired.name)?;
+            self.encoded(kind, message);
         }
         Ok(())
     }
@@ -263,7 +257,7 @@ impl<'a> Replaced<'a> {
         for flowtable in &desired.flowtables {
             let before = flowtables.get(&*flowtable.name).copied();
             let differs = before.is_some_and(|before| {
-                *flowtable != AnyFlowtable { devices: flowtable.devices.clone(), ..before.clone() }
+                *flowtable != Flowtable { devices: flowtable.devices.clone(), ..before.clone() }
             });
             if differs {
                 replaced.flowtables.insert(&flowtable.name);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::error::{CommitError, ReadError};
 use crate::chain::Chain;
 use crate::element::ElementView;
-use crate::flowtable::DecodedFlowtable;
+use crate::flowtable::Flowtable;
 use crate::listed_rule::ListedRule;
 use crate::message_kind::MessageKind;
 use crate::request::Generation;
@@ -208,7 +208,7 @@ pub struct Contents {
     /// Sets and maps, in the kernel's order.
     pub sets: Vec<DecodedSet>,
     /// Flowtables, in the kernel's order.
-    pub flowtables: Vec<DecodedFlowtable>,
+    pub flowtables: Vec<Flowtable>,
     /// Number of objects left out because this program never creates their kind: chains of another
     /// type or policy, rules with unknown verdicts. If not 0, the table belongs to another program.
     pub foreign: usize,

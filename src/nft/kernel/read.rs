@@ -18,7 +18,7 @@ use crate::any::AnyElement;
 use crate::chain::{Chain, HookPoint};
 use crate::element::ElementView;
 use crate::fields::DecodeError;
-use crate::flowtable::DecodedFlowtable;
+use crate::flowtable::Flowtable;
 use crate::listed_rule::ListedRule;
 use crate::netlink::message::{Acknowledgement, Meaning, Message, Messages};
 use crate::netlink::socket::{ReceiveError, Socket, Wait};
@@ -170,7 +170,7 @@ impl Nftables {
         })?;
         let mut flowtables = Vec::new();
         self.ask(Request::Flowtables(table), &mut |attributes| {
-            flowtables.push(DecodedFlowtable::decode(attributes)?);
+            flowtables.push(Flowtable::decode(attributes)?);
             Ok(())
         })?;
         let foreign = usize::from(header.is_none()) + none(&chains) + none(&rules) + none(&sets);

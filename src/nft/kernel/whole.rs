@@ -9,11 +9,11 @@ use super::error::{CommitError, ReadError};
 use super::interface::{Committed, Kernel};
 use super::nftables::Nftables;
 use super::read::Seen;
-use crate::any::AnyFlowtable;
 use crate::batch::Batch;
 use crate::chain::Chain;
 use crate::difference::{Difference, DifferenceError};
 use crate::family::TableFamily;
+use crate::flowtable::Flowtable;
 use crate::object::Object;
 use crate::request::Request;
 use crate::table::TableRef;
@@ -105,7 +105,7 @@ impl Nftables {
         table.chains = self.read_objects(Request::Chains(place), Chain::decode)?;
         table.rules = self.rules(place)?;
         table.objects = self.read_objects(Request::Objects(place), Object::decode)?;
-        table.flowtables = self.read_objects(Request::Flowtables(place), AnyFlowtable::decode)?;
+        table.flowtables = self.read_objects(Request::Flowtables(place), Flowtable::decode)?;
         table.sets = self.set_contents(place, |_| true)?;
         Ok(Some(table))
     }
