@@ -328,6 +328,7 @@ fn now() -> Instant {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::chain::BaseChain;
     use crate::netlink::message::{self, Header, MULTI};
 
     const NLMSG_DONE: u16 = 3;
@@ -402,5 +403,19 @@ mod tests {
         assert!(were_different(&[]));
         assert!(were_different(&[&[1], &[2], &[3]]));
         assert!(!were_different(&[&[1], &[2], &[1]]));
+    }
+
+    #[test]
+    fn chains_of_other_programs_are_not_ours() {
+        let base = || BaseChain::new("nat", HookPoint::Postrouting, 100);
+        let others = [
+            BaseChain { drops: true, ..base() },
+            BaseChain { kind: "route".into(), ..base() },
+            BaseChain { hook: HookPoint::Postrouting as u32 + 1, ..base() },
+        ];
+        for base in others {
+            assert!(!is_of_ours(&Chain::at_hook("c", base)));
+        }
+        assert!(is_of_ours(&Chain::at_hook("c", base())) && is_of_ours(&Chain::new("c")));
     }
 }
