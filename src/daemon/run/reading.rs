@@ -201,10 +201,12 @@ impl<K: Kernel + Send + 'static> Run<K> {
             }
             return Ok(());
         }
-        if !self.reads.is_watching {
-            return Ok(());
-        }
-        match self.writer.run(K::others_changes).await? {
+        let changes = if self.reads.is_watching {
+            self.writer.run(K::others_changes).await?
+        } else {
+            OthersChanges::Nothing
+        };
+        match changes {
             OthersChanges::Nothing => {}
             OthersChanges::Elements(keys) if self.engine.has_installed_state() => {
                 let input = ElementId::all_of(&keys).map_or(Input::Anything, Input::Elements);

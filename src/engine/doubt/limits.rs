@@ -11,15 +11,14 @@ pub(super) const SERVICES: usize = 16;
 /// Services walked for one request, which takes some 0.1 ms.
 pub(super) const GROUP: usize = 256;
 
-/// Most differences of one lookup that are confirmed one by one. With more, the urgent check
-/// begins.
-pub(super) const MAX_SUSPECTS: usize = 16;
+/// Most elements of a refused step that are looked up. With more, the tables are read.
+pub(super) const MAX_REFUSED: usize = 1_024;
 
 /// Most differences of a comparison of everything, and most orphans of a search. With more, the
 /// tables are read: that takes less time.
 pub(super) const MAX_DIFFERENCES: usize = 4_096;
 
-/// Pause before a difference is looked up again.
+/// Minimum time before a difference is looked up again.
 pub(super) const SECOND_LOOKUP: Duration = Duration::from_secs(1);
 
 /// Minimum pause between two lookups in the background, so that they take a small part of a

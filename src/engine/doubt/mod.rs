@@ -33,9 +33,8 @@
 //! everything ends with the sizes of the sets, in the background too: those that are too large lead
 //! to `Sets`, and are dumped and searched for orphans.
 //!
-//! The background check looks at all elements, sizes and rules within its period. It widens the
-//! extent by each difference, which counts if a second lookup confirms it: another program may be in
-//! the middle of a change.
+//! The background check looks at all elements, sizes and rules within its period. A difference has
+//! the effect of `Anything`, a second later: another program may be in the middle of a change.
 
 mod corrections;
 mod input;
@@ -51,9 +50,9 @@ pub use request::{Keys, Reading, Reply, Request, Rules, Size};
 
 use std::time::{Duration, Instant};
 
-use nft::Family;
-
-use self::limits::{AFTER_ERROR, MAX_DIFFERENCES, MAX_SUSPECTS, backoff, pause_after};
+use self::limits::{
+    AFTER_ERROR, MAX_DIFFERENCES, MAX_REFUSED, SECOND_LOOKUP, backoff, pause_after,
+};
 use self::parts::{Origin, Parts};
 use self::round::{Asked, Piece, Round};
 use self::search::Search;
@@ -75,7 +74,8 @@ pub struct Doubt {
     search: Search,
     /// The comparison of everything: the urgent check or the background check.
     round: Round,
-    /// Another program has changed more than single elements since `round` began.
+    /// Another program has changed more than single elements since `round` began, or the background
+    /// check found a difference.
     is_changed: bool,
     /// Time before which `is_changed` causes no urgent check.
     not_before: Instant,
@@ -109,7 +109,7 @@ impl Doubt {
             tables: Some(now),
             failures: 0,
             is_start: true,
-            parts: Parts::none(now),
+            parts: Parts::default(),
             search: Search::None,
             round: Round::new(Some(check_period).filter(|period| !period.is_zero()), now),
             is_changed: false,
@@ -144,27 +144,29 @@ impl Doubt {
                 // Packets write this map.
                 keys.retain(|it| it.set != SetId::AffinityClients);
                 self.note_cause(Cause::OtherProgram, now);
-                self.parts.add_keys(keys, Origin::OtherProgram, now);
+                self.parts.add_keys(keys, Origin::OtherProgram);
+            }
+            Input::Refused(keys) if keys.len() > MAX_REFUSED => {
+                self.widen_to_tables(Cause::Commit, now, now);
             }
             Input::Refused(keys) => {
                 self.note_cause(Cause::Commit, now);
-                self.parts.add_rules(&Family::ALL, Origin::Refused, now);
-                self.parts.add_keys(keys, Origin::Refused, now);
+                self.parts.add_rules(Origin::Refused);
+                self.parts.add_keys(keys, Origin::Refused);
             }
         }
     }
 
-    /// Begins the urgent check if another program changed more than single elements and the pause
-    /// is over. `is_known`: no commit with an unknown outcome is open.
+    /// Begins the urgent check if there is a reason and the pause is over. `is_known`: no commit
+    /// with an unknown outcome is open.
     pub fn begin_round(&mut self, is_known: bool, now: Instant) {
         if !self.is_changed || now < self.not_before || self.round.is_urgent {
             return;
         }
         if self.tables.is_none() && is_known && !self.is_start {
             self.round.restart(true, now);
-            self.parts.add_rules(&Family::ALL, Origin::Search, now);
         } else {
-            self.widen_to_tables(Cause::OtherProgram, now, now);
+            self.widen_to_tables(self.cause, now, now);
         }
         self.is_changed = false;
     }
@@ -199,14 +201,12 @@ impl Doubt {
 
     /// Returns whether commits must wait for the answer to the next request.
     pub fn must_wait(&self) -> bool {
-        !self.parts.are_none() && self.parts.origin().stops_commits()
+        self.parts.stop_commits()
     }
 
     /// Returns whether the next request is for what is not certain, and not for the background.
     pub fn is_urgent(&self) -> bool {
-        self.round.is_urgent
-            || self.search.is_active()
-            || !self.parts.are_none() && self.parts.origin().is_urgent()
+        self.round.is_urgent || self.search.is_active() || !self.parts.are_none()
     }
 
     /// Returns whether the kernel has never held the desired state.
@@ -229,10 +229,11 @@ impl Doubt {
     pub fn due(&self) -> Option<Instant> {
         if self.tables.is_some() || self.search.is_dumping() {
             None
-        } else if let Some(due) = self.parts.due() {
-            Some(due)
-        } else if self.search.is_active() {
+        } else if self.search.is_active() || !self.parts.are_none() {
             Some(self.since)
+        } else if self.is_changed && !self.round.is_urgent {
+            // The urgent check compares everything soon.
+            None
         } else {
             self.round.due()
         }
@@ -242,9 +243,6 @@ impl Doubt {
     /// [`Doubt::answer`]. `elements` is the number of all installed elements.
     pub fn next(&mut self, engine: &Engine, elements: usize, now: Instant) -> Option<Request> {
         self.asked = Asked::Part;
-        if self.tables.is_some() {
-            return Some(Request::Tables);
-        }
         if let Some(request) = self.parts.next() {
             return Some(request);
         }
@@ -265,7 +263,7 @@ impl Doubt {
             Some(orphans) if orphans.len() > MAX_DIFFERENCES => {
                 self.widen_to_tables(self.cause, now, now);
             }
-            Some(orphans) => self.parts.add_keys(orphans, Origin::Search, now),
+            Some(orphans) => self.parts.add_keys(orphans, Origin::Search),
         }
         None
     }
@@ -282,8 +280,7 @@ impl Doubt {
                 self.were_read(is_torn, took, now);
                 true
             }
-            (Reply::Failed, _) if self.is_background(&asked) => {
-                self.parts.forget();
+            (Reply::Failed, Asked::Piece(_)) if !self.round.is_urgent => {
                 self.round.pause(now + AFTER_ERROR);
                 true
             }
@@ -292,15 +289,14 @@ impl Doubt {
                 self.search = Search::Comparing { found, last: None };
                 true
             }
-            (Reply::Rules(rules), Asked::Piece(_)) => {
+            (Reply::Rules(rules), Asked::Piece(_)) if !self.round.is_urgent => {
                 if !engine.are_rules_as_desired(rules.family, rules.contents.as_ref()) {
-                    self.note_cause(Cause::Check, now);
-                    self.parts.add_rules(&[rules.family], Origin::Check, now);
+                    self.confirm(now);
                 }
                 true
             }
-            (Reply::Rules(rules), Asked::Part) => {
-                self.correct_rules(&rules, engine, &mut corrections)
+            (Reply::Rules(rules), asked) => {
+                self.correct_rules(&rules, asked, engine, &mut corrections)
             }
             (Reply::Keys(found), Asked::Piece(piece)) => {
                 corrections = self.compare_piece(piece, found, engine, now);
@@ -337,13 +333,15 @@ impl Doubt {
     }
 
     fn correct_rules(
-        &mut self,
+        &self,
         rules: &Rules,
+        asked: &Asked,
         engine: &mut Engine,
         corrections: &mut Corrections,
     ) -> bool {
         let Rules { family, contents, port } = rules;
-        if self.parts.origin() != Origin::Refused {
+        let is_of_step = matches!(asked, Asked::Part) && self.parts.origin() == Origin::Refused;
+        if !is_of_step {
             if engine.are_rules_as_desired(*family, contents.as_ref()) {
                 return true;
             }
@@ -386,20 +384,16 @@ impl Doubt {
             self.round.differences += elements.count();
             elements.is_enough &= self.round.differences <= MAX_DIFFERENCES;
         } else if !differing.is_empty() {
-            self.confirm(&differing, engine.has_installed_state(), now);
+            self.confirm(now);
         }
         Corrections { checked, outdated, elements, ..Corrections::default() }
     }
 
-    /// Lets differences be looked up again. Very many are a change by another program.
-    fn confirm(&mut self, differing: &[Changed], is_known: bool, now: Instant) {
+    /// Lets the urgent check look at a difference of the background check again.
+    fn confirm(&mut self, now: Instant) {
         self.note_cause(Cause::Check, now);
-        if differing.len() <= MAX_SUSPECTS {
-            self.parts.add_keys(differing.iter().map(|it| it.place), Origin::Check, now);
-        } else {
-            self.is_changed = true;
-            self.not_before = now;
-            self.begin_round(is_known, now);
+        if !std::mem::replace(&mut self.is_changed, true) {
+            self.not_before = self.not_before.max(now + SECOND_LOOKUP);
         }
     }
 
@@ -421,14 +415,7 @@ impl Doubt {
         self.is_changed = true;
         if self.round.is_urgent {
             // Packets pass rules first.
-            self.parts.add_rules(&Family::ALL, Origin::Search, now);
-        }
-    }
-
-    fn is_background(&self, asked: &Asked) -> bool {
-        match asked {
-            Asked::Piece(_) => !self.round.is_urgent,
-            Asked::Part => !self.search.is_active() && self.parts.origin() == Origin::Check,
+            self.parts.add_rules(Origin::Search);
         }
     }
 

@@ -1,8 +1,8 @@
 //! A comparison of everything, a few elements at a time: the urgent check, after another program
 //! changed the tables in a way that does not name single elements, or the background check.
 //!
-//! Orphans have no known key, so the sizes of the sets are compared once all services were. In the
-//! background, the rules follow, and each service is also compared with its objects.
+//! Rules come first: packets pass them first. Orphans have no known key, so the sizes of the sets are
+//! compared once all services were. Each service is also compared with its objects.
 
 use std::time::{Duration, Instant};
 
@@ -40,14 +40,14 @@ pub(super) struct Round {
 /// The next part of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
+    /// Chains, rules and sets of a table.
+    Rules(Family),
     /// Elements of services, in the order of names.
     Services,
     /// Addresses for node ports.
     NodePortIps,
     /// The number of elements of each set. Earlier stages find missing elements by their keys.
     Sizes,
-    /// Chains, rules and sets of a table, in the background.
-    Rules(Family),
     /// The end.
     End,
 }
@@ -81,7 +81,7 @@ impl Round {
             is_urgent: false,
             began: now,
             due: now,
-            stage: Stage::Services,
+            stage: Stage::Rules(Family::Ip),
             last: None,
             waiting: Vec::new(),
             rest: Vec::new(),
@@ -108,6 +108,13 @@ impl Round {
     /// Returns the next request and its piece.
     pub(super) fn next(&mut self, engine: &Engine, all: usize, now: Instant) -> (Request, Piece) {
         let (request, piece, next) = match self.stage {
+            Stage::Rules(family) => {
+                let next = match family {
+                    Family::Ip => Stage::Rules(Family::Ip6),
+                    Family::Ip6 => Stage::Services,
+                };
+                (Request::Rules(family), Piece::default(), next)
+            }
             Stage::Services => {
                 let piece = self.piece_of_services(engine);
                 (piece.request(), piece, self.stage)
@@ -118,16 +125,7 @@ impl Round {
                 piece.elements.truncate(KEYS);
                 (piece.request(), piece, Stage::Sizes)
             }
-            Stage::Sizes => {
-                let next = if self.is_urgent { Stage::End } else { Stage::Rules(Family::Ip) };
-                (Request::Sizes, Piece::default(), next)
-            }
-            Stage::Rules(Family::Ip) => {
-                (Request::Rules(Family::Ip), Piece::default(), Stage::Rules(Family::Ip6))
-            }
-            Stage::Rules(Family::Ip6) | Stage::End => {
-                (Request::Rules(Family::Ip6), Piece::default(), Stage::End)
-            }
+            Stage::Sizes | Stage::End => (Request::Sizes, Piece::default(), Stage::End),
         };
         self.due = now + self.pause_after(&piece, all);
         self.stage = next;

@@ -3,11 +3,14 @@
 #![allow(clippy::disallowed_methods)] // The first time of each test is any time.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU16;
 
-use nft::Value;
+use nft::{Family, TableFlags, Value};
 
 use super::*;
-use crate::ElementId;
+use crate::model::{Change, Event, ObjectName, Resource, Service, ServicePort};
+use crate::routing::Routing;
+use crate::{ElementId, Finding, FoundTable};
 
 const ALL: [Extent; 6] =
     [Extent::Nothing, Extent::Keys, Extent::Rules, Extent::Sets, Extent::All, Extent::Tables];
@@ -157,4 +160,99 @@ fn elements_that_a_lookup_cannot_tell_apart_are_compared_with_all_others() {
     let client = ElementId { set: SetId::AffinityClients, ..key(1) };
     doubt.handle(Input::Elements(vec![client]), now);
     assert_eq!(doubt.extent(), Extent::Nothing, "packets write this map");
+}
+
+/// An engine that has written a service without endpoints.
+fn engine() -> Engine {
+    let port = ServicePort::tcp("http", NonZeroU16::MIN);
+    let name = ObjectName::namespaced("default", "web");
+    let service = Service::new(name, vec![[10, 96, 0, 1].into()]);
+    let service = Service { ports: vec![port], ..service };
+    let mut engine = Engine::new(Routing::default(), TableFlags::default());
+    engine.apply([Event::Service(Change::Is(service))]);
+    engine.apply(Resource::ALL.map(Event::Listed));
+    engine.replace_installed(Family::ALL.map(FoundTable::nothing));
+    while engine.next_transaction(usize::MAX).is_some() {
+        engine.committed(Duration::ZERO);
+    }
+    engine
+}
+
+/// An answer as installed, and one that does not suffice; `None` if there is no such answer to the
+/// request.
+fn answers(request: &Request, engine: &Engine) -> [Option<Reply>; 2] {
+    match request {
+        Request::Keys(places) => {
+            let as_installed =
+                |place: &ElementId| Changed { place: *place, finding: Finding::Missing };
+            let mut installed = Vec::new();
+            engine.each_installed(engine.services_after(None, 1).first(), &mut |it| {
+                installed.push(it)
+            });
+            let strange = |it| Changed {
+                place: ElementId::of_installed(it),
+                finding: Finding::Present(None),
+            };
+            let as_installed = places.iter().map(as_installed).collect();
+            [
+                Some(Reply::Keys(as_installed)),
+                Some(Reply::Keys(installed.iter().map(strange).collect())),
+            ]
+        }
+        // The table is gone. Its rules as installed are in the tests with a kernel.
+        Request::Rules(family) => {
+            [None, Some(Reply::Rules(Rules { family: *family, contents: None, port: 0 }))]
+        }
+        Request::Dump(_) => [Some(Reply::Dump(Keys::default())), None],
+        Request::Tables | Request::Sizes => panic!("not the first request"),
+    }
+}
+
+#[test]
+fn every_answer_leads_to_the_extent_in_this_table() {
+    use Extent::{All, Keys, Nothing, Rules, Sets, Tables};
+    //        as installed, insufficient, failed
+    let table = [
+        (Keys, [Some(Nothing), Some(All), Some(All)]),
+        (Rules, [None, Some(Tables), Some(Tables)]),
+        (Sets, [Some(Nothing), None, Some(Tables)]),
+        (All, [None, Some(Tables), Some(Tables)]),
+    ];
+    let now = Instant::now();
+    for (extent, expected) in table {
+        let after = [0, 1, 2].map(|i| {
+            let (mut engine, mut doubt) = (engine(), doubt(extent, now));
+            doubt.hurry(now);
+            doubt.begin_round(true, now);
+            let request = doubt.next(&engine, 0, now)?;
+            let [certain, insufficient] = answers(&request, &engine);
+            let reply = [certain, insufficient, Some(Reply::Failed)].into_iter().nth(i)??;
+            doubt.answer(reply, &mut engine, now);
+            while doubt.search.is_active() && !doubt.is_dumping() {
+                assert_eq!(doubt.next(&engine, 0, now), None);
+            }
+            Some(doubt.extent())
+        });
+        assert_eq!(after, expected, "{extent:?}");
+    }
+}
+
+/// Each difference of the background check is confirmed: another program may be in the middle of a
+/// change.
+#[test]
+fn a_difference_in_the_background_begins_the_urgent_check_a_second_later() {
+    let (now, mut engine) = (Instant::now(), engine());
+    let mut doubt = Doubt::new(Duration::from_secs(60), now);
+    doubt.were_read(false, Duration::ZERO, now);
+    doubt.handle(Input::Committed, now);
+    doubt.hurry(now);
+    let request = doubt.next(&engine, 0, now).unwrap();
+    let [_, different] = answers(&request, &engine);
+    let corrections = doubt.answer(different.unwrap(), &mut engine, now);
+    assert_eq!(corrections, Corrections::default());
+    assert_eq!((doubt.extent(), doubt.due()), (Extent::All, None), "the background check stops");
+    for (after, is_urgent) in [(999, false), (1_000, true)] {
+        doubt.begin_round(true, now + Duration::from_millis(after));
+        assert_eq!(doubt.is_urgent(), is_urgent, "after {after} ms");
+    }
 }

@@ -11,9 +11,6 @@ use super::ElementId;
 use super::steps::Steps;
 use crate::ruleset::SetId;
 
-/// Most elements that are looked up. With more, the tables are read.
-const MAX_PLACES: usize = 1_024;
-
 impl Steps {
     /// Returns the places of all elements of a refused transaction, and of the other parts of its
     /// step.
@@ -40,9 +37,6 @@ impl Steps {
                 set,
                 key: element.key,
             }));
-            if places.len() > MAX_PLACES {
-                return None;
-            }
         }
         Some(places.into_iter().collect())
     }
