@@ -256,3 +256,15 @@ fn a_difference_in_the_background_begins_the_urgent_check_a_second_later() {
         assert_eq!(doubt.is_urgent(), is_urgent, "after {after} ms");
     }
 }
+
+#[test]
+fn the_tables_are_read_after_a_refusal_of_very_many_elements() {
+    let now = Instant::now();
+    for (count, expected) in [(1_024, Extent::Rules), (1_025, Extent::Tables)] {
+        let address = |number: u32| Value::new().ip((0x0a60_0000 + number).to_be_bytes().into());
+        let refused = (0..count).map(|number| ElementId { key: address(number), ..key(1) });
+        let mut doubt = doubt(Extent::Nothing, now);
+        doubt.handle(Input::Refused(refused.collect()), now);
+        assert_eq!(doubt.extent(), expected, "{count}");
+    }
+}
