@@ -171,7 +171,7 @@ fn engine() -> Engine {
     let mut engine = Engine::new(Routing::default(), TableFlags::default());
     engine.apply([Event::Service(Change::Is(service))]);
     engine.apply(Resource::ALL.map(Event::Listed));
-    engine.replace_installed(Family::ALL.map(FoundTable::nothing));
+    engine.replace_installed_state(Family::ALL.map(FoundTable::nothing));
     while engine.next_transaction(usize::MAX).is_some() {
         engine.committed(Duration::ZERO);
     }
@@ -186,13 +186,11 @@ fn answers(request: &Request, engine: &Engine) -> [Option<Reply>; 2] {
             let as_installed =
                 |place: &ElementId| Changed { place: *place, finding: Finding::Missing };
             let mut installed = Vec::new();
-            engine.each_installed(engine.services_after(None, 1).first(), &mut |it| {
+            engine.each_installed_element(engine.services_after(None, 1).first(), &mut |it| {
                 installed.push(it)
             });
-            let strange = |it| Changed {
-                place: ElementId::of_installed(it),
-                finding: Finding::Present(None),
-            };
+            let strange =
+                |it| Changed { place: ElementId::of_element(it), finding: Finding::Present(None) };
             let as_installed = places.iter().map(as_installed).collect();
             [
                 Some(Reply::Keys(as_installed)),
