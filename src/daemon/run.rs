@@ -44,7 +44,7 @@ use engine::doubt::{self, Request};
 use engine::model::Arrival;
 use engine::ruleset::CLIENTS;
 use engine::schedule::{Input, Schedule, Task};
-use engine::{Answer, Cause, Engine};
+use engine::{Answer, Engine};
 use futures::FutureExt;
 use nft::Transaction;
 use nft::family::Family;
@@ -54,7 +54,7 @@ use tokio::sync::mpsc;
 use self::arrivals::Arrivals;
 use self::blocked::BlockedTables;
 use self::clients::Clients;
-use self::commits::{Commits, SyncOutcome};
+use self::commits::{Commits, Follows, SyncOutcome};
 use self::devices::{DeviceStep, next_step};
 use self::flows::{Flows, left};
 use self::handover::listed_table;
@@ -289,11 +289,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
         if self.are_tables_in_place() {
             self.end_handover().await?;
         }
-        match outcome {
-            SyncOutcome::Done => self.schedule.handle(Input::Committed, now),
-            SyncOutcome::Undone => self.schedule.handle(Input::Undone, now),
-            SyncOutcome::Narrowed => self.reads.doubt.handle(doubt::Input::ReadNow, now),
-            SyncOutcome::Failed => self.reads.doubt.handle(doubt::Input::Failed, now),
+        match outcome.follows() {
+            Follows::Schedule(input) => self.schedule.handle(input, now),
+            Follows::Doubt(input) => self.reads.doubt.handle(input, now),
         }
         // The last commit may have released unused elements, which need one more.
         if is_done && !self.engine.is_settled() {
@@ -369,19 +367,14 @@ impl<K: Kernel + Send + 'static> Run<K> {
             Err(error) => {
                 self.report.refused(&transaction);
                 log_refusal(&answer, &error);
-                match answer {
-                    Answer::Blocked(family) => {
-                        self.commits.ahead = ahead.filter(|ahead| ahead.family() != Some(family));
-                        Ok(SyncOutcome::Done)
-                    }
-                    Answer::ReadBack(cause) if self.undo(&cause, &transaction).await? => {
-                        Ok(SyncOutcome::Undone)
-                    }
-                    Answer::ReadBack(Cause::Unattributed | Cause::NoFlowtables) => {
-                        Ok(SyncOutcome::Narrowed)
-                    }
-                    Answer::ReadBack(_) | Answer::Applied => Ok(SyncOutcome::Failed),
+                if let Answer::Blocked(family) = answer {
+                    self.commits.ahead = ahead.filter(|ahead| ahead.family() != Some(family));
                 }
+                let is_undone = match &answer {
+                    Answer::ReadBack(cause) => self.undo(cause, &transaction).await?,
+                    Answer::Blocked(_) | Answer::Applied => false,
+                };
+                Ok(SyncOutcome::of_refusal(&answer, is_undone))
             }
         }
     }

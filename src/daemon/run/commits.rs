@@ -1,5 +1,7 @@
 //! How far the loop's commits are.
 
+use engine::schedule;
+use engine::{Answer, Cause, doubt};
 use nft::Transaction;
 
 use super::unused::UnusedElements;
@@ -24,6 +26,13 @@ impl Commits {
     }
 }
 
+/// The part that decides when the next sync follows, and its input.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Follows {
+    Schedule(schedule::Input),
+    Doubt(doubt::Input),
+}
+
 /// The outcome of commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SyncOutcome {
@@ -36,4 +45,53 @@ pub(super) enum SyncOutcome {
     Narrowed,
     /// Retried after a pause.
     Failed,
+}
+
+impl SyncOutcome {
+    /// Returns the outcome of a refused transaction. With `is_undone`, the installed state is as
+    /// before its step.
+    pub(super) fn of_refusal(answer: &Answer, is_undone: bool) -> Self {
+        match answer {
+            Answer::Blocked(_) => Self::Done,
+            Answer::ReadBack(_) if is_undone => Self::Undone,
+            Answer::ReadBack(Cause::Unattributed | Cause::NoFlowtables) => Self::Narrowed,
+            Answer::ReadBack(_) | Answer::Applied => Self::Failed,
+        }
+    }
+
+    /// Returns what follows a sync.
+    pub(super) fn follows(self) -> Follows {
+        match self {
+            Self::Done => Follows::Schedule(schedule::Input::Committed),
+            Self::Undone => Follows::Schedule(schedule::Input::Undone),
+            Self::Narrowed => Follows::Doubt(doubt::Input::ReadNow),
+            Self::Failed => Follows::Doubt(doubt::Input::Failed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nft::family::Family;
+
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_retried_as_its_cause_demands() {
+        use SyncOutcome::{Done, Failed, Narrowed, Undone};
+        for (answer, is_undone, outcome) in [
+            (Answer::Blocked(Family::Ip), false, Done),
+            (Answer::ReadBack(Cause::Unattributed), true, Undone),
+            (Answer::ReadBack(Cause::Unattributed), false, Narrowed),
+            (Answer::ReadBack(Cause::NoFlowtables), false, Narrowed),
+            (Answer::ReadBack(Cause::Table(Family::Ip)), false, Failed),
+            (Answer::ReadBack(Cause::Unknown), false, Failed),
+        ] {
+            assert_eq!(SyncOutcome::of_refusal(&answer, is_undone), outcome, "{answer:?}");
+        }
+        assert_eq!(Done.follows(), Follows::Schedule(schedule::Input::Committed));
+        assert_eq!(Undone.follows(), Follows::Schedule(schedule::Input::Undone));
+        assert_eq!(Narrowed.follows(), Follows::Doubt(doubt::Input::ReadNow));
+        assert_eq!(Failed.follows(), Follows::Doubt(doubt::Input::Failed));
+    }
 }

@@ -361,3 +361,117 @@ impl<K: Kernel + Send + 'static> Handovers<K> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use fake_kernel::Fake;
+
+    use super::*;
+
+    /// Handovers whose attempts take these steps, and the number of removals.
+    fn handovers(steps: &'static [Step]) -> (Handovers<Fake>, Arc<AtomicUsize>) {
+        let list: ListTable<Fake> = Arc::new(move |_, _, _| {
+            let mut left = steps.iter().copied();
+            let next = move |_: &mut Fake| left.next().ok_or(CopyTableError::Interrupted);
+            Ok(Some(Box::new(next) as Steps<Fake>))
+        });
+        let removals = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&removals);
+        let remove = Arc::new(move |_: &mut Fake| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            Ok(Vec::new())
+        });
+        let hand_over: HandOver<Fake> = Arc::new(|_, _| Ok(Vec::new()));
+        (Handovers::with(TableFlags::default(), list, hand_over, remove), removals)
+    }
+
+    /// Handovers with an attempt whose table is listed.
+    async fn listed(steps: &'static [Step]) -> (Handovers<Fake>, Writer<Fake>) {
+        let writer = Writer::spawn(Fake::new()).unwrap();
+        let mut handovers = Some(handovers(steps).0);
+        handovers.as_mut().unwrap().begin(Family::Ip, None, &writer);
+        let listed = listed_table(&mut handovers).await.unwrap();
+        let mut handovers = handovers.unwrap();
+        assert!(handovers.take_listed(listed).is_none());
+        (handovers, writer)
+    }
+
+    #[tokio::test]
+    async fn an_attempt_takes_its_steps_and_ends_with_the_last_one() {
+        let (mut handovers, writer) = listed(&[Step::Copied, Step::Serving, Step::Done]).await;
+        assert!(handovers.is_first_step() && !handovers.must_go_on());
+        assert!(handovers.step(&writer).await.unwrap().is_none());
+        assert!(!handovers.is_first_step() && !handovers.is_replacing());
+        assert!(handovers.step(&writer).await.unwrap().is_none());
+        assert!(handovers.must_go_on() && handovers.is_replacing());
+        let end = handovers.step(&writer).await.unwrap();
+        assert!(matches!(end, Some(End::Changed { family: Family::Ip, .. })), "{end:?}");
+        assert!(!handovers.has_attempt());
+    }
+
+    #[tokio::test]
+    async fn a_change_ends_an_attempt_unless_the_handover_table_serves() {
+        let (mut handovers, writer) = listed(&[Step::Serving, Step::Serving]).await;
+        handovers.spoil();
+        assert!(handovers.must_go_on() && !handovers.is_replacing());
+        let end = handovers.step(&writer).await.unwrap();
+        assert!(matches!(end, Some(End::GivenUp(None))), "{end:?}");
+
+        let (mut handovers, writer) = listed(&[Step::Serving, Step::Serving]).await;
+        assert!(handovers.step(&writer).await.unwrap().is_none());
+        handovers.spoil();
+        assert!(handovers.is_replacing());
+        assert!(handovers.step(&writer).await.unwrap().is_none());
+        let end = handovers.step(&writer).await.unwrap();
+        assert!(matches!(end, Some(End::GivenUp(Some(CopyTableError::Interrupted)))), "{end:?}");
+    }
+
+    #[tokio::test]
+    async fn a_change_interrupts_the_list_of_a_table() {
+        let writer = Writer::spawn(Fake::new()).unwrap();
+        let (mut handovers, _) = handovers(&[]);
+        handovers.begin(Family::Ip6, None, &writer);
+        let Some(Attempt { stage: Stage::Listing(_, flag), .. }) = &handovers.attempt else {
+            panic!("nothing is listed")
+        };
+        let flag = Arc::clone(flag);
+        handovers.spoil();
+        assert!(flag.load(Ordering::Relaxed));
+        let end = handovers.step(&writer).await.unwrap();
+        assert!(matches!(end, Some(End::GivenUp(None))), "{end:?}");
+    }
+
+    #[test]
+    fn each_attempt_that_is_given_up_doubles_the_pause_up_to_the_longest() {
+        let (mut handovers, _) = handovers(&[]);
+        let start = now();
+        handovers.note_activity(true, start);
+        assert_eq!(handovers.due, Some(start + IDLE));
+        for seconds in [10, 20, 40, 80, 160, 320, 600, 600] {
+            handovers.note_given_up(start);
+            handovers.note_activity(true, start);
+            assert_eq!(handovers.due, Some(start + Duration::from_secs(seconds)));
+        }
+        handovers.note_activity(false, start);
+        assert_eq!(handovers.due, None);
+    }
+
+    #[tokio::test]
+    async fn handover_tables_that_may_exist_are_removed_once_and_not_during_an_attempt() {
+        let writer = Writer::spawn(Fake::new()).unwrap();
+        let (mut handovers, removals) = handovers(&[]);
+        let removed = || removals.load(Ordering::Relaxed);
+        handovers.begin(Family::Ip, None, &writer);
+        handovers.remove_tables(true, &writer).await.unwrap();
+        assert_eq!(removed(), 0);
+        handovers.attempt = None;
+        handovers.remove_tables(true, &writer).await.unwrap();
+        handovers.remove_tables(true, &writer).await.unwrap();
+        assert_eq!(removed(), 1);
+        handovers.note_given_up(now());
+        handovers.remove_tables(true, &writer).await.unwrap();
+        assert_eq!(removed(), 2);
+    }
+}
