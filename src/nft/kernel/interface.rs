@@ -133,7 +133,8 @@ pub struct ElementKey {
     pub key: Value,
 }
 
-/// Limit of [`OthersChanges::Elements`]; each costs a lookup of its own.
+/// Limit of [`OthersChanges::Elements`], which are kept until they are asked for. Each costs a lookup
+/// of its own.
 const MAX_CHANGED_ELEMENTS: usize = 256;
 
 impl OthersChanges {

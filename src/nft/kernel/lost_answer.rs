@@ -2,6 +2,9 @@
 //!
 //! A transaction is applied as a whole or not at all. So one element that it adds or deletes decides
 //! for all of it. Contradictory elements mean that another program has changed the table.
+//!
+//! A commit asks this before it returns, so the outcome is unknown to its caller only if nothing
+//! shows it.
 
 use std::sync::Arc;
 
