@@ -88,7 +88,6 @@ pub fn run(
     *log = Log::start_queued(loaded.config.log, observe.clone()).map_err(Failure::new)?;
     let config = noted(loaded);
     let startup = startup(&config).map_err(Failure::new)?;
-    let configuration = startup.configuration.clone();
     observe.component().feature(EXTERNAL_IPS, "", config.routing.external_ips);
     observe.own().problem_kinds(ProblemKind::ALL.map(ProblemKind::name));
     api_server::check(&config.source)?;
@@ -100,7 +99,6 @@ pub fn run(
         .enable_all()
         .build()
         .map_err(Failure::new)?;
-    runtime.spawn(running::offer(configuration));
     let content = Content { startup, ..Content::new(observe) };
     let outcome =
         runtime.block_on(run_until_stopped(config, is_file.then_some(load), content, counts));
@@ -221,12 +219,13 @@ async fn config_changed(used: Config, load: Option<Load>) {
     }
 }
 
-/// Starts the servers of health and metrics.
+/// Starts the servers of health, metrics and commands.
 async fn start_servers(
     config: &Config,
     tasks: &mut JoinSet<()>,
     content: Arc<Content>,
 ) -> Result<(), Failure> {
+    tasks.spawn(running::serve(Arc::clone(&content)));
     let sites =
         [(Site::Health, config.healthz_bind_address), (Site::Metrics, config.metrics_bind_address)];
     for (site, address) in sites {
@@ -242,7 +241,7 @@ async fn start_servers(
             Err(error) => {
                 let (field, notice): (_, fn(String) -> Notice) = match site {
                     Site::Health => ("healthzBindAddress", Notice::NoHealthPort),
-                    Site::Metrics => ("metricsBindAddress", Notice::NoMetricsPort),
+                    Site::Metrics | Site::Local => ("metricsBindAddress", Notice::NoMetricsPort),
                 };
                 let why = format!("{field}: cannot listen at {address}: {error}");
                 api_server::write_last(config, notice(why.clone()), &content.observe).await;

@@ -1,17 +1,19 @@
-//! The settings of the daemon that runs in this network namespace, for commands beside it.
+//! The daemon that runs in this network namespace, for commands beside it.
 //!
-//! The daemon offers them at an abstract Unix socket. Such a socket belongs to a network namespace,
+//! The daemon serves HTTP at an abstract Unix socket. Such a socket belongs to a network namespace,
 //! as the tables do: commands reach it from any mount namespace, it needs no folder that can be
-//! written, and the kernel removes it with the process. `/configz` has the same content, but its
-//! address is a setting and may be none.
+//! written, and the kernel removes it with the process. The metrics port has nearly the same pages,
+//! but its address is a setting and may be none.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::Arc;
 use std::time::Duration;
 
+use daemon::observe::{Content, serve_local};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::failure::Failure;
 
@@ -21,11 +23,11 @@ const NAME: &str = "deltaproxy";
 /// Time between two attempts to get the name: an earlier daemon may end soon.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Time limit for one answer.
-const LIMIT: Duration = Duration::from_secs(2);
+/// Time limit for each part of an answer.
+const LIMIT: Duration = Duration::from_secs(5);
 
-/// Longest answer in bytes; one with a thousand ranges has some 50 KB.
-const MOST: u64 = 1 << 20;
+/// Longest answer in bytes.
+const MOST: u64 = 16 << 20;
 
 /// A running daemon.
 #[derive(Debug)]
@@ -51,16 +53,9 @@ impl Running {
     }
 
     fn find_at(name: &str) -> io::Result<Option<Self>> {
-        let stream = match UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?) {
-            Ok(stream) => stream,
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        stream.set_read_timeout(Some(LIMIT))?;
+        let Some(stream) = connect(name)? else { return Ok(None) };
         let peer = getsockopt(&stream, PeerCredentials)?;
-        let mut text = Vec::new();
-        stream.take(MOST).read_to_end(&mut text)?;
-        let mut answer: Value = serde_json::from_slice(&text)?;
+        let mut answer = get(&stream, "/configuration.json")?;
         let configuration = match answer.get_mut("configuration") {
             Some(configuration) => configuration.take(),
             None => return Err(io::Error::other("the answer has no configuration")),
@@ -69,24 +64,95 @@ impl Running {
     }
 }
 
-/// Offers a configuration to commands until the future is dropped.
-pub(super) async fn offer(configuration: Value) {
-    offer_at(NAME, configuration).await;
+/// Returns the JSON document of the running daemon at a path such as `/status.json`.
+///
+/// # Errors
+/// No daemon runs in this network namespace, or it does not answer with a document.
+#[allow(dead_code, reason = "for commands that ask the daemon")]
+pub(super) fn document(path: &str) -> Result<Value, Failure> {
+    let none = || Failure::new("no daemon runs in this network namespace");
+    let stream = connect(NAME).map_err(Failure::new)?.ok_or_else(none)?;
+    get(&stream, path)
+        .map_err(|error| Failure::new(format!("the running daemon does not answer: {error}")))
 }
 
-async fn offer_at(name: &str, configuration: Value) {
-    let version = env!("CARGO_PKG_VERSION");
-    let text = json!({ "version": version, "configuration": configuration }).to_string();
-    let listener = listen(name).await;
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                // A client that does not read gets less, and delays others by this time.
-                let _ = tokio::time::timeout(LIMIT, write(&stream, text.as_bytes())).await;
-            }
-            Err(_) => tokio::time::sleep(RETRY).await,
-        }
+/// Connects to the daemon; `None` if none runs.
+fn connect(name: &str) -> io::Result<Option<UnixStream>> {
+    let stream = match UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?) {
+        Ok(stream) => stream,
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    stream.set_read_timeout(Some(LIMIT))?;
+    stream.set_write_timeout(Some(LIMIT))?;
+    Ok(Some(stream))
+}
+
+/// Sends a request, and returns the document of its answer.
+fn get(mut stream: &UnixStream, path: &str) -> io::Result<Value> {
+    // A daemon of an earlier version sends at once and closes, which is an error here.
+    let sent = write!(stream, "GET {path} HTTP/1.0\r\n\r\n");
+    let mut answer = Vec::new();
+    let read = stream.take(MOST).read_to_end(&mut answer);
+    match (parse(&answer), sent.and(read)) {
+        (Err(Unread::Incomplete), Err(error)) => Err(error),
+        (document, _) => document.map_err(io::Error::other),
     }
+}
+
+/// Error of an answer.
+#[derive(Debug, thiserror::Error)]
+enum Unread {
+    /// The answer ended too early, or is too long.
+    #[error("its answer is not complete")]
+    Incomplete,
+    /// The answer is that of an earlier daemon, or of another program.
+    #[error("its answer is not HTTP: it is of another version")]
+    OtherVersion,
+    /// The path is unknown.
+    #[error("it does not know this question: it is of another version")]
+    Unknown,
+    /// Another status than 200.
+    #[error("{0}")]
+    Refused(String),
+    /// The body is no JSON document.
+    #[error("its answer cannot be parsed: {0}")]
+    Document(#[from] serde_json::Error),
+}
+
+/// Parses an answer with `Content-Length`, which hyper sends for a whole body.
+fn parse(answer: &[u8]) -> Result<Value, Unread> {
+    const END: &[u8] = b"\r\n\r\n";
+    if !answer.starts_with(b"HTTP/") {
+        return Err(if answer.is_empty() { Unread::Incomplete } else { Unread::OtherVersion });
+    }
+    let end = answer.windows(END.len()).position(|it| it == END).ok_or(Unread::Incomplete)?;
+    let (head, body) = (String::from_utf8_lossy(&answer[..end]), &answer[end + END.len()..]);
+    let mut lines = head.lines();
+    let status = lines.next().and_then(|line| line.split_once(' ')).map_or("", |(_, it)| it);
+    let length = lines.filter_map(|line| line.split_once(':')).find_map(|(name, value)| {
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().ok())?
+    });
+    if length != Some(body.len()) {
+        return Err(Unread::Incomplete);
+    }
+    if status.starts_with("404") {
+        return Err(Unread::Unknown);
+    }
+    if !status.starts_with("200") {
+        let why = String::from_utf8_lossy(body);
+        return Err(Unread::Refused(format!("{status}: {}", why.trim_end())));
+    }
+    Ok(serde_json::from_slice(body)?)
+}
+
+/// Serves commands until the future is dropped.
+pub(super) async fn serve(content: Arc<Content>) {
+    serve_at(NAME, content).await;
+}
+
+async fn serve_at(name: &str, content: Arc<Content>) {
+    serve_local(content, listen(name).await).await;
 }
 
 async fn listen(name: &str) -> tokio::net::UnixListener {
@@ -111,20 +177,13 @@ fn bind(name: &str) -> io::Result<tokio::net::UnixListener> {
     tokio::net::UnixListener::from_std(listener)
 }
 
-async fn write(stream: &tokio::net::UnixStream, mut text: &[u8]) -> io::Result<()> {
-    while !text.is_empty() {
-        stream.writable().await?;
-        match stream.try_write(text) {
-            Ok(count) => text = text.get(count..).unwrap_or_default(),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::net::Shutdown;
+
+    use daemon::observe::{Observe, Startup};
+    use serde_json::json;
+
     use super::*;
 
     #[tokio::test]
@@ -137,9 +196,11 @@ mod tests {
         assert!(find().await.unwrap().is_none());
         // More than the buffer of a socket.
         let long = "x".repeat(600_000);
-        let offer = |value: Value| {
+        let offer = |configuration: Value| {
+            let startup = Startup { configuration, ..Startup::default() };
+            let content = Arc::new(Content { startup, ..Content::new(Observe::new()) });
             let name = name.clone();
-            tokio::spawn(async move { offer_at(&name, value).await })
+            tokio::spawn(async move { serve_at(&name, content).await })
         };
         let first = offer(json!({ "clusterCIDR": long }));
         let found = async || loop {
@@ -154,5 +215,43 @@ mod tests {
         let _ = first.await;
         assert_eq!(found().await, json!("::/0"));
         second.abort();
+    }
+
+    /// Returns what a request gets from a server that sends `answer` without reading.
+    fn answered(answer: &[u8]) -> Result<Value, String> {
+        let (mut server, client) = UnixStream::pair().unwrap();
+        server.write_all(answer).unwrap();
+        server.shutdown(Shutdown::Write).unwrap();
+        get(&client, "/status.json").map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_daemon_that_does_not_speak_http_is_of_another_version() {
+        let old = br#"{"version":"0.1.0","configuration":{}}"#;
+        assert_eq!(
+            answered(old),
+            Err("its answer is not HTTP: it is of another version".to_owned())
+        );
+        let (mut server, client) = UnixStream::pair().unwrap();
+        server.write_all(old).unwrap();
+        drop(server);
+        let error = get(&client, "/status.json").unwrap_err().to_string();
+        assert_eq!(error, "its answer is not HTTP: it is of another version");
+    }
+
+    #[test]
+    fn an_answer_is_used_only_whole_and_with_status_200() {
+        let whole = b"HTTP/1.0 200 OK\r\nContent-Length: 7\r\n\r\n{\"a\":1}";
+        assert_eq!(answered(whole), Ok(json!({ "a": 1 })));
+        for length in 0..whole.len() {
+            let error = answered(&whole[..length]).unwrap_err();
+            let is_cut = error == "its answer is not complete";
+            assert!(is_cut || (1..5).contains(&length), "{length}: {error}");
+        }
+        let with = |status: &str| {
+            answered(format!("HTTP/1.0 {status}\r\ncontent-length: 6\r\n\r\nroot\r\n").as_bytes())
+        };
+        assert_eq!(with("403 Forbidden"), Err("403 Forbidden: root".to_owned()));
+        assert!(with("404 Not Found").unwrap_err().ends_with("of another version"));
     }
 }

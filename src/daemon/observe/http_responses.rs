@@ -26,11 +26,16 @@ pub enum Site {
     /// The status page, `/metrics`, `/metrics/slis`, `/proxyMode`, `/configz`, `/flagz`,
     /// `/statusz`, and a `/healthz` that always succeeds.
     Metrics,
+    /// The socket for commands: `/configuration.json`, and what the metrics port serves.
+    Local,
 }
+
+/// Path of the configuration and the version.
+pub(super) const CONFIGURATION: &str = "/configuration.json";
 
 /// Returns the answer to a request for `path`, whatever its method.
 pub(super) fn respond(
-    Content { observe, startup, page, .. }: &Content,
+    content @ Content { observe, startup, page, .. }: &Content,
     site: Site,
     (path, format): (&str, Format),
     now: (Instant, SystemTime),
@@ -51,6 +56,8 @@ pub(super) fn respond(
         }
         (Site::Metrics, "/healthz" | "/healthz/ping") => text(StatusCode::OK, PLAIN, "ok"),
         (Site::Metrics, "/proxyMode") => text(StatusCode::OK, PLAIN, "nftables"),
+        (Site::Local, CONFIGURATION) => text(StatusCode::OK, JSON, startup.document()),
+        (Site::Local, _) => respond(content, Site::Metrics, (path, format), now),
         (Site::Health | Site::Metrics, _) => {
             text(StatusCode::NOT_FOUND, PLAIN, "404 page not found\n")
         }
@@ -286,6 +293,9 @@ mod tests {
             (Site::Health, "/", 404, "404 page not found\n"),
             (Site::Health, "/status.json", 404, "404 page not found\n"),
             (Site::Metrics, "/status", 404, "404 page not found\n"),
+            (Site::Metrics, CONFIGURATION, 404, "404 page not found\n"),
+            (Site::Local, "/healthz", 200, "ok"),
+            (Site::Local, "/livez", 404, "404 page not found\n"),
         ] {
             let response = respond(
                 &content(&observe),

@@ -18,7 +18,8 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nix::sys::socket::{setsockopt, sockopt::Ipv6V6Only};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::time::{sleep, timeout};
 use tracing::{debug, error, info};
 
@@ -55,26 +56,34 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 
 /// Answers the requests on `listener`, and never returns.
 pub async fn serve(content: Arc<Content>, site: Site, listener: TcpListener) {
-    let answer = move |request: &Request<Incoming>, _| {
-        let (path, format) = (request.uri().path(), Format::accepted(request.headers()));
-        if site == Site::Metrics
-            && let Some(found) = page::found(content.page.as_ref(), request.uri())
-        {
-            return Either::Left(found);
-        }
-        if let (Site::Metrics, "/metrics", Some(read)) = (site, path, &content.read_counts) {
-            let (read, content) = (read(), Arc::clone(&content));
-            let answer = async move {
-                read.await;
-                respond(&content, site, ("/metrics", format), (now(), SystemTime::now()))
-            };
-            return Either::Left(answer.boxed());
-        }
-        let now = (now(), SystemTime::now());
-        Either::Right(ready(respond(&content, site, (path, format), now)))
-    };
     let connections = Mutex::new(Connections::within(soft_limit()));
-    serve_with(listener, &connections, answer).await;
+    serve_with(listener, &connections, move |request, _| answer(&content, site, request)).await;
+}
+
+/// Answers a request; those that read the kernel later than others.
+pub(super) fn answer(
+    content: &Arc<Content>,
+    site: Site,
+    request: &Request<Incoming>,
+) -> impl Future<Output = Response<Full<Bytes>>> + Send + use<> {
+    let (path, format) = (request.uri().path(), Format::accepted(request.headers()));
+    if site != Site::Health
+        && let Some(found) = page::found(content.page.as_ref(), request.uri())
+    {
+        return Either::Left(found);
+    }
+    if site != Site::Health
+        && let ("/metrics", Some(read)) = (path, &content.read_counts)
+    {
+        let (read, content) = (read(), Arc::clone(content));
+        let answer = async move {
+            read.await;
+            respond(&content, site, ("/metrics", format), (now(), SystemTime::now()))
+        };
+        return Either::Left(answer.boxed());
+    }
+    let now = (now(), SystemTime::now());
+    Either::Right(ready(respond(content, site, (path, format), now)))
 }
 
 /// Calls `answer` for each request on `listener`, and never returns. `answer` receives the request
@@ -116,8 +125,11 @@ pub(super) async fn serve_with<A, F>(
     }
 }
 
-async fn connection<F>(stream: TcpStream, answer: impl Fn(&Request<Incoming>) -> F)
-where
+/// Answers one request on a connection.
+pub(super) async fn connection<F>(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    answer: impl Fn(&Request<Incoming>) -> F,
+) where
     F: Future<Output = Response<Full<Bytes>>>,
 {
     let service = service_fn(|request| {
@@ -179,7 +191,7 @@ pub(super) fn is_absent(error: &io::Error) -> bool {
 pub(super) const BIND_RETRY: Duration = Duration::from_secs(5);
 
 /// Pause after a failed accept.
-const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+pub(super) const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// Connections that wait to be accepted; the kernel's limit is `net.core.somaxconn`.
 const BACKLOG: u32 = 4096;

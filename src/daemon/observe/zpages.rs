@@ -26,6 +26,12 @@ impl Startup {
         json!({ "kubeproxy.config.k8s.io": self.configuration }).to_string()
     }
 
+    /// Returns the document for commands.
+    pub(super) fn document(&self) -> String {
+        let version = env!("CARGO_PKG_VERSION");
+        json!({ "version": version, "configuration": self.configuration }).to_string()
+    }
+
     pub(super) fn flagz(&self) -> String {
         let mut flags: Vec<_> = self.flags.iter().collect();
         flags.sort();
