@@ -26,7 +26,7 @@ FUZZ_TARGETS = attributes config conntrack dump events manifests objects
 # The tests whose result may depend on the kernel. The others test programs and servers.
 KERNEL_TESTS = node_settings packets affinity priority policies changes nodeports source_ranges local_detection conntrack ruleset first_load \
 	messages transaction read_back wire difference fake unusual other_modes way_back daemon cli counters schedulers background_check_kernel \
-	optional_chains least_connections other_programs flowtable replacements
+	optional_chains least_connections other_programs flowtable replacements network_plugins
 
 # Those of the loop wait for answers and for intervals, most of their time.
 UNIT_THREADS = 8
@@ -236,7 +236,10 @@ deploy-check: ## Render the chart with Helm and compare it with the kustomize ba
 		--root-user-action ignore --require-hashes --target "$(TARGET_DIR)/helm" \
 		--requirement deploy/helm/helm.txt
 	PYTHONPATH="$(TARGET_DIR)/helm" python3 deploy/helm/render >"$(TARGET_DIR)/chart.yaml"
-	DELTAPROXY_CHART="$$(cd "$(TARGET_DIR)" && pwd)/chart.yaml" cargo test --locked $(PARTS) --test deploy
+	PYTHONPATH="$(TARGET_DIR)/helm" python3 deploy/helm/render deploy/helm/everything.json \
+		>"$(TARGET_DIR)/chart-everything.yaml"
+	@set -e; target="$$(cd "$(TARGET_DIR)" && pwd)"; set -x; DELTAPROXY_CHART="$$target/chart.yaml" \
+		DELTAPROXY_CHART_EVERYTHING="$$target/chart-everything.yaml" cargo test --locked $(PARTS) --test deploy
 
 # cargo-semver-checks compares with a release of the registry, or with SEMVER_BASE, a commit.
 SEMVER_BASE =
