@@ -21,8 +21,18 @@ const OTHERS: [(&str, &str); 6] = [
 ];
 
 /// How commands begin, which are no messages.
-const COMMANDS: [&str; 8] =
-    ["-", "deltaproxy ", "make ", "nft ", "nice ", "chrt ", "ipvsadm ", "ipset "];
+const COMMANDS: [&str; 10] = [
+    "-",
+    "deltaproxy ",
+    "make ",
+    "nft ",
+    "nice ",
+    "chrt ",
+    "ipvsadm ",
+    "ipset ",
+    "kubectl ",
+    "conntrack ",
+];
 
 /// A part of a format string.
 #[derive(Clone, Debug, PartialEq)]
