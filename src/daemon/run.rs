@@ -1,7 +1,7 @@
 //! The loop: receives events and commits transactions. The engine gets its time here, from tokio's
 //! clock, which a simulation can advance.
 //!
-//! It waits for a commit before it takes the next event. Events that arrive meanwhile are committed
+//! It takes events between two commits, never during one. Those that arrived together are committed
 //! together.
 
 mod arrivals;
@@ -15,10 +15,10 @@ mod error;
 mod figures;
 mod flags;
 mod flows;
-mod handover;
 mod latency;
 mod least_connections;
 mod own_node;
+mod ownership;
 mod parts;
 mod reading;
 mod reads;
@@ -31,9 +31,9 @@ mod wait;
 pub use cleaning::Cleaning;
 pub use devices::DeviceFollowing;
 pub use error::RunError;
-pub use handover::{HandOver, Handovers, ListTable, RemoveTables, Steps};
 pub use least_connections::Balancing;
 pub use own_node::{MissingNode, RouteLocalnet};
+pub use ownership::{HandOver, Handovers, ListTable, RemoveTables, Steps};
 pub use parts::Parts;
 pub use reads::OpenReader;
 pub use report::left_out;
@@ -57,9 +57,9 @@ use self::clients::Clients;
 use self::commits::{Commits, Follows, SyncOutcome};
 use self::devices::{DeviceStep, next_step};
 use self::flows::{Flows, left};
-use self::handover::listed_table;
 use self::least_connections::{counted, due};
 use self::own_node::{OwnNode, changed};
+use self::ownership::listed_table;
 use self::reads::Reads;
 use self::refusals::log_refusal;
 use self::report::{ArrivalTimes, Report};

@@ -40,8 +40,8 @@ pub(super) enum SyncOutcome {
     Done,
     /// The kernel refused a transaction, and the installed state is known again.
     Undone,
-    /// The kernel refused a transaction. The tables are read at once, and the next transaction is
-    /// smaller.
+    /// The kernel refused a transaction. The next one differs: it is smaller, or without flowtables.
+    /// So the tables are read at once.
     Narrowed,
     /// Retried after a pause.
     Failed,

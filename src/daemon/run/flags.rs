@@ -9,7 +9,7 @@ use nft::kernel::{CopyTableError, Kernel};
 
 use super::Run;
 use super::devices::is_committing;
-use super::handover::{End, Handovers, Listed};
+use super::ownership::{End, Handovers, Listed};
 use super::wait::now;
 use crate::writer::WriterGone;
 

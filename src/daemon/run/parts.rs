@@ -8,9 +8,9 @@ use tokio::sync::{mpsc, watch};
 
 use super::cleaning::Cleaning;
 use super::devices::DeviceFollowing;
-use super::handover::Handovers;
 use super::least_connections::Balancing;
 use super::own_node::{MissingNode, RouteLocalnet};
+use super::ownership::Handovers;
 use super::reads::OpenReader;
 use crate::source::notice::Notice;
 

@@ -1,5 +1,5 @@
-//! Handovers of the tables: flags that the kernel does not change are changed while nothing else is
-//! to be done, and at the end of the daemon the tables are left without flags.
+//! Attempts to take the ownership of existing tables, and the end of the daemon, which leaves them
+//! without flags. The kernel sets the flag `persist` of new tables only, so a handover replaces them.
 //!
 //! ```text
 //! (no attempt) -+- idle ------------> Listing    over another socket
@@ -12,7 +12,8 @@
 //! given up -----+- idle ------------> (no attempt) for some time
 //! ```
 //!
-//! Between two steps the loop does everything else first, so a change waits for one step at most.
+//! Between two steps the loop does everything else first, so a change waits for one step at most
+//! before its first commit.
 
 use std::fmt;
 use std::sync::Arc;
@@ -39,8 +40,9 @@ const FIRST_PAUSE: Duration = Duration::from_secs(10);
 /// The longest such pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 
-/// Time limit of the handover tables at the end of the daemon: our own tables take as long, within
-/// the grace period of a pod (30 s). Later the tables keep their flags.
+/// Time from the start of [`Handovers::leave`] after which no more of a handover table is created, in
+/// either family: that table of ours keeps its flags. The replacement of a table of ours takes about
+/// as long as its copy, and the grace period of a pod is 30 s.
 const LEAVE_TIME: Duration = Duration::from_secs(10);
 
 /// Leaves the tables to the next program; see [`crate::handover::hand_over`].
@@ -195,7 +197,8 @@ impl<K> Handovers<K> {
         matches!(&self.attempt, Some(Attempt { stage: Stage::Serving(_), .. }))
     }
 
-    /// Returns whether an attempt must go on: a step of it does no harm at any time.
+    /// Returns whether the next step does not wait until the daemon is idle: our table is replaced, or
+    /// the attempt only has to end.
     pub(super) fn must_go_on(&self) -> bool {
         let stage = self.attempt.as_ref().map(|attempt| &attempt.stage);
         matches!(stage, Some(Stage::Serving(_) | Stage::GivenUp))
