@@ -1,8 +1,8 @@
 //! Sets and elements of tables of any program.
 //!
-//! Decoding keeps everything, also what this program never sends: attributes that are not known
-//! stay as bytes. Encoding gives what the kernel needs to create the object again.
-//! [`super::object`] and its neighbours read our own tables in the form in which they were sent.
+//! Decoding keeps everything: attributes that are not known stay as bytes. Encoding gives what the
+//! kernel needs to create the object again. [`crate::set`] and [`crate::element`] decode only what a
+//! [`Transaction`](crate::Transaction) can write.
 
 mod element;
 mod set;

@@ -222,8 +222,8 @@ pub struct ElementView<'a> {
 }
 
 impl ElementView<'_> {
-    /// Returns the element as sent, padded to words; `None` if this program never sends such an
-    /// element.
+    /// Returns the element as sent, padded to words; `None` if a
+    /// transaction cannot contain such an element.
     pub fn to_element(&self) -> Option<Element> {
         let optional = |bytes: Option<&[u8]>| match bytes {
             Some(bytes) => Value::from_bytes(bytes).map(Some),

@@ -73,7 +73,7 @@ pub enum DecodeError {
         /// Type of the attribute.
         kind: u16,
     },
-    /// The object has a property that this program never sets, so another program made it.
+    /// The object has a property that this crate does not write, so another program made it.
     #[error("unknown {0}")]
     Unknown(&'static str),
 }

@@ -1,7 +1,8 @@
-//! nftables objects and the transaction. Independent of Kubernetes and without I/O.
+//! nftables: objects, their bytes and their text, transactions, and the kernel over netlink. Knows
+//! nothing of Kubernetes.
 //!
-//! Every object has two encodings, netlink bytes and nft(8) text, and one decoding. All are in the
-//! file of the object.
+//! Every object has two encodings, netlink bytes and nft(8) text, and one decoding. They are in the
+//! file of the object; those of rules are in [`expression`], `listed_rule.rs` and `print`.
 //!
 //! | type | what for |
 //! |---|---|

@@ -158,7 +158,7 @@ impl fmt::Display for SetFlags {
 pub struct DecodedSet {
     /// Name within the table.
     pub name: String,
-    /// The set in the form that this program creates; `None` for types or flags never used here.
+    /// The set as a transaction creates it; `None` for types or flags that [`Set`] does not have.
     pub set: Option<Set>,
     /// The set belongs to a rule, and exists as long as it: `NFT_SET_ANONYMOUS`.
     pub anonymous: bool,
@@ -210,7 +210,7 @@ impl DecodedSet {
     }
 }
 
-/// Returns `None` for a property that this program never gives to a set.
+/// Returns `None` for a property that [`Set`] does not have.
 fn known<T>(decoded: Result<T, DecodeError>) -> Result<Option<T>, DecodeError> {
     match decoded {
         Ok(known) => Ok(Some(known)),

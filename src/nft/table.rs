@@ -66,7 +66,7 @@ impl Table {
     /// Reads the attributes of an `NFT_MSG_NEWTABLE` message of this family.
     ///
     /// # Errors
-    /// The attributes are broken, or a flag is one that this program never sets.
+    /// The attributes are broken, or a flag is one that this crate does not write.
     pub fn decode(family: TableFamily, attributes: &[u8]) -> Result<Self, DecodeError> {
         let fields = Fields::read(Attrs::new(attributes))?;
         Ok(Self {

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::{Replaced, Steps};
+use super::{Replaced, Script};
 use crate::abi::*;
 use crate::any::{AnyElement, AnySet, SetContents};
 use crate::element::LIST_LIMIT;
@@ -135,7 +135,7 @@ impl<'a> Elements<'a> {
     }
 }
 
-impl Steps<'_> {
+impl Script<'_> {
     /// Adds the messages that add elements to a set.
     pub(super) fn add_elements(
         &mut self,

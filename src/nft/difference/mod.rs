@@ -112,26 +112,27 @@ impl WholeTable {
             }
         }
         let empty = Self::new(self.family, &self.name);
-        let mut steps = Steps::new(self, installed, &empty);
-        steps.add_all()?;
+        let mut script = Script::new(self, installed, &empty);
+        script.add_all()?;
         Ok(Difference {
             family: self.family,
             table: self.name.clone(),
             generation: installed.and_then(|table| table.generation),
-            messages: steps.messages,
-            sets: steps.sets,
+            messages: script.messages,
+            sets: script.sets,
         })
     }
 }
 
-/// The messages so far, and what they depend on.
-struct Steps<'a> {
+/// The messages so far, in the order in which the kernel gets them, and what they depend on.
+struct Script<'a> {
     desired: &'a WholeTable,
     /// The table in the kernel; empty if there is none or if it is replaced.
     installed: &'a WholeTable,
     /// The sets of both tables by name, anonymous ones included.
     installed_sets: Sets<'a>,
     desired_sets: Sets<'a>,
+    /// The table in the kernel stays; only its contents change.
     is_kept: bool,
     /// A table of the same name is deleted first.
     is_deleted: bool,
@@ -154,7 +155,7 @@ struct Replaced<'a> {
     flowtables: HashSet<&'a str>,
 }
 
-impl Steps<'_> {
+impl Script<'_> {
     /// Adds a message with the attributes that `fill` writes after the name of the table.
     fn message(
         &mut self,

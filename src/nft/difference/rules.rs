@@ -4,7 +4,7 @@ use ahash::HashMap;
 
 use super::edits::{Kept, kept};
 use super::elements::Elements;
-use super::{Replaced, Sets, Steps};
+use super::{Replaced, Script, Sets};
 use crate::abi::*;
 use crate::any::SetContents;
 use crate::expression::{Bytes, Expression};
@@ -146,7 +146,7 @@ impl Replaced<'_> {
     }
 }
 
-impl Steps<'_> {
+impl Script<'_> {
     /// Adds the message that deletes a rule.
     pub(super) fn delete_rule(&mut self, rule: &ListedRule) -> Result<(), TooLong> {
         self.message(MessageKind::DelRule, |w| {

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use super::elements::Elements;
 use super::rules::ChainRules;
-use super::{Replaced, Steps, index, missing};
+use super::{Replaced, Script, index, missing};
 use crate::abi::*;
 use crate::any::SetContents;
 use crate::chain::Chain;
@@ -25,7 +25,7 @@ struct ChangedSet<'a> {
     elements: Elements<'a>,
 }
 
-impl<'a> Steps<'a> {
+impl<'a> Script<'a> {
     pub(super) fn new(
         desired: &'a WholeTable,
         installed: Option<&'a WholeTable>,

@@ -210,7 +210,7 @@ pub struct Contents {
     pub sets: Vec<DecodedSet>,
     /// Flowtables, in the kernel's order.
     pub flowtables: Vec<Flowtable>,
-    /// Number of objects left out because this program never creates their kind: chains of another
+    /// Number of objects left out because a transaction cannot create their kind: chains of another
     /// type or policy, rules with unknown verdicts. If not 0, the table belongs to another program.
     pub foreign: usize,
 }

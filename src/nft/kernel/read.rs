@@ -50,8 +50,8 @@ struct Walk<'a> {
     ended: bool,
 }
 
-/// A table and the netlink port of its owner; no table if it has flags that this program never
-/// sets.
+/// A table and the netlink port of its owner; no table if it has flags that [`Table`]
+/// does not have.
 type Header = (Option<Table>, Option<u32>);
 
 /// Callback for the attributes of each object of an answer.
@@ -291,7 +291,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Returns `None` for a valid object of a kind that this program never creates.
+/// Returns `None` for a valid object of a kind that a transaction cannot create.
 fn ours<T>(decoded: Result<T, DecodeError>) -> Result<Option<T>, DecodeError> {
     match decoded {
         Ok(object) => Ok(Some(object)),
@@ -300,7 +300,7 @@ fn ours<T>(decoded: Result<T, DecodeError>) -> Result<Option<T>, DecodeError> {
     }
 }
 
-/// Returns whether this program creates such chains.
+/// Returns whether a transaction can create such chains.
 fn is_of_ours(chain: &Chain) -> bool {
     chain.base.as_ref().is_none_or(|base| {
         let kind = &*base.kind;

@@ -19,8 +19,8 @@ impl Release {
     /// First kernel with `NFT_TABLE_F_PERSIST`: an owned table persists after its owner.
     pub const PERSISTENT_OWNERSHIP: Self = Self { major: 6, minor: 9 };
 
-    /// First kernel that keeps the name of a device in a flowtable after the device is gone, and in
-    /// which a flowtable can have prefixes of names.
+    /// First kernel that keeps the name of a device in a flowtable after the device is gone. A
+    /// flowtable has taken prefixes of names since 6.18: earlier kernels refuse them.
     pub const DEVICE_NAMES: Self = Self { major: 6, minor: 16 };
 
     /// First kernel that repeats a lookup of an element that misses during a commit ("restart set
