@@ -17,6 +17,7 @@
 //! ]);
 //! ```
 //!
+//! `a` and `b` are pods on the node, `c` and `d` pods on another one; `hosts.rs` has all hosts.
 //! Addresses are written as IPv4; [`crate::ip6_of`] gives the IPv6 counterpart.
 
 mod even;

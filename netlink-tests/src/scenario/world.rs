@@ -82,7 +82,7 @@ impl World {
         self.send_predicted(self.host(client), to, protocol)
     }
 
-    /// The same from a hasty host.
+    /// The same from a host that waits for an answer for a shorter time; see [`Host::hasty`].
     #[must_use]
     #[track_caller]
     pub fn ask_hastily(&self, client: &str, to: SocketAddr, protocol: Protocol) -> Answer {

@@ -110,6 +110,7 @@ impl SlotBudget {
             return services;
         }
         let is_short = self.sums.requested > self.sums.budget;
+        // Services that were reduced may get slots back.
         if is_short || self.sums.reduced > 0 {
             self.share_out(&changed, &mut services);
         } else {

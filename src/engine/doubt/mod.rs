@@ -24,9 +24,10 @@
 //! All -----+- ReadNow, Failed ---> Tables
 //! ```
 //!
-//! Any other input leaves the extent as it is. A start begins with `Tables`. At a start, while
-//! `All` is due, and if one is a source range, `Elements` has the effect of `Anything`. Elements of
-//! the map that packets write are dropped.
+//! Any other input leaves the extent as it is. A start begins with `Tables`. `Elements` has the
+//! effect of `Anything` in three cases: at a start, while `All` is due, and if one of them is a
+//! source range. Elements of the map that packets write are dropped. `Refused` with very many
+//! elements leads to `Tables`.
 //!
 //! An answer that does not suffice widens the extent: keys and rules to `Tables`, or to `All` if
 //! another program changed them, and very many differences of `All` to `Tables`. A comparison of

@@ -3,8 +3,8 @@
 //!
 //! After such a refusal, transactions update half as many services, down to one. A service that is
 //! refused alone is excluded from the next transactions. It is reported once the kernel has applied
-//! another service to the same table, or once nothing else is left to send. If the kernel refuses
-//! every service, services are not the cause.
+//! another service to the same table, or once nothing else is left to send. If it refuses three
+//! services alone, one after the other, services are not the cause.
 
 use crate::model::{ObjectName, Problem};
 

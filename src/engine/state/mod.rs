@@ -1,6 +1,10 @@
 //! Everything between the source and the kernel as one value: events in, transactions out, their
 //! outcomes in.
 //!
+//! Each transaction that is returned gets one outcome, in order. A step counts as installed as soon
+//! as it is made. After any outcome but its commit, what the kernel holds is read and replaces the
+//! installed state.
+//!
 //! It does no I/O and reads no clock. `run`, `apply`, `plan` and `bench` send it events, read-backs
 //! and the outcome of each transaction.
 

@@ -1,4 +1,7 @@
 //! Evaluates one rule for one packet, expression by expression.
+//!
+//! Where the packet is not known, both results are returned, never one: an expression takes a packet
+//! [`Within`] the rule to its [`Next`] positions, and the rule ends in one or more [`Branch`]es.
 
 use nft::expression::{Bitwise, Byteorder, Ct, Data, Fib, Hash, Objref, Range, Reg};
 use nft::kernel::{Route, Way};
@@ -31,7 +34,7 @@ pub(super) enum End {
 pub(super) type Branch = (State, End);
 
 /// A rule under evaluation, and its position.
-pub(super) struct Run<'a, F> {
+pub(super) struct Evaluation<'a, F> {
     pub(super) facts: &'a mut F,
     pub(super) id: &'a TableRef,
     pub(super) table: &'a Table,
@@ -56,7 +59,7 @@ pub(super) enum Next {
 /// Most possible numbers that are evaluated one by one; with more the result is unknown.
 pub(super) const MOST_DRAWN: u32 = 65_536;
 
-impl<F: Facts> Run<'_, F> {
+impl<F: Facts> Evaluation<'_, F> {
     /// Returns all possible results of a rule.
     pub(super) fn rule(&mut self, rule: &ListedRule, state: State) -> Vec<Branch> {
         let was_certain = state.key.is_certain;

@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use nft::expression::{Dynset, Lookup, Reg};
 use nft::{AnyElement, ElementData, key};
 
-use super::evaluate::{End, MOST_DRAWN, Next, Run, Within, goes_on};
+use super::evaluate::{End, Evaluation, MOST_DRAWN, Next, Within, goes_on};
 use super::packet::{known, unknown};
 use super::registers::Draw;
 use super::rules::{Facts, LookupResult};
 use super::state::State;
 use super::step::Event;
 
-impl<F: Facts> Run<'_, F> {
+impl<F: Facts> Evaluation<'_, F> {
     pub(super) fn look_up(&mut self, lookup: &Lookup, within: Within) -> Vec<Next> {
         let Lookup { set, from, to, flags } = lookup;
         let (from, to, negated) = (*from, *to, flags & key::LOOKUP_INVERTED != 0);

@@ -5,14 +5,14 @@ use std::net::{IpAddr, SocketAddr};
 use nft::expression::{Nat, Reg};
 use nft::{Family, Verdict, key};
 
-use super::evaluate::{End, Next, Run, Within};
+use super::evaluate::{End, Evaluation, Next, Within};
 use super::field::{ip, port_of};
 use super::packet::octets;
 use super::rules::Facts;
 use super::state::State;
 use super::step::Event;
 
-impl<F: Facts> Run<'_, F> {
+impl<F: Facts> Evaluation<'_, F> {
     /// Translates the source of a packet; this ends the base chain for it.
     pub(super) fn translate_source(&mut self, mut within: Within) -> Vec<Next> {
         self.step.note(Event::Source);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use nft::kernel::{NoRoute, Route, Way};
 use nft::{BaseChain, Family, HookPoint, Name, RuleContext, TableFamily, TableRef, Verdict, key};
 
-use super::evaluate::{Branch, End, Run};
+use super::evaluate::{Branch, End, Evaluation};
 use super::packet::{Interface, Packet, Tracking};
 use super::rules::{Facts, Rules};
 use super::state::{State, merge, total};
@@ -306,7 +306,7 @@ impl<F: Facts> Walk<'_, F> {
             let mut branches = Vec::new();
             for state in states {
                 let (facts, id) = (&mut *self.facts, &place.table);
-                branches.extend(Run { facts, id, table, step: &mut step }.rule(rule, state));
+                branches.extend(Evaluation { facts, id, table, step: &mut step }.rule(rule, state));
             }
             let matched = branches.iter().filter(|(_, end)| *end != End::NoMatch);
             step.matched = matched.map(|(state, _)| state.share).sum::<f64>().min(step.reached);

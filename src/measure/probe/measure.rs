@@ -48,6 +48,7 @@ struct Run<'a> {
     testbed: &'a Testbed,
     settings: &'a Settings,
     progress: &'a Progress,
+    /// All times are counted from here.
     base: Instant,
     service: SocketAddr,
     endpoints: [SocketAddr; 2],
