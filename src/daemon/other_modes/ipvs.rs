@@ -1,4 +1,4 @@
-//! IPVS services, the link that has their addresses, and ipsets.
+//! Virtual servers of IPVS, the link that has their addresses, and ipsets.
 
 use std::fs;
 
@@ -9,11 +9,11 @@ use super::names::{LINK, is_ipset_of_kube_proxy};
 use super::node::Node;
 use super::removal::{Error, Removed};
 
-/// Removes all IPVS services, then the link.
+/// Removes all virtual servers, then the link.
 ///
 /// The link marks a node on which kube-proxy ran in mode ipvs. In that mode, kube-proxy itself
-/// deletes IPVS services of other programs. Without the link, the services belong to another
-/// program and are kept.
+/// deletes virtual servers of other programs. Without the link, they belong to another program and
+/// are kept.
 pub(super) fn remove(node: &Node) -> Result<Option<Removed>, Error> {
     if if_nametoindex(LINK).is_err() {
         return Ok(None);
@@ -32,7 +32,7 @@ pub(super) fn remove(node: &Node) -> Result<Option<Removed>, Error> {
     }))
 }
 
-/// Returns the number of IPVS services.
+/// Returns the number of virtual servers.
 fn services(node: &Node) -> usize {
     // The line of a service begins with its protocol, that of a server with an arrow.
     let text = fs::read_to_string(node.net.join("ip_vs")).unwrap_or_default();

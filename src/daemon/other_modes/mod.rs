@@ -1,7 +1,7 @@
 //! Removal of the leftovers of kube-proxy's modes iptables and ipvs.
 //!
 //! Chains of iptables-nft are removed through nftables, those of iptables-legacy through its
-//! programs, each with the rules that jump to them. IPVS services, the link `kube-ipvs0` and ipsets
+//! programs, each with the rules that jump to them. Virtual servers, the link `kube-ipvs0` and ipsets
 //! follow. Only objects with names of kube-proxy are removed. Each step runs even if others fail,
 //! although the kernel refuses to remove an ipset that a rule uses.
 //!

@@ -20,12 +20,12 @@ pub enum Removed {
         /// Number of rules in other chains that jumped to them.
         rules: usize,
     },
-    /// The link `kube-ipvs0` and IPVS services.
+    /// The link `kube-ipvs0` and virtual servers.
     Link {
         /// Number of services.
         services: usize,
     },
-    /// The link `kube-ipvs0`, without IPVS services because ipvsadm is not installed.
+    /// The link `kube-ipvs0`, without virtual servers because ipvsadm is not installed.
     LinkAlone {
         /// Number of services that are kept.
         services: usize,
@@ -42,11 +42,11 @@ impl fmt::Display for Removed {
             }
             Self::Link { services: 0 } => write!(f, "the link {}", names::LINK),
             Self::Link { services } => {
-                write!(f, "{services} IPVS services and the link {}", names::LINK)
+                write!(f, "{services} virtual servers and the link {}", names::LINK)
             }
             Self::LinkAlone { services } => write!(
                 f,
-                "the link {}; {services} IPVS services stay because ipvsadm is not installed",
+                "the link {}; {services} virtual servers stay because ipvsadm is not installed",
                 names::LINK
             ),
             Self::Ipsets(count) => write!(f, "{count} ipsets"),

@@ -89,7 +89,7 @@ impl<'a> Bench<'a> {
         ];
         self.report.rows.extend(rows);
         if let Some([now, most]) = memory::resident() {
-            self.report.rows.push(Row::single("memory after it", Unit::Megabytes, now));
+            self.report.rows.push(Row::single("memory: all services loaded", Unit::Megabytes, now));
             self.report.rows.push(Row::single("memory at most", Unit::Megabytes, most));
         }
         Ok(pipeline)

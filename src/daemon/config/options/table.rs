@@ -221,7 +221,7 @@ pub(in crate::config) static SETTINGS: &[Setting] = &[
         |to, value| put(&mut to.config.owns_tables, switch(value)),
         |config| on_or_off(config.owns_tables))
         .default("on").flag("table-ownership", "SWITCH").scope(Scope::Daemon)
-        .about("on: the daemon owns its tables, so that no other program changes or deletes them while it runs (Linux 6.9 and later). off: it repairs changes by other programs within a second"),
+        .about("on: the daemon owns its tables, so that no other program changes or deletes them while it runs (Linux 6.9 and later). off: it repairs changes by other programs within two seconds"),
     Setting::new("deltaproxy.leastConnections.interval", Kind::Duration,
         |to, value| put(&mut to.config.routing.least_connections, time(value).and_then(least_connections::every)),
         |config| duration::text(least_connections::interval(config.routing.least_connections)).into())
