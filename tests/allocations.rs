@@ -16,7 +16,7 @@ use daemon::observe::{ChangedObject, Observe, Stage, SyncExtent, Transaction};
 use daemon::source::kube::Line;
 use daemon::source::objects::Converter;
 use engine::Engine;
-use engine::model::{Event, Resource};
+use engine::model::{Event, ObjectName, Resource};
 use nft::Acknowledge;
 use nft::family::Family;
 
@@ -90,12 +90,22 @@ fn the_metrics_of_a_commit_allocate_nothing() {
     let observe = Observe::new();
     let sizes = observe.commits().set_sizes(["endpoints"]);
     let took = Duration::from_micros(50);
+    let names = [ObjectName::written("default/web")];
     let note = || {
         observe.event(ChangedObject::EndpointSlice);
         Stage::ALL.into_iter().for_each(|stage| observe.commits().stage_took(stage, took));
         let operations = &[("newsetelem", 1), ("delsetelem", 1)];
-        let family = Some(Family::Ip);
-        observe.committed(&Transaction { operations, elements: 2, bytes: 300, family, took });
+        observe.committed(&Transaction {
+            operations,
+            added: 1,
+            removed: 1,
+            bytes: 300,
+            family: Some(Family::Ip),
+            took,
+            services: 1,
+            names: &names,
+            ..Transaction::default()
+        });
         sizes.add(Family::Ip, 0, 1);
         sizes.subtract(Family::Ip, 0, 1);
         observe.events_committed(took);

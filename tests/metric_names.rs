@@ -34,8 +34,7 @@ fn page() -> String {
     let counts = CountStore::default();
     let observe = Observe::with_collector(counts.clone());
     let operations = &[("newsetelem", 1)];
-    let (family, took) = (None, Duration::ZERO);
-    observe.committed(&Transaction { operations, elements: 1, bytes: 100, family, took });
+    observe.committed(&Transaction { operations, added: 1, ..Transaction::default() });
     observe.commits().set_sizes(["endpoints"]);
     observe.own().problem_kinds(["invalid"]);
     observe.kube_proxy().no_local_endpoints(Family::Ip, 1, 1);

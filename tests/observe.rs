@@ -144,10 +144,11 @@ fn metrics_are_served_as_text_and_on_request_as_openmetrics() {
     server.observe.commits().refused();
     server.observe.committed(&Transaction {
         operations: &[("newsetelem", 5)],
-        elements: 7,
+        added: 7,
         bytes: 4_000,
         family: Some(Family::Ip),
         took: Duration::from_micros(90),
+        ..Transaction::default()
     });
     server.observe.commits().stage_took(Stage::Commit, Duration::from_micros(50));
     let accept = "Accept: application/openmetrics-text; version=1.0.0";

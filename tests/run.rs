@@ -790,7 +790,7 @@ fn a_batch_is_measured_from_its_last_bytes_to_its_last_commit() {
     let (events, now, second) = (service(1, 3), Instant::now(), Duration::from_secs(1));
     let (received, parsed) = (now - 3 * second, now - second);
     daemon.applied.extend(events.clone());
-    daemon.events.blocking_send(Arrival { events, received, parsed }).unwrap();
+    daemon.events.blocking_send(Arrival { received, ..Arrival::new(events, parsed) }).unwrap();
     wait_for(|| syncs(&daemon, "partial") == 1.0);
     let more = now.elapsed().as_secs_f64();
     let sum = |name: &str| metric(&daemon, name);

@@ -20,6 +20,7 @@ mod least_connections;
 mod own_node;
 mod ownership;
 mod parts;
+mod pending_causes;
 mod reading;
 mod reads;
 mod refusals;
@@ -62,9 +63,9 @@ use self::own_node::{OwnNode, changed};
 use self::ownership::listed_table;
 use self::reads::Reads;
 use self::refusals::log_refusal;
-use self::report::{ArrivalTimes, Report};
+use self::report::{Applied, ArrivalTimes, Report};
 use self::wait::{listed, now, sleep_until, task_at};
-use crate::observe::{Observe, SyncExtent};
+use crate::observe::{Cause, Observe, SyncExtent};
 use crate::writer::{Writer, WriterGone};
 
 /// The daemon, from the source's channel to the kernel.
@@ -149,6 +150,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 },
                 addresses = changed(&mut self.node.addresses) => {
                     self.engine.set_local_addresses(addresses);
+                    self.report.causes.add(Cause::Addresses);
                     self.note_change();
                     // If all addresses serve node ports, no commit follows that would delete stale
                     // flows.
@@ -157,7 +159,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 () = sleep_until(service_cidrs_due) =>
                     self.apply_arrivals([Arrivals::without_service_cidrs(now())]),
                 () = sleep_until(self.commits.unused.due()) => {
-                    self.commits.unused.release(&mut self.engine, now());
+                    self.release_unused();
                     self.note_change();
                 }
                 step = next_step(&mut self.devices) => self.follow_devices(step?),
@@ -171,6 +173,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 () = sleep_until(count_due), if self.is_at_rest() => self.request_count(),
                 count = counted(&mut self.flows.balancing) => {
                     if self.flows.balance(count, &mut self.engine, &self.report.observe) {
+                        self.report.causes.add(Cause::Connections);
                         self.note_change();
                     }
                 }
@@ -218,6 +221,13 @@ impl<K: Kernel + Send + 'static> Run<K> {
             self.schedule.handle(Input::Changed, now);
         } else {
             self.report.latency.forget_pending();
+            self.report.causes.clear();
+        }
+    }
+
+    fn release_unused(&mut self) {
+        if self.commits.unused.release(&mut self.engine, now()) {
+            self.report.causes.add(Cause::Unused);
         }
     }
 
@@ -249,6 +259,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
         if !self.node.set_route_localnet() {
             self.engine.leave_out_localhost();
+            self.report.causes.add(Cause::Addresses);
             self.note_change();
         }
     }
@@ -319,7 +330,10 @@ impl<K: Kernel + Send + 'static> Run<K> {
         self.reads.doubt.handle(doubt::Input::Committed, now());
         self.report.all_changes();
         self.flows.clean(&mut self.engine);
-        self.commits.unused.release(&mut self.engine, now());
+        if self.engine.is_settled() {
+            self.report.causes.clear();
+        }
+        self.release_unused();
         self.stop_watching().await?;
         Ok(SyncOutcome::Done)
     }
@@ -348,19 +362,21 @@ impl<K: Kernel + Send + 'static> Run<K> {
             None
         };
         let (transaction, outcome) = outcome.await?;
+        let services = self.engine.services_in_flight();
         let answer = self.engine.answer(&transaction, &outcome);
         match outcome {
             Ok(committed) => {
                 let now = now();
                 // In the first sync, the next transaction is made meanwhile.
                 let waited = (!self.reads.doubt.is_start()).then(|| now - started);
-                self.report.committed(&transaction, &committed, waited, now);
+                let (transaction, committed, services) = (&transaction, &committed, &services);
+                self.report.committed(Applied { transaction, committed, services }, waited, now);
                 if !self.engine.has_urgent_changes() {
                     self.report.small_changes(now);
                 }
                 self.stop_watching().await?;
                 self.flows.clean(&mut self.engine);
-                self.commits.unused.release(&mut self.engine, self::now());
+                self.release_unused();
                 self.commits.ahead = ahead;
                 Ok(SyncOutcome::Done)
             }
@@ -382,9 +398,10 @@ impl<K: Kernel + Send + 'static> Run<K> {
 
 /// Applies an arrival. The first lists wait for each other, so they are not measured.
 fn apply(engine: &mut Engine, report: &mut Report, arrival: Arrival) {
-    let Arrival { events, received, parsed } = arrival;
+    let Arrival { events, received, parsed, resource_version } = arrival;
     report.events(&events);
     let (taken, was_listed) = (now(), engine.is_listed());
+    report.causes.add_arrival(was_listed, resource_version);
     let size = engine.apply(events);
     report.latency.compared(now() - taken);
     if was_listed {

@@ -12,6 +12,8 @@ use super::bench::{BENCH_ROWS, BenchFlags};
 use super::cleanup::CleanupFlags;
 #[cfg(feature = "inspect")]
 use super::explain::{EXPLAIN_CODES, ExplainFlags};
+#[cfg(feature = "inspect")]
+use super::history::{HISTORY_HELP, HistoryFlags};
 use super::outcome::{APPLY_CODES, CHECK_CODES, CLEANUP_CODES, PLAN_CODES, VERIFY_CODES};
 use super::output::Output;
 #[cfg(feature = "measure")]
@@ -68,6 +70,10 @@ pub enum Command {
     #[cfg(feature = "inspect")]
     #[command(after_long_help = TOP_HELP)]
     Top(TopFlags),
+    /// List the latest commits of the running daemon: what changed, when and why
+    #[cfg(feature = "inspect")]
+    #[command(after_long_help = HISTORY_HELP)]
+    History(HistoryFlags),
     /// Follow a packet through the rules in the kernel and explain its path; needs no daemon
     #[cfg(feature = "inspect")]
     #[command(after_help = EXPLAIN_CODES)]

@@ -20,6 +20,8 @@ mod counts;
 mod explain;
 mod failure;
 mod flagz;
+#[cfg(feature = "inspect")]
+mod history;
 mod kube_proxy;
 mod line_queue;
 #[cfg(feature = "inspect")]
@@ -57,6 +59,8 @@ pub use command_line::{Cli, Command, ConfigCommand};
 pub use explain::{EXPLAIN_CODES, ExplainFlags, Explained, explain};
 pub use failure::Failure;
 pub use flagz::listed_flags;
+#[cfg(feature = "inspect")]
+pub use history::{HISTORY_HELP, HistoryFlags, history};
 pub use kube_proxy::kube_proxy;
 pub use log::{Log, noted};
 pub use manifests::Input;

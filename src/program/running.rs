@@ -68,7 +68,7 @@ impl Running {
 ///
 /// # Errors
 /// No daemon runs in this network namespace, or it does not answer with a document.
-#[allow(dead_code, reason = "for commands that ask the daemon")]
+#[cfg(feature = "inspect")]
 pub(super) fn document(path: &str) -> Result<Value, Failure> {
     let none = || Failure::new("no daemon runs in this network namespace");
     let stream = connect(NAME).map_err(Failure::new)?.ok_or_else(none)?;

@@ -207,6 +207,37 @@ fn configz_and_flagz_show_the_configuration_and_flags_of_the_daemon() {
     assert!(page(net.node(), "/statusz").contains("Binary version: "));
 }
 
+/// The commits of `deltaproxy history` with these arguments, as JSON.
+fn history(host: &Host, args: &[&str]) -> Vec<serde_json::Value> {
+    let args = [&["history", "--output", "json"], args].concat();
+    let answer = host.output(deltaproxy_binary(), &args);
+    let answer: serde_json::Value = serde_json::from_str(&answer.stdout).unwrap();
+    answer["commits"].as_array().unwrap().clone()
+}
+
+#[test]
+fn the_history_names_the_cause_and_the_service_of_each_change() {
+    let net = Net::new();
+    let manifests = manifests("a b");
+    let folder = manifests.path().to_str().unwrap();
+    let args =
+        ["run", "--manifests", folder, "--hostname-override=node-a", "--metrics-bind-address="];
+    let _daemon = net.node().spawn(deltaproxy_binary(), &args);
+    wait_for_endpoints(net.node(), 2);
+    let of_start = history(net.node(), &["--service", "default/web"]);
+    assert!(!of_start.is_empty());
+    assert!(of_start.iter().all(|it| it["causes"] == json!(["start"])), "{of_start:?}");
+    manifests.set_endpoints("a b c");
+    wait_for_endpoints(net.node(), 3);
+    let changed = eventually("the change in the history", SOON, || {
+        let all = history(net.node(), &["--since", "1m", "--service", "default/web"]);
+        all.into_iter().find(|it| it["causes"] == json!(["event"]))
+    });
+    assert!(changed["added"].as_u64().unwrap() > 0, "{changed}");
+    assert_eq!(changed["services"], json!(1), "{changed}");
+    assert!(history(net.node(), &["--service", "default/other"]).is_empty());
+}
+
 #[test]
 fn changes_made_while_no_daemon_runs_are_found_at_the_next_start() {
     let net = Net::new();

@@ -3,8 +3,10 @@
 //! Every commit updates them, so handles are created in advance: only kinds of messages are looked
 //! up.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
+use engine::model::ObjectName;
 use nft::family::Family as IpFamily;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -12,6 +14,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::buckets;
+use super::causes::Causes;
 use super::names::{Label, Names};
 
 /// A stage of the path of an event to the kernel, in order.
@@ -50,12 +53,22 @@ impl Stage {
 }
 
 /// A transaction that the kernel applied.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Transaction<'a> {
     /// Messages by kind: the kind's name and their number.
     pub operations: &'a [(&'static str, usize)],
-    /// Elements that the transaction adds and deletes.
-    pub elements: usize,
+    /// Elements that the transaction adds.
+    pub added: usize,
+    /// Elements that the transaction deletes.
+    pub removed: usize,
+    /// Number of services that it updates.
+    pub services: usize,
+    /// The first of these services.
+    pub names: &'a [ObjectName],
+    /// Why it was made.
+    pub causes: Causes,
+    /// Resource version of the last object that changed before.
+    pub resource_version: Option<NonZeroU64>,
     /// Length of the encoded transaction in bytes.
     pub bytes: usize,
     /// Family of its table, if it changes only one table.
@@ -128,7 +141,7 @@ impl Commits {
     pub(super) fn committed(&self, transaction: &Transaction<'_>) {
         self.committed.inc();
         self.bytes.observe(as_f64(transaction.bytes));
-        self.elements.observe(as_f64(transaction.elements));
+        self.elements.observe(as_f64(transaction.added + transaction.removed));
         for (kind, count) in transaction.operations {
             self.operations.get_or_create(&[("kind", *kind)]).inc_by(*count as u64);
         }
@@ -199,9 +212,12 @@ mod tests {
     fn a_transaction_is_counted_by_kind_elements_and_bytes() {
         let observe = Observe::new();
         let operations = &[("newsetelem", 3), ("delsetelem", 1)][..];
-        let (family, took) = (Some(IpFamily::Ip), Duration::ZERO);
-        observe.committed(&Transaction { operations, elements: 5, bytes: 900, family, took });
-        observe.committed(&Transaction { operations, elements: 4, bytes: 100, family, took });
+        let committed = |(added, removed), bytes| {
+            let rest = Transaction::default();
+            observe.committed(&Transaction { operations, added, removed, bytes, ..rest });
+        };
+        committed((3, 2), 900);
+        committed((4, 0), 100);
         observe.commits().refused();
         has(
             &observe,

@@ -3,6 +3,7 @@
 
 mod background_check;
 mod buckets;
+mod causes;
 mod commits;
 mod component;
 mod connections;
@@ -11,6 +12,7 @@ mod exposition;
 mod figures;
 mod health_checks;
 mod health_state;
+mod history;
 mod http_responses;
 mod hub;
 mod kube_proxy;
@@ -35,6 +37,7 @@ mod watches;
 mod zpages;
 
 pub use background_check::{CheckMetrics, Difference};
+pub use causes::{Cause, Causes};
 pub use commits::{Commits, SetSizes, Stage, Transaction};
 pub use component::Component;
 pub use content::{Content, ReadCounts};

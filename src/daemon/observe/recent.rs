@@ -1,19 +1,13 @@
-//! The latest transactions, and times from events to commits.
+//! Recent times from events to commits.
 //!
 //! Uses a fixed amount of memory; adding a value allocates nothing.
 
 use std::collections::VecDeque;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use nft::family::Family;
 use serde_json::{Value, json};
 
 use super::buckets;
-use super::commits::Transaction;
-use super::times::since_1970_ms;
-
-/// Most transactions that are kept.
-const TRANSACTIONS: usize = 64;
 
 /// Most slots that are kept: 5 minutes.
 const SLOTS: usize = 60;
@@ -24,26 +18,15 @@ const SLOT_SECONDS: u64 = 5;
 /// Buckets of a slot: four for each power of two microseconds, up to 33 s.
 const SLOT_BUCKETS: usize = 96;
 
-/// Recent transactions and times.
+/// Recent times.
 #[derive(Clone, Debug)]
 pub(super) struct Recent {
-    /// Newest last.
-    transactions: VecDeque<Committed>,
     /// Newest last; slots without a commit are absent.
     slots: VecDeque<Slot>,
     /// Upper bounds in seconds.
     bounds: Vec<f64>,
     /// Counts of times since the start, one more than bounds.
     counts: Vec<u64>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Committed {
-    at: SystemTime,
-    family: Option<Family>,
-    elements: usize,
-    bytes: usize,
-    took: Duration,
 }
 
 /// Times within one slot.
@@ -58,24 +41,11 @@ struct Slot {
 impl Default for Recent {
     fn default() -> Self {
         let bounds: Vec<_> = buckets::fine().collect();
-        Self {
-            transactions: VecDeque::with_capacity(TRANSACTIONS),
-            slots: VecDeque::with_capacity(SLOTS),
-            counts: vec![0; bounds.len() + 1],
-            bounds,
-        }
+        Self { slots: VecDeque::with_capacity(SLOTS), counts: vec![0; bounds.len() + 1], bounds }
     }
 }
 
 impl Recent {
-    pub(super) fn committed(&mut self, transaction: &Transaction<'_>, at: SystemTime) {
-        if self.transactions.len() == TRANSACTIONS {
-            self.transactions.pop_front();
-        }
-        let Transaction { family, elements, bytes, took, .. } = *transaction;
-        self.transactions.push_back(Committed { at, family, elements, bytes, took });
-    }
-
     /// Adds a time from events to their commit, which happened `up` after the start.
     pub(super) fn events_committed(&mut self, took: Duration, up: Duration) {
         let seconds = took.as_secs_f64();
@@ -90,20 +60,6 @@ impl Recent {
         if let Some(slot) = self.slots.back_mut() {
             slot.add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
         }
-    }
-
-    /// Returns the transactions, newest first.
-    pub(super) fn transactions(&self) -> Value {
-        let transactions = self.transactions.iter().rev().map(|it| {
-            json!({
-                "at_ms": since_1970_ms(it.at),
-                "family": it.family.map(Family::name),
-                "elements": it.elements,
-                "bytes": it.bytes,
-                "took_us": u64::try_from(it.took.as_micros()).unwrap_or(u64::MAX),
-            })
-        });
-        transactions.collect()
     }
 
     /// Returns the times, `up` after the start.
@@ -214,26 +170,9 @@ mod tests {
     fn memory_has_a_limit() {
         let mut recent = Recent::default();
         for n in 0..1_000 {
-            let transaction = Transaction {
-                operations: &[],
-                elements: n,
-                bytes: 1,
-                family: Some(Family::Ip),
-                took: Duration::from_micros(7),
-            };
-            recent.committed(&transaction, SystemTime::UNIX_EPOCH);
-            recent.events_committed(Duration::ZERO, Duration::from_secs(5 * n as u64));
+            recent.events_committed(Duration::ZERO, Duration::from_secs(5 * n));
         }
-        let transactions = recent.transactions();
-        assert_eq!(transactions.as_array().unwrap().len(), TRANSACTIONS);
-        assert_eq!(
-            (&transactions[0]["elements"], &transactions[0]["took_us"]),
-            (&json!(999), &json!(7))
-        );
         assert_eq!(recent.slots.len(), SLOTS);
-        assert_eq!(
-            (recent.slots.capacity(), recent.transactions.capacity()),
-            (SLOTS, TRANSACTIONS)
-        );
+        assert_eq!(recent.slots.capacity(), SLOTS);
     }
 }

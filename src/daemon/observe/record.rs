@@ -7,15 +7,20 @@ use nft::family::Family;
 use serde_json::{Value, json};
 
 use super::commits::Transaction;
+use super::history::History;
 use super::problems::{LeftOut, Problems};
 use super::recent::Recent;
 use super::times::{now, since_1970_ms};
+
+/// Transactions of the status page.
+const TRANSACTIONS: usize = 64;
 
 /// Recent events. Each lock is held for a few instructions.
 #[derive(Debug)]
 pub(super) struct Record {
     opened: Instant,
     recent: Mutex<Recent>,
+    history: Mutex<History>,
     problems: Mutex<Problems>,
     watches: Mutex<Vec<Watch>>,
     blocked: Mutex<[Option<String>; 2]>,
@@ -26,7 +31,7 @@ pub(super) struct Recorded {
     pub(super) blocked: [Option<String>; 2],
     pub(super) watches: Value,
     pub(super) latency: Value,
-    pub(super) transactions: Value,
+    pub(super) transactions: Vec<Value>,
     pub(super) problems: Value,
 }
 
@@ -45,6 +50,7 @@ impl Record {
         Self {
             opened: now(),
             recent: Mutex::default(),
+            history: Mutex::default(),
             problems: Mutex::default(),
             watches: Mutex::default(),
             blocked: Mutex::default(),
@@ -52,7 +58,7 @@ impl Record {
     }
 
     pub(super) fn committed(&self, transaction: &Transaction<'_>) {
-        lock(&self.recent).committed(transaction, SystemTime::now());
+        lock(&self.history).add(transaction, SystemTime::now());
     }
 
     pub(super) fn events_committed(&self, took: Duration) {
@@ -92,6 +98,13 @@ impl Record {
         change(&mut watches[place]);
     }
 
+    /// Returns the history of commits as a document.
+    pub(super) fn history(&self, started: SystemTime, now: SystemTime) -> Value {
+        // Copied first, so that no lock is held while the document is built.
+        let history = lock(&self.history).clone();
+        history.document(started, now)
+    }
+
     /// Returns the parts of the status page that this record has.
     pub(super) fn read(&self) -> Recorded {
         // Copied first, so that no lock is held while the documents are built.
@@ -101,7 +114,7 @@ impl Record {
             blocked,
             watches: watches.iter().map(Watch::document).collect(),
             latency: recent.latency(self.opened.elapsed()),
-            transactions: recent.transactions(),
+            transactions: lock(&self.history).newest(TRANSACTIONS),
             problems: problems.document(),
         }
     }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use engine::ElementId;
 use engine::doubt::{Ended, Input, Reading, Reply, Request, Rules};
-use engine::{Cause, ElementId};
 use futures::FutureExt;
 use nft::Transaction;
 use nft::family::Family;
@@ -13,6 +13,7 @@ use super::devices::devices_of;
 use super::own_node::report_lost_guard;
 use super::reads::Answered;
 use super::{Run, now};
+use crate::observe::Cause;
 use crate::read_back::answer;
 use crate::writer::{Writer, WriterGone};
 
@@ -101,6 +102,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
             tracing::debug!(ms, ?cause, "the tables are certain again");
         }
         self.report_corrections(&corrections);
+        if let Some((cause, _)) = before {
+            self.report.causes.add_doubt(cause);
+        }
         self.note_change();
         self.send_devices();
         let Some(Ended::Urgent { differences }) = corrections.ended else { return Ok(()) };
@@ -132,6 +136,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
         let owners =
             tables.each_ref().map(|found| found.contents.as_ref()?.owned_by_another(*port));
         self.report.sizes.found(tables);
+        if let Some((cause, _)) = self.reads.doubt.reason() {
+            self.report.causes.add_doubt(cause);
+        }
         let devices = devices_of(tables);
         self.reads.doubt.answer(reading, &mut self.engine, now());
         if let Some(following) = &mut self.devices {
@@ -194,6 +201,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     pub(super) async fn check_tables(&mut self) -> Result<(), WriterGone> {
         if self.blocked.is_unblocked(self.engine.tables(), &self.writer).await? {
             self.engine.retry_refused();
+            self.report.causes.add(Cause::Refusal);
             if self.engine.has_installed_state() && self.commits.is_synced {
                 self.note_change();
             } else {
@@ -225,7 +233,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     /// false if they must be.
     pub(super) async fn undo(
         &mut self,
-        cause: &Cause,
+        cause: &engine::Cause,
         transaction: &Transaction,
     ) -> Result<bool, WriterGone> {
         let is_possible = cause.is_caused_by_services() && !self.reads.doubt.is_start();

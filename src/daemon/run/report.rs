@@ -3,14 +3,16 @@
 use std::time::{Duration, Instant};
 
 use engine::model::{Event, Problem};
-use engine::{ChangeSize, Engine, Tables};
+use engine::printable::Printable;
+use engine::{ChangeSize, Engine, Services, Tables};
 use nft::family::Family;
 use nft::kernel::Committed;
-use nft::{Element, Operation, Transaction};
+use nft::{Operation, Transaction};
 use tokio::sync::mpsc;
 
 use super::figures::Figures;
 use super::latency::Latency;
+use super::pending_causes::PendingCauses;
 use super::sizes::ExpectedSizes;
 use crate::observe::{self, LeftOut, Observe, Stage};
 use crate::source::notice::Notice;
@@ -21,7 +23,16 @@ pub(super) struct Report {
     notices: Option<mpsc::Sender<Notice>>,
     pub(super) sizes: ExpectedSizes,
     pub(super) latency: Latency,
+    pub(super) causes: PendingCauses,
     figures: Figures,
+}
+
+/// A transaction that the kernel applied.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Applied<'a> {
+    pub(super) transaction: &'a Transaction,
+    pub(super) committed: &'a Committed,
+    pub(super) services: &'a Services,
 }
 
 /// The times of an arrival.
@@ -36,8 +47,14 @@ pub(super) struct ArrivalTimes {
 impl Report {
     pub(super) fn new(observe: Observe, notices: Option<mpsc::Sender<Notice>>) -> Self {
         let sizes = ExpectedSizes::new(&observe);
-        let (latency, figures) = (Latency::default(), Figures::default());
-        Self { observe, notices, sizes, latency, figures }
+        Self {
+            observe,
+            notices,
+            sizes,
+            latency: Latency::default(),
+            causes: PendingCauses::default(),
+            figures: Figures::default(),
+        }
     }
 
     /// Counts the changes of objects.
@@ -71,18 +88,23 @@ impl Report {
     /// commit, if the loop did nothing else meanwhile.
     pub(super) fn committed(
         &mut self,
-        transaction: &Transaction,
-        committed: &Committed,
+        Applied { transaction, committed, services }: Applied<'_>,
         waited: Option<Duration>,
         now: Instant,
     ) {
         let operations: smallvec::SmallVec<[_; 4]> =
             committed.messages.iter().map(|(kind, count)| (kind.name(), *count)).collect();
-        let elements = transaction.operations.iter().filter_map(Operation::elements);
         let Committed { encode_time, kernel_time, .. } = *committed;
+        let (added, removed) = changed_elements(transaction);
+        let PendingCauses { causes, resource_version } = self.causes;
         self.observe.committed(&observe::Transaction {
             operations: &operations,
-            elements: elements.map(<[Element]>::len).sum(),
+            added,
+            removed,
+            services: services.count,
+            names: &services.first,
+            causes,
+            resource_version,
             bytes: committed.bytes,
             family: transaction.family(),
             took: encode_time + kernel_time,
@@ -103,6 +125,12 @@ impl Report {
             bytes = committed.bytes,
             kernel_us = committed.kernel_time.as_micros(),
             operations = transaction.operations.len(),
+            added,
+            removed,
+            services = services.count,
+            such_as = services.first.first().map(|name| tracing::field::display(Printable(name))),
+            %causes,
+            resource_version,
             "committed"
         );
     }
@@ -169,6 +197,15 @@ pub fn left_out(problem: &Problem) -> LeftOut {
         field: problem.field.clone(),
         message: problem.message.clone(),
     }
+}
+
+/// Returns the numbers of elements that a transaction adds and deletes.
+fn changed_elements(transaction: &Transaction) -> (usize, usize) {
+    transaction.operations.iter().fold((0, 0), |(added, removed), operation| {
+        let count = operation.elements().map_or(0, <[_]>::len);
+        let is_removal = matches!(operation, Operation::DeleteElements(..));
+        if is_removal { (added, removed + count) } else { (added + count, removed) }
+    })
 }
 
 /// Returns whether a transaction only deletes what is no longer used.

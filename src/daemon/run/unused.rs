@@ -13,13 +13,16 @@ impl UnusedElements {
         self.0.map(|(due, _)| due)
     }
 
-    /// Releases the unused elements that are due, and then schedules the next ones.
-    pub(super) fn release(&mut self, engine: &mut Engine, now: Instant) {
-        if let Some((_, kept)) = self.0.take_if(|(due, _)| *due <= now) {
+    /// Releases the unused elements that are due, and then schedules the next ones. Returns whether
+    /// any were due.
+    pub(super) fn release(&mut self, engine: &mut Engine, now: Instant) -> bool {
+        let due = self.0.take_if(|(due, _)| *due <= now);
+        if let Some((_, kept)) = due {
             engine.release(kept);
         }
         if self.0.is_none() {
             self.0 = engine.kept_unused_elements().map(|kept| (now + GRACE, kept));
         }
+        due.is_some()
     }
 }

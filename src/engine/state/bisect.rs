@@ -6,6 +6,8 @@
 //! another service to the same table, or once nothing else is left to send. If it refuses three
 //! services alone, one after the other, services are not the cause.
 
+use smallvec::SmallVec;
+
 use crate::model::{ObjectName, Problem};
 
 /// The bisection of one table.
@@ -29,9 +31,22 @@ struct Excluded {
 
 /// The services that a step updates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Services {
-    pub(super) count: usize,
+pub struct Services {
+    /// Their number.
+    pub count: usize,
+    /// The first of them, for reports.
+    pub first: SmallVec<[ObjectName; 4]>,
     pub(super) last: Option<ObjectName>,
+}
+
+impl Services {
+    pub(super) fn add(&mut self, service: ObjectName) {
+        self.count += 1;
+        if self.first.len() < self.first.inline_size() {
+            self.first.push(service.clone());
+        }
+        self.last = Some(service);
+    }
 }
 
 /// Services per transaction at which the bisection ends.
@@ -113,7 +128,7 @@ mod tests {
     #[test]
     fn the_limit_halves_with_each_refusal_and_doubles_with_each_commit() {
         let mut bisect = Bisect::default();
-        let updated = |count| Services { count, last: None };
+        let updated = |count| Services { count, ..Services::default() };
         assert!(bisect.admits(&updated(MANY)));
         bisect.narrow(5);
         assert_eq!(

@@ -36,6 +36,7 @@ mod updates;
 pub use crate::desired::SlotUse;
 pub use crate::diff::{Finding, InstalledElement, Kept, NoLocalPorts};
 pub use answer::{Answer, Cause};
+pub use bisect::Services;
 pub use blocked::Blocked;
 pub use changed_elements::{Changed, Corrected, ElementId};
 pub use devices::{DeviceAnswer, FlowtableDevices};

@@ -8,6 +8,7 @@ use nft::{Expression, Family, Operation, TableFlags, Transaction};
 
 use super::Engine;
 use super::answer::{Answer, Cause};
+use super::bisect::Services;
 use super::blocked::Blocked;
 use crate::model::{ObjectName, ObjectRef, Problem, ProblemKind};
 use crate::ruleset::{SetId, Subject};
@@ -59,6 +60,11 @@ impl Engine {
                 Answer::Blocked(family)
             }
         }
+    }
+
+    /// Returns the services of the oldest transaction in flight.
+    pub fn services_in_flight(&self) -> Services {
+        self.steps.in_flight.front().map(|it| it.services.clone()).unwrap_or_default()
     }
 
     /// Records that the oldest transaction in flight was applied within `time`. The size of later
@@ -128,8 +134,7 @@ impl Engine {
             return Answer::ReadBack(Cause::Unattributed);
         }
         // Never empty: `answer` has checked it.
-        let services =
-            self.steps.in_flight.front().map(|it| it.services.clone()).unwrap_or_default();
+        let services = self.services_in_flight();
         match services.last {
             None => self.suspect(family, error),
             Some(_) if services.count > 1 => {

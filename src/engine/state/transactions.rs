@@ -227,7 +227,7 @@ impl Engine {
             let bytes = piece.bytes();
             let progress = self.update(name.clone(), &extent, piece);
             if piece.bytes() != bytes {
-                updated = Services { count: updated.count + 1, last: Some(name) };
+                updated.add(name);
             }
             if progress == Progress::Partial {
                 break;

@@ -26,6 +26,9 @@ use super::times::since_1970_ms;
 /// Path of the document.
 const STATUS: &str = "/status.json";
 
+/// Path of the history of commits.
+const HISTORY: &str = "/history.json";
+
 /// Most bytes of a search text.
 const QUERY: usize = 200;
 
@@ -35,7 +38,7 @@ const HTML: &str = "text/html; charset=utf-8";
 
 /// Nothing is loaded from elsewhere, and only the file's own script runs.
 const POLICY: &str = "default-src 'none'; \
-     script-src 'sha256-LeHw2wuNsO7tP8onmCRC9dD90olQrqGfOO6EB01Z2xs='; \
+     script-src 'sha256-jzBQdO2JhDpnc8zzLnILSpLqSx+wtJQMlwBc3wAl1gE='; \
      style-src 'sha256-/8SEygadMBHWd/s28OdC582Pp+AvmuSFvBqAsEfZiMQ='; \
      img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; \
      frame-ancestors 'none'";
@@ -129,6 +132,10 @@ pub(super) fn answer(
             Some(fresh(response))
         }
         STATUS => Some(document(&status(observe, setup, now))),
+        HISTORY => {
+            let shared = &observe.shared;
+            Some(document(&shared.record.history(shared.started, now.1)))
+        }
         _ => None,
     }
 }

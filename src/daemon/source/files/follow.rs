@@ -91,7 +91,7 @@ impl Follower {
                 self.vanished = false;
                 self.report(update.problems);
                 self.log_ignored(update.ignored);
-                let arrival = Arrival { events: update.events, received, parsed: now() };
+                let arrival = Arrival { received, ..Arrival::new(update.events, now()) };
                 arrival.events.is_empty() || self.events.blocking_send(arrival).is_ok()
             }
             Err(error) => {

@@ -4,6 +4,8 @@
 //! whole. After such a failure the resource is read again as [`Careful`], which keeps the name of
 //! an unreadable object. It builds a tree of values for each object, so it is not the default.
 
+use std::num::NonZeroU64;
+
 use engine::model::{Event, ObjectName, Problem, ProblemKind};
 use k8s_openapi::Metadata;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -29,6 +31,11 @@ impl<T: Watched> Careful<T> {
             Self::Read(object) => object.object_name(),
             Self::Unreadable { metadata, .. } => object_name(metadata),
         }
+    }
+
+    /// Returns `metadata.resourceVersion`, if it is a number.
+    pub(super) fn version(&self) -> Option<NonZeroU64> {
+        self.metadata().resource_version.as_deref()?.parse().ok()
     }
 
     /// Returns the event of the object, invalid if it cannot be read, and its problems.

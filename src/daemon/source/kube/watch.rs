@@ -11,6 +11,7 @@
 //!            +-- 404 of an optional resource: it is empty, open again later
 //! ```
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use engine::model::{Arrival, Event, Resource};
@@ -78,6 +79,8 @@ struct Sender {
     events: Vec<Event>,
     /// Arrival time of the first of `events`.
     received: Instant,
+    /// Version of the last object.
+    resource_version: Option<NonZeroU64>,
 }
 
 /// The methods to read the resource that fail with this server. Each is tried again after
@@ -101,6 +104,7 @@ impl Methods {
 
 impl Sender {
     fn push<T: Watched>(&mut self, object: Careful<T>) -> Result<(), Closed> {
+        self.resource_version = object.version();
         let (event, problems) = object.convert(&mut self.converter);
         self.events.push(event);
         for problem in problems {
@@ -115,7 +119,8 @@ impl Sender {
         }
         let events = std::mem::take(&mut self.events);
         let (received, parsed) = (self.received.into_std(), Instant::now().into_std());
-        self.outlet.send(Arrival { events, received, parsed }).await
+        let resource_version = self.resource_version.take();
+        self.outlet.send(Arrival { events, received, parsed, resource_version }).await
     }
 }
 
@@ -158,6 +163,7 @@ impl<T: Watched> Watch<T> {
                 outlet: outlet.clone(),
                 events: Vec::new(),
                 received: Instant::now(),
+                resource_version: None,
             },
             backoff: Backoff::default(),
             patience: Patience::new(),
@@ -288,6 +294,7 @@ impl<T: Watched> Watch<T> {
                 self.recovered()?;
             }
             WatcherEvent::Delete(object) => {
+                self.sender.resource_version = object.version();
                 self.sender.events.push(Event::gone(T::object(object.name())));
                 self.recovered()?;
             }

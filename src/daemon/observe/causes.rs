@@ -1,0 +1,86 @@
+//! Why a transaction was made.
+
+use std::fmt;
+
+/// What made a commit necessary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The first lists of objects: the daemon started.
+    Start,
+    /// An object changed.
+    Event,
+    /// The addresses of this node changed.
+    Addresses,
+    /// Another program changed the tables.
+    OtherProgram,
+    /// The background check found a difference.
+    Check,
+    /// The kernel refused a transaction, or its outcome was not known.
+    Refusal,
+    /// Elements that packets could still look up were no longer used for some time.
+    Unused,
+    /// Scheduler `lc` counted connections.
+    Connections,
+}
+
+impl Cause {
+    const ALL: [Self; 8] = [
+        Self::Start,
+        Self::Event,
+        Self::Addresses,
+        Self::OtherProgram,
+        Self::Check,
+        Self::Refusal,
+        Self::Unused,
+        Self::Connections,
+    ];
+
+    /// Returns the name in documents.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Event => "event",
+            Self::Addresses => "addresses",
+            Self::OtherProgram => "other-program",
+            Self::Check => "check",
+            Self::Refusal => "refusal",
+            Self::Unused => "unused",
+            Self::Connections => "connections",
+        }
+    }
+}
+
+/// The causes that waited when a transaction was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Causes(u8);
+
+impl Causes {
+    /// Adds a cause.
+    pub fn add(&mut self, cause: Cause) {
+        self.0 |= 1 << cause as u8;
+    }
+
+    /// Returns their names.
+    pub(super) fn names(self) -> impl Iterator<Item = &'static str> {
+        let has = move |cause: &Cause| self.0 & (1 << *cause as u8) != 0;
+        Cause::ALL.into_iter().filter(has).map(Cause::name)
+    }
+}
+
+impl fmt::Display for Causes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.names().collect::<Vec<_>>().join(","))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_cause_has_a_bit_of_its_own() {
+        for (place, cause) in Cause::ALL.into_iter().enumerate() {
+            assert_eq!(cause as usize, place);
+        }
+    }
+}

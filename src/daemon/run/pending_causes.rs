@@ -1,0 +1,60 @@
+//! The causes of the next transactions, for the history.
+
+use std::num::NonZeroU64;
+
+use engine::doubt;
+
+use crate::observe::{Cause, Causes};
+
+/// What happened since the kernel last held the desired state.
+#[derive(Debug, Default)]
+pub(super) struct PendingCauses {
+    pub(super) causes: Causes,
+    /// Resource version of the last object that changed.
+    pub(super) resource_version: Option<NonZeroU64>,
+}
+
+impl PendingCauses {
+    pub(super) fn add(&mut self, cause: Cause) {
+        self.causes.add(cause);
+    }
+
+    /// Adds an arrival of events, whose last object has this version.
+    pub(super) fn add_arrival(&mut self, was_listed: bool, version: Option<NonZeroU64>) {
+        self.add(if was_listed { Cause::Event } else { Cause::Start });
+        self.resource_version = version.or(self.resource_version);
+    }
+
+    /// Adds the reason why the tables are not certain.
+    pub(super) fn add_doubt(&mut self, cause: doubt::Cause) {
+        self.add(match cause {
+            doubt::Cause::Start => Cause::Start,
+            doubt::Cause::Commit | doubt::Cause::Request => Cause::Refusal,
+            doubt::Cause::OtherProgram => Cause::OtherProgram,
+            doubt::Cause::Check => Cause::Check,
+        });
+    }
+
+    /// Forgets the causes: the kernel holds the desired state.
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_add_up_until_the_kernel_holds_the_desired_state() {
+        let mut pending = PendingCauses::default();
+        let version = NonZeroU64::new(5);
+        pending.add_arrival(true, version);
+        pending.add_arrival(true, None);
+        pending.add_doubt(doubt::Cause::OtherProgram);
+        assert_eq!(pending.causes.to_string(), "event,other-program");
+        assert_eq!(pending.resource_version, version);
+        pending.clear();
+        assert_eq!((pending.causes, pending.resource_version), (Causes::default(), None));
+    }
+}
