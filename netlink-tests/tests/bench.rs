@@ -66,7 +66,7 @@ fn every_stage_is_measured_and_every_change_is_committed() {
         let [p50, p99] = ["p50", "p99"].map(|percentile| value[percentile].as_f64().unwrap());
         assert!(p50 > 0.0 && p50 <= p99, "{row}");
     }
-    assert!(row(&report, "memory after it")["value"].as_f64().unwrap() > 1.0);
+    assert!(row(&report, "memory: all services loaded")["value"].as_f64().unwrap() > 1.0);
     assert_eq!(row(&report, "slices at once")["value"], 50.0);
     assert!(row(&report, "zone change: small changes wait")["value"]["count"] != 0);
     assert!(row(&report, "endpoint change: end to end")["value"]["p50"].is_f64());
