@@ -5,6 +5,8 @@
 mod apply;
 #[path = "cli/input.rs"]
 mod input;
+#[path = "cli/kubectl.rs"]
+mod kubectl;
 #[path = "cli/run.rs"]
 mod run;
 #[path = "cli/verify.rs"]

@@ -23,6 +23,7 @@ mod flagz;
 #[cfg(feature = "inspect")]
 mod history;
 mod kube_proxy;
+mod kubectl;
 mod line_queue;
 #[cfg(feature = "inspect")]
 mod live_trace;
@@ -62,6 +63,7 @@ pub use flagz::listed_flags;
 #[cfg(feature = "inspect")]
 pub use history::{HISTORY_HELP, HistoryFlags, history};
 pub use kube_proxy::kube_proxy;
+pub use kubectl::kubectl;
 pub use log::{Log, noted};
 pub use manifests::Input;
 pub use outcome::{

@@ -19,9 +19,10 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     let mut log = Log::Direct;
-    let Exit { mut code, failure, restart } = match kube_proxy_arguments() {
-        Some(arguments) => deltaproxy::kube_proxy(arguments, &mut log).into(),
-        None => {
+    let Exit { mut code, failure, restart } = match (plugin_arguments(), kube_proxy_arguments()) {
+        (Some(arguments), _) => deltaproxy::kubectl(arguments),
+        (None, Some(arguments)) => deltaproxy::kube_proxy(arguments, &mut log).into(),
+        (None, None) => {
             let matches = Cli::command().get_matches();
             let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
             execute(cli.command, deltaproxy::listed_flags(&Cli::command(), &matches), &mut log)
@@ -35,13 +36,23 @@ fn main() -> ExitCode {
     code.into()
 }
 
+/// Returns the arguments if kubectl runs the program as its plugin.
+fn plugin_arguments() -> Option<Vec<String>> {
+    let mut arguments = std::env::args_os().map(|it| it.to_string_lossy().into_owned());
+    is_named(&arguments.next()?, "kubectl-deltaproxy").then(|| arguments.collect())
+}
+
+fn is_named(program: &str, name: &str) -> bool {
+    Path::new(program).file_name().is_some_and(|it| it == name)
+}
+
 /// Returns the arguments if they are kube-proxy's: the program has that name, the first argument is
 /// a flag, or a pod starts it without any.
 fn kube_proxy_arguments() -> Option<Vec<String>> {
     let mut arguments = std::env::args_os().map(|it| it.to_string_lossy().into_owned());
     let program = arguments.next().unwrap_or_default();
     let arguments: Vec<_> = arguments.collect();
-    let named = Path::new(&program).file_name().is_some_and(|name| name == "kube-proxy");
+    let named = is_named(&program, "kube-proxy");
     let ours = ["-h", "--help", "-V", "--version"];
     let flags = arguments.first().is_some_and(|it| it.starts_with('-') && !ours.contains(&&**it));
     let in_pod = arguments.is_empty() && deltaproxy::is_in_pod();
