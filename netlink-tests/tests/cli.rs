@@ -7,6 +7,8 @@ mod apply;
 mod input;
 #[path = "cli/kubectl.rs"]
 mod kubectl;
+#[path = "cli/plan.rs"]
+mod plan;
 #[path = "cli/run.rs"]
 mod run;
 #[path = "cli/verify.rs"]

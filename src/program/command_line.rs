@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
-use daemon::config::flags::{OnceFlags, RunFlags, VerifyFlags};
+use daemon::config::flags::{OnceFlags, PlanFlags, RunFlags, VerifyFlags};
 
 #[cfg(feature = "measure")]
 use super::bench::{BENCH_ROWS, BenchFlags};
@@ -44,11 +44,11 @@ pub enum Command {
         #[arg(long, value_name = "FORMAT", default_value = "text")]
         output: Output,
     },
-    /// Print the changes that `apply` would make
+    /// Print the changes that `apply`, or a daemon with another configuration, would make
     #[command(after_help = PLAN_CODES)]
     Plan {
         #[command(flatten)]
-        flags: OnceFlags,
+        flags: PlanFlags,
         /// Format of the changes
         #[arg(long, value_name = "FORMAT", default_value = "text")]
         output: Output,

@@ -108,13 +108,12 @@ impl Line {
 
     /// Returns the exit code.
     fn run(&self) -> Result<u8, Failure> {
-        let is_help = |word: &String| word == "--help" || word == "-h";
         match (&self.nodes, self.command.is_empty()) {
             (_, true) => {
                 print(&HELP);
                 Ok(0)
             }
-            (None, false) if self.command.iter().any(is_help) => {
+            (None, false) if self.command.iter().any(|word| is_help(word)) => {
                 print(&HELP);
                 Ok(0)
             }
@@ -271,6 +270,10 @@ fn none(place: &str) -> Failure {
 
 fn failed(error: &std::io::Error) -> Failure {
     Failure::new(format!("kubectl: {error}"))
+}
+
+fn is_help(word: &str) -> bool {
+    ["--help", "-h"].contains(&word)
 }
 
 /// Returns whether a person uses the command, as `top` demands.

@@ -31,6 +31,7 @@ mod localhost;
 mod log;
 mod manifests;
 mod node;
+mod objects;
 mod outcome;
 mod output;
 mod plan;
@@ -70,7 +71,7 @@ pub use outcome::{
     APPLY_CODES, CHECK_CODES, CLEANUP_CODES, Compared, Exit, PLAN_CODES, VERIFY_CODES,
 };
 pub use output::Output;
-pub use plan::plan;
+pub use plan::{PlanView, plan};
 #[cfg(feature = "measure")]
 pub use probe::{PROBE_HELP, ProbeFlags, probe};
 pub use reload::{Load, restart};

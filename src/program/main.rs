@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use clap::{CommandFactory, FromArgMatches};
 use daemon::config::Config;
-use daemon::config::flags::{OnceFlags, RunFlags, VerifyFlags};
+use daemon::config::flags::{OnceFlags, PlanFlags, RunFlags, VerifyFlags};
 use daemon::observe::Startup;
 use deltaproxy::{
-    Cli, Command, Compared, ConfigCommand, End, Exit, Failure, Input, Log, Output, Settings,
+    Cli, Command, Compared, ConfigCommand, End, Exit, Failure, Input, Log, Output, PlanView,
+    Settings,
 };
 
 /// `.cargo/config.toml` has its settings.
@@ -95,9 +96,13 @@ fn apply(flags: &OnceFlags, output: Output, log: &mut Log) -> Result<(), Failure
     deltaproxy::apply(&input(flags, &settings), &settings, output)
 }
 
-fn plan(flags: &OnceFlags, output: Output, log: &mut Log) -> Result<Compared, Failure> {
-    let settings = once(flags, log)?;
-    deltaproxy::plan(&input(flags, &settings), &settings, output)
+fn plan(flags: &PlanFlags, output: Output, log: &mut Log) -> Result<Compared, Failure> {
+    let (loaded, origin, fields) = Settings::of_plan(flags)?;
+    *log = Log::start(loaded.config.log);
+    let settings = Settings { config: deltaproxy::noted(loaded), origin };
+    let commands = flags.commands || flags.compared.source.manifests.is_some();
+    let view = PlanView { output, commands };
+    deltaproxy::plan(&settings, fields.as_deref(), flags.allow_empty, view)
 }
 
 fn verify(flags: &VerifyFlags, output: Output, log: &mut Log) -> Result<Compared, Failure> {

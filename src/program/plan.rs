@@ -1,126 +1,113 @@
-//! `plan`: shows the changes that `apply` would make, without making them.
+//! `plan`: shows the changes that `apply`, or a daemon with another configuration, would make,
+//! without making them.
 
-use std::collections::BTreeMap;
+mod planned;
+
 use std::time::Duration;
 
+use daemon::config::changes::FieldChange;
 use engine::Engine;
+use engine::printable::Printable;
 use nft::TableFlags;
 use nft::kernel::{Kernel, Nftables};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::change::{ChangeLine, changes};
+use self::planned::Planned;
+use super::api_server::Followed;
+use super::change::changes;
 use super::failure::Failure;
 use super::localhost;
-use super::manifests::{Input, load};
+use super::objects::load_objects;
 use super::outcome::Compared;
 use super::output::{Output, print};
 use super::read_tables::read_tables;
 use super::settings::Settings;
 
-/// Prints each change in the syntax of nft(8), with `+` for an addition and `-` for a removal: one
-/// line each, or all in one JSON document.
+/// What `plan` prints.
+#[derive(Clone, Copy, Debug)]
+pub struct PlanView {
+    /// Format.
+    pub output: Output,
+    /// Each command as text.
+    pub commands: bool,
+}
+
+/// Prints the number of changes by kind and by service, or each change in the syntax of nft(8), with
+/// `+` for an addition and `-` for a removal: one line each, or all in one JSON document. `fields`
+/// are those in which the running daemon's configuration would change.
 ///
 /// # Errors
 /// Like `apply`, except that nothing is sent.
-pub fn plan(input: &Input<'_>, settings: &Settings, output: Output) -> Result<Compared, Failure> {
+pub fn plan(
+    settings: &Settings,
+    fields: Option<&[FieldChange]>,
+    allow_empty: bool,
+    view: PlanView,
+) -> Result<Compared, Failure> {
     let mut kernel = Nftables::open().map_err(Failure::new)?;
     let routing = settings.config.routing.clone();
     let mut engine = Engine::new(routing, TableFlags::default());
     engine.suit_kernel(kernel.release());
-    let mut problems = load(&mut engine, input)?;
+    let (followed, mut problems) = load_objects(&mut engine, &settings.config, allow_empty)?;
     settings.report(&engine);
     problems.extend(localhost::check(&mut engine).err());
     let found = read_tables(&engine, &mut kernel)?;
     engine.replace_installed_state(found);
-    let (mut document, mut planned) = (Document::default(), Compared::Equal);
-    while let Some(transaction) = engine.next_transaction(kernel.max_batch()) {
-        planned = Compared::Different;
-        for change in transaction.operations.iter().flat_map(changes) {
-            match output {
-                Output::Text => print(&format_args!("{} {}\n", change.sign, change.command)),
-                Output::Json => document.add(&change),
+    let planned = collect(&mut engine, kernel.max_batch(), view);
+    problems.extend(followed.into_iter().flat_map(Followed::left_out));
+    problems.extend(engine.take_problems().iter().map(ToString::to_string));
+    match view.output {
+        Output::Text => {
+            fields.iter().for_each(|fields| print_fields(fields));
+            if !view.commands || planned.is_empty() {
+                print(&planned);
+            }
+        }
+        Output::Json => {
+            let mut document = planned.json(&problems);
+            document["settings"] = settings.json(&engine);
+            document["configuration"] =
+                fields.map(|it| it.iter().map(json).collect::<Vec<_>>()).into();
+            print(&format_args!("{document}\n"));
+        }
+    }
+    let is_equal = planned.is_empty() && fields.is_none_or(<[_]>::is_empty);
+    let compared = if is_equal { Compared::Equal } else { Compared::Different };
+    Failure::of_problems(problems).map(|()| compared)
+}
+
+/// Counts the changes that the engine would send, and prints them if they are to be printed.
+fn collect(engine: &mut Engine, max_batch: usize, view: PlanView) -> Planned {
+    let mut planned = Planned::new(view.output);
+    while let Some(transaction) = engine.next_transaction(max_batch) {
+        for (number, operation) in transaction.operations.iter().enumerate() {
+            for (element, change) in changes(operation).into_iter().enumerate() {
+                let service = engine.service_of(&transaction, number, element);
+                planned.add(&change, service.map(|name| name.to_string()));
+                if view.commands && view.output == Output::Text {
+                    print(&format_args!("{} {}\n", change.sign, change.command));
+                }
             }
         }
         engine.committed(Duration::ZERO);
     }
-    problems.extend(engine.take_problems().iter().map(ToString::to_string));
-    match (output, planned) {
-        (Output::Text, Compared::Equal) => {
-            print(&"nothing would change: the tables are as desired\n");
-        }
-        (Output::Text, Compared::Different) => {}
-        (Output::Json, _) => {
-            let mut document = document.json(&problems);
-            document["settings"] = settings.json(&engine);
-            print(&format_args!("{document}\n"));
-        }
-    }
-    Failure::of_problems(problems).map(|()| planned)
+    planned
 }
 
-/// Output of `--output json`.
-#[derive(Debug, Default)]
-struct Document {
-    changes: Vec<Value>,
-    added: BTreeMap<String, usize>,
-    removed: BTreeMap<String, usize>,
-}
-
-impl Document {
-    fn add(&mut self, change: &ChangeLine) {
-        // A command is an action, a kind, the family and name of the table, and the object. Only
-        // the command of a table has no object.
-        let mut words = change.command.splitn(5, ' ');
-        let mut word = || words.next().unwrap_or_default();
-        let (action, kind, family, table, object) = (word(), word(), word(), word(), word());
-        let counts = if change.sign == '+' { &mut self.added } else { &mut self.removed };
-        *counts.entry(kind.to_owned()).or_default() += 1;
-        self.changes.push(json!({
-            "sign": change.sign,
-            "action": action,
-            "kind": kind,
-            "family": family,
-            "table": table,
-            "object": object,
-        }));
+fn print_fields(fields: &[FieldChange]) {
+    if fields.is_empty() {
+        print(&"the running daemon has this configuration: it would not restart\n");
+        return;
     }
-
-    fn json(&self, problems: &[String]) -> Value {
-        json!({
-            "changes": self.changes,
-            "summary": { "added": self.added, "removed": self.removed },
-            "problems": problems,
-        })
+    print(&"the running daemon would restart in its process; its tables serve meanwhile\n");
+    for FieldChange { field, from, to, is_of_tables } in fields {
+        let effect = if *is_of_tables { "tables" } else { "daemon" };
+        print(&format_args!("  {field}: {} -> {} ({effect})\n", Printable(from), Printable(to)));
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_command_is_split_into_its_parts() {
-        let mut document = Document::default();
-        for (sign, command) in [
-            ('+', "add table ip kube-proxy"),
-            ('+', "add element ip6 kube-proxy endpoints { 1:0 . tcp . 0 : ::1 . 80 }"),
-            ('-', "flush chain ip kube-proxy services"),
-        ] {
-            document.add(&ChangeLine { sign, command: command.to_owned() });
-        }
-        let change = |sign, action, kind, family, object| {
-            json!({"sign": sign, "action": action, "kind": kind, "family": family,
-                   "table": "kube-proxy", "object": object})
-        };
-        let expected = json!({
-            "changes": [
-                change("+", "add", "table", "ip", ""),
-                change("+", "add", "element", "ip6", "endpoints { 1:0 . tcp . 0 : ::1 . 80 }"),
-                change("-", "flush", "chain", "ip", "services"),
-            ],
-            "summary": { "added": { "table": 1, "element": 1 }, "removed": { "chain": 1 } },
-            "problems": ["a"],
-        });
-        assert_eq!(document.json(&["a".to_owned()]), expected);
-    }
+fn json(change: &FieldChange) -> serde_json::Value {
+    let FieldChange { field, from, to, is_of_tables } = change;
+    let effect = if *is_of_tables { "tables" } else { "daemon" };
+    json!({ "field": field, "from": from, "to": to, "effect": effect })
 }

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use daemon::config::flags::{NodeFlags, OnceFlags, SettingsOf, VerifyFlags};
+use daemon::config::changes::FieldChange;
+use daemon::config::flags::{NodeFlags, OnceFlags, PlanFlags, SettingsOf, VerifyFlags};
 use daemon::config::{Config, ConfigError, Loaded, Source};
 use engine::Engine;
 use serde_json::{Value, json};
@@ -38,7 +39,7 @@ pub enum Origin {
 }
 
 impl Settings {
-    /// Returns the settings of `apply` and `plan`: without any in flags, those of a running daemon,
+    /// Returns the settings of `apply`: without any in flags, those of a running daemon,
     /// else the defaults.
     ///
     /// # Errors
@@ -58,6 +59,25 @@ impl Settings {
             None => Without::Failure,
         };
         choose(&flags.node, flags.settings, without, |running| flags.load(running))
+    }
+
+    /// Returns the settings of `plan`: those of `verify`, and with a file the fields that it would
+    /// change of a running daemon.
+    ///
+    /// # Errors
+    /// As for `verify`.
+    pub fn of_plan(
+        flags: &PlanFlags,
+    ) -> Result<(Loaded, Origin, Option<Vec<FieldChange>>), Failure> {
+        let file = flags.compared.node.config.as_ref();
+        let Some((path, running)) = file.zip(file.and_then(|_| Running::find().transpose())) else {
+            let (loaded, origin) = Self::of_verify(&flags.compared)?;
+            return Ok((loaded, origin, None));
+        };
+        let loaded = flags.load_beside(running?.configuration);
+        let (loaded, running) = loaded.map_err(|error| Failure::of_config(&error))?;
+        let changes = running.changes(&loaded.config);
+        Ok((loaded, Origin::File(path.display().to_string()), Some(changes)))
     }
 
     /// Returns whether the settings are those of a running daemon.

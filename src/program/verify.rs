@@ -5,7 +5,6 @@ mod differences;
 use std::thread;
 use std::time::Duration;
 
-use daemon::config::Source;
 use engine::Engine;
 use nft::TableFlags;
 use nft::kernel::{Kernel, Nftables};
@@ -15,7 +14,7 @@ use self::differences::Differences;
 use super::api_server::Followed;
 use super::failure::Failure;
 use super::localhost;
-use super::manifests::{Input, load};
+use super::objects::load_objects;
 use super::outcome::Compared;
 use super::output::{Output, print};
 use super::read_tables::read_tables;
@@ -34,15 +33,7 @@ pub fn verify(settings: &Settings, output: Output) -> Result<Compared, Failure> 
     let mut kernel = Nftables::open().map_err(Failure::new)?;
     let mut engine = Engine::new(config.routing.clone(), TableFlags::default());
     engine.suit_kernel(kernel.release());
-    let (mut followed, mut problems) = match &config.source {
-        Source::Manifests(path) => {
-            let input = Input { path, node: &config.node_name, allow_empty: false };
-            (None, load(&mut engine, &input)?)
-        }
-        Source::Kubeconfig(_) | Source::InCluster | Source::Server { .. } => {
-            (Some(Followed::start(config, &mut engine)?), Vec::new())
-        }
-    };
+    let (mut followed, mut problems) = load_objects(&mut engine, config, false)?;
     settings.report(&engine);
     problems.extend(localhost::check(&mut engine).err());
     let max_batch = kernel.max_batch();

@@ -87,7 +87,8 @@ fn plan_prints_json_for_programs() {
     assert_eq!(plan(1)["summary"]["added"]["table"], 2);
     let _ = manifests.once(net.node(), "apply").ok();
     let nothing = json!({
-        "changes": [], "summary": { "added": {}, "removed": {} }, "problems": [],
+        "changes": [], "summary": { "added": {}, "removed": {}, "services": {} },
+        "problems": [], "configuration": null,
         "settings": { "of": "flags", "node": "node-a", "nodeFound": true },
     });
     assert_eq!(plan(0), nothing);

@@ -58,7 +58,20 @@ pub struct VerifyFlags {
     pub log: LogFlags,
 }
 
-/// The flags of `deltaproxy apply` and `deltaproxy plan`.
+/// The flags of `deltaproxy plan`.
+#[derive(Debug, Clone, Args)]
+pub struct PlanFlags {
+    #[command(flatten)]
+    pub compared: VerifyFlags,
+    /// Accept manifests without any usable object, which remove every service
+    #[arg(long)]
+    pub allow_empty: bool,
+    /// Print each command of nft(8), not only their number [default: with --manifests]
+    #[arg(long)]
+    pub commands: bool,
+}
+
+/// The flags of `deltaproxy apply`.
 #[derive(Debug, Clone, Args)]
 pub struct OnceFlags {
     /// File or folder of manifests: Services, EndpointSlices, Nodes, ServiceCIDRs, Lists
@@ -200,6 +213,24 @@ impl VerifyFlags {
     }
 }
 
+impl PlanFlags {
+    /// Builds the configuration of a file that a running daemon may get, and that of the daemon.
+    /// Without a name of its own the node has the daemon's.
+    ///
+    /// # Errors
+    /// Either is invalid.
+    pub fn load_beside(&self, running: Value) -> Result<(Loaded, Config), ConfigError> {
+        let Self { compared: VerifyFlags { source, node, log, .. }, .. } = self;
+        let running = of_running(running)?;
+        let chosen = source.choose(&running);
+        let Loaded { config, .. } = running.into_config(None, chosen, *log)?;
+        let file = node.file_or(None)?;
+        let name = node.name().or(file.hostname_override.as_deref()).unwrap_or(&config.node_name);
+        let (name, source) = (name.to_owned(), source.choose(&file));
+        Ok((file.into_config(Some(&name), source, *log)?, config))
+    }
+}
+
 impl SourceFlags {
     /// Returns the source of the flags, else of the file, else the pod's API server.
     fn choose(&self, file: &Values) -> Source {
@@ -245,12 +276,10 @@ impl NodeFlags {
         if let Some(file) = self.file()? {
             return Ok(file);
         }
-        let Some(running) = running else { return of_flags(self.options.0.clone()) };
-        let mut fields = running.clone();
-        // The log is this command's own.
-        fields.as_object_mut().and_then(|fields| fields.remove("logging"));
-        let name = |field: &str| format!("the running daemon: {field}");
-        Values::of_fields(fields, Origin::Flags(&name))
+        match running {
+            Some(running) => of_running(running.clone()),
+            None => of_flags(self.options.0.clone()),
+        }
     }
 
     /// Returns the name of the node that `--hostname-override` gives.
@@ -262,6 +291,14 @@ impl NodeFlags {
     pub fn has_settings(&self) -> bool {
         self.config.is_some() || !self.options.0.is_empty()
     }
+}
+
+/// Returns the settings of a running daemon.
+fn of_running(mut fields: Value) -> Result<Values, ConfigError> {
+    // The log is this command's own.
+    fields.as_object_mut().and_then(|fields| fields.remove("logging"));
+    let name = |field: &str| format!("the running daemon: {field}");
+    Values::of_fields(fields, Origin::Flags(&name))
 }
 
 /// Returns the settings of flags. Without a file, the node keeps its settings.

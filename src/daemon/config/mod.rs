@@ -4,6 +4,7 @@
 //! the file, line and field, and the expectation.
 
 pub mod address;
+pub mod changes;
 pub mod duration;
 mod effective;
 mod fields;
