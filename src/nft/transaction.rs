@@ -2,8 +2,7 @@
 //!
 //! Displayed, a transaction is an equivalent script for `nft -f`.
 //!
-//! The order of operations is decided elsewhere: that of elements in [`engine::piece`], that of
-//! sets, chains and rules in `engine::base_state`.
+//! Operations are sent in the order given: the caller orders them as the kernel accepts them.
 
 use std::fmt;
 use std::sync::Arc;
