@@ -187,6 +187,38 @@ fn a_restart_changes_nothing_where_an_external_ip_is_the_cluster_ip_of_another_p
 }
 
 #[test]
+fn a_conflict_is_present_while_the_service_waits_for_the_frontend() {
+    let address = IpAddr::from([192, 0, 2, 1]);
+    let service = |number: u8, external_ips| Service {
+        external_ips,
+        created: number.into(),
+        ports: vec![ServicePort::tcp("http", port(80))],
+        ..Service::new(name("service", number), vec![[10, 96, 0, number].into()])
+    };
+    let is = |service| Event::Service(Change::Is(service));
+    let ends = [
+        Event::Service(Change::Gone(name("service", 1))),
+        is(service(1, Vec::new())),
+        Event::Service(Change::Gone(name("service", 2))),
+        is(service(2, Vec::new())),
+    ];
+    for end in ends {
+        let (mut engine, mut kernel) = (engine(), Fake::new());
+        let mut settled = |event| {
+            engine.apply([event]);
+            settle(&mut engine, &mut kernel, usize::MAX);
+            (engine.take_problems().len(), engine.take_changed_problems())
+        };
+        assert_eq!(settled(is(service(1, vec![address]))), (0, Vec::new()));
+        let (found, present) = settled(is(service(2, vec![address])));
+        assert_eq!((found, present[0].1.len()), (1, 1));
+        let again = Service { created: 3, ..service(2, vec![address]) };
+        assert_eq!(settled(is(again)), (0, Vec::new()), "it is reported once");
+        assert_eq!(settled(end.clone()), (0, vec![(name("service", 2), Vec::new())]), "{end:?}");
+    }
+}
+
+#[test]
 fn a_cluster_ip_beats_every_other_claim_at_any_time() {
     let address = IpAddr::from([10, 96, 0, 1]);
     let ports = || vec![ServicePort::tcp("http", port(80))];
@@ -226,6 +258,8 @@ fn a_cluster_ip_beats_every_other_claim_at_any_time() {
         let problems = engine.take_problems();
         assert_eq!(problems.len(), 1, "{problems:?}");
         assert_eq!(problems[0].object.to_string(), "Service default/service0");
+        let present = engine.take_changed_problems();
+        assert_eq!(present, [(name("service", 0), problems)]);
         let mut restarted = tables::engine();
         restarted.apply([endpoint(0), endpoint(1), second.clone(), first.clone()]);
         let before = kernel.commits();

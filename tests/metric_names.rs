@@ -37,6 +37,7 @@ fn page() -> String {
     observe.committed(&Transaction { operations, added: 1, ..Transaction::default() });
     observe.commits().set_sizes(["endpoints"]);
     observe.own().problem_kinds(["invalid"]);
+    observe.configuration().loaded(Some("00"));
     observe.kube_proxy().no_local_endpoints(Family::Ip, 1, 1);
     observe.component().feature("SomeGate", "", true);
     observe.requests().answered(("GET", "server:443"), 1, Some(200));
@@ -112,11 +113,11 @@ fn every_metric_is_documented_and_no_other() {
 }
 
 #[test]
-fn alerts_and_dashboard_query_metrics_that_exist() {
+fn alerts_rules_and_dashboard_query_metrics_that_exist() {
     let page = page();
     let samples = page.lines().filter(|line| !line.starts_with('#'));
     let samples: BTreeSet<_> = samples.map(|line| line.split(['{', ' ']).next().unwrap()).collect();
-    for path in ["deploy/alerts.yaml", "deploy/dashboard.json"] {
+    for path in ["deploy/alerts.yaml", "deploy/rules.yaml", "deploy/dashboard.json"] {
         let text = read(path);
         let named = named(&text);
         assert!(named.len() > 5, "{path}: {named:?}");
@@ -141,11 +142,25 @@ fn every_alert_has_an_expression_a_severity_and_a_summary() {
 }
 
 #[test]
+fn every_recording_rule_has_a_name_of_its_own_and_an_expression_of_metrics() {
+    let rules = yaml::parse(&read("deploy/rules.yaml")).unwrap().remove(0).value;
+    let rules = rules["groups"][0]["rules"].as_array().unwrap();
+    let names: BTreeSet<_> = rules.iter().map(|rule| rule["record"].as_str().unwrap()).collect();
+    assert!(names.len() == rules.len() && names.len() > 5, "{names:?}");
+    for rule in rules {
+        assert!(rule["record"].as_str().unwrap().starts_with("deltaproxy:node_"), "{rule}");
+        assert!(!named(rule["expr"].as_str().unwrap()).is_empty(), "{rule}");
+    }
+}
+
+#[test]
 fn every_panel_of_the_dashboard_has_a_query() {
     let dashboard: serde_json::Value =
         serde_json::from_str(&read("deploy/dashboard.json")).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
     assert!(panels.len() > 5);
+    let (rows, panels): (Vec<_>, Vec<_>) = panels.iter().partition(|panel| panel["type"] == "row");
+    assert_eq!(rows.iter().map(|row| &row["title"]).collect::<Vec<_>>(), ["Overview"]);
     for panel in panels {
         let targets = panel["targets"].as_array().unwrap();
         assert!(!targets.is_empty(), "{panel}");

@@ -293,10 +293,15 @@ fn a_reduced_service_is_reported_with_figures_and_gets_all_once_the_others_are_g
     assert!(about(&table).contains(of_table));
     assert!(about(&large).contains("of its 200 endpoints needs 65521 slots and gets 1021"));
     assert_eq!(node.engine.slots_in_use().reduced, 3);
+    let present = node.engine.take_changed_problems();
+    assert_eq!(present.iter().map(|(_, problems)| problems.len()).collect::<Vec<_>>(), [1, 1, 1]);
     node.apply(vec![Event::Service(Change::Gone(large.name()))]);
     node.apply(vec![Event::Service(Change::Gone(table.name()))]);
     assert_eq!(node.slots(), 5_000);
     assert_eq!(node.engine.slots_in_use().reduced, 0);
+    let present = node.engine.take_changed_problems();
+    let over = present.iter().filter(|(_, problems)| problems.is_empty()).count();
+    assert_eq!((over, present.len()), (3, 3), "{present:?}");
 }
 
 #[test]

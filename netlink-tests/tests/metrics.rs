@@ -26,13 +26,23 @@ use serde_json::{Value, json};
 const SOON: Duration = Duration::from_secs(15);
 
 /// Metrics that stay as they are, and why.
-const STILL: [(&str, &str); 23] = [
+const STILL: [(&str, &str); 33] = [
     ("deltaproxy_build_info", "the version does not change"),
     ("deltaproxy_set_elements", "the test below compares them with the kernel's"),
     ("deltaproxy_problems_total{kind=\"conflict\"}", "one kind is enough"),
     ("deltaproxy_problems_total{kind=\"limit\"}", "one kind is enough"),
     ("deltaproxy_problems_total{kind=\"refused\"}", "one kind is enough"),
     ("deltaproxy_problems_total{kind=\"closed_port\"}", "one kind is enough"),
+    ("deltaproxy_problems_total{kind=\"missing_node\"}", "see `problems`"),
+    ("deltaproxy_problems_present{kind=\"conflict\"}", "one kind is enough"),
+    ("deltaproxy_problems_present{kind=\"limit\"}", "one kind is enough"),
+    ("deltaproxy_problems_present{kind=\"refused\"}", "one kind is enough"),
+    ("deltaproxy_problems_present{kind=\"closed_port\"}", "one kind is enough"),
+    ("deltaproxy_problems_present{kind=\"missing_node\"}", "see `problems`"),
+    ("deltaproxy_node_missing", "see `problems`"),
+    ("deltaproxy_configuration_last_load_timestamp_seconds", "there is no file"),
+    ("deltaproxy_configuration_refused", "there is no file"),
+    ("deltaproxy_node_ports_closed", "see `problems`"),
     (
         "deltaproxy_check_differences_total",
         "the kernel loses nothing; see `background_check_kernel`",

@@ -101,7 +101,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     ) -> Self {
         engine.keep_unused_elements();
         observe.figures().affinity_clients_max(CLIENTS);
-        let Parts { cleaning, balancing, leaving, .. } = parts;
+        let Parts { cleaning, balancing, leaving, node: (node_name, missing_node), .. } = parts;
         Self {
             engine,
             schedule: Schedule::new(parts.min_interval),
@@ -110,11 +110,11 @@ impl<K: Kernel + Send + 'static> Run<K> {
             commits: Commits::new(),
             reads: Reads::new(parts.check_period, parts.open_reader, now()),
             blocked: BlockedTables::default(),
-            node: OwnNode::new(parts.addresses, parts.route_localnet, parts.missing_node),
+            node: OwnNode::new(parts.addresses, parts.route_localnet, missing_node),
             flows: Flows { cleaning, balancing, leaving, clients: Clients::default() },
             devices: parts.devices,
             handovers: parts.handovers,
-            report: Report::new(observe, parts.notices),
+            report: Report::new(observe, parts.notices, node_name),
         }
     }
 
@@ -207,6 +207,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
         if is_listed && !was_listed {
             self.schedule.handle(Input::Ready, now());
         }
+        if let Some(lacks_node) = self.node.changed_absence(cluster.node(), is_listed) {
+            self.report.missing_node(lacks_node);
+        }
         self.arrivals.limit_service_cidrs(cluster.unlisted(), now());
         self.note_activity();
         self.note_change();
@@ -214,7 +217,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
 
     /// Schedules a commit if the installed state may differ from the desired one.
     fn note_change(&mut self) {
-        self.node.report_closed_node_ports(&self.engine);
+        self.node.report_closed_node_ports(&self.engine, &self.report.observe);
         if !self.engine.is_settled() {
             let now = now();
             self.report.observe.queued(now);
@@ -281,6 +284,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         let outcome = if is_known { self.commit_all().await? } else { SyncOutcome::Failed };
         let is_done = outcome == SyncOutcome::Done;
         self.report.problems(&self.engine.take_problems());
+        self.report.present(self.engine.take_changed_problems());
         self.commits.is_synced = is_done;
         self.route_localnet();
         let now = now();

@@ -19,6 +19,8 @@ use super::output::Output;
 #[cfg(feature = "measure")]
 use super::probe::{PROBE_HELP, ProbeFlags};
 #[cfg(feature = "inspect")]
+use super::problems::{PROBLEMS_HELP, ProblemsFlags};
+#[cfg(feature = "inspect")]
 use super::show::{SHOW_HELP, ShowFlags};
 #[cfg(feature = "inspect")]
 use super::top::{TOP_HELP, TopFlags};
@@ -78,6 +80,10 @@ pub enum Command {
     #[cfg(feature = "inspect")]
     #[command(after_help = EXPLAIN_CODES)]
     Explain(ExplainFlags),
+    /// List what the running daemon of this node leaves out now, and why
+    #[cfg(feature = "inspect")]
+    #[command(after_long_help = PROBLEMS_HELP)]
+    Problems(ProblemsFlags),
     /// Check a KubeProxyConfiguration
     #[command(subcommand)]
     Config(ConfigCommand),

@@ -37,6 +37,8 @@ mod output;
 mod plan;
 #[cfg(feature = "measure")]
 mod probe;
+#[cfg(feature = "inspect")]
+mod problems;
 mod read_tables;
 mod reload;
 mod run;
@@ -74,6 +76,8 @@ pub use output::Output;
 pub use plan::{PlanView, plan};
 #[cfg(feature = "measure")]
 pub use probe::{PROBE_HELP, ProbeFlags, probe};
+#[cfg(feature = "inspect")]
+pub use problems::{LeftOut, PROBLEMS_HELP, ProblemsFlags, problems};
 pub use reload::{Load, restart};
 pub use run::{End, run};
 pub use settings::{Origin, Settings};

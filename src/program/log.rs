@@ -21,7 +21,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use super::line_queue::LineQueue;
 
 /// Logs the notes of a configuration and returns it.
-pub fn noted(Loaded { config, notes }: Loaded) -> Config {
+pub fn noted(Loaded { config, notes, .. }: Loaded) -> Config {
     for line in notes.lines() {
         tracing::warn!("{}", Printable(line));
     }

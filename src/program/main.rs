@@ -75,6 +75,8 @@ fn execute(command: Command, listed: Vec<(String, String)>, log: &mut Log) -> Ex
         Command::Top(flags) => deltaproxy::top(&flags).into(),
         #[cfg(feature = "inspect")]
         Command::History(flags) => deltaproxy::history(&flags).into(),
+        #[cfg(feature = "inspect")]
+        Command::Problems(flags) => deltaproxy::problems(&flags).into(),
         Command::Config(ConfigCommand::Check { file }) => deltaproxy::check_config(file).into(),
         #[cfg(feature = "measure")]
         Command::Bench(flags) => deltaproxy::bench(&flags).into(),

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use daemon::config::{Config, ConfigError, Loaded};
+use daemon::observe::Observe;
 use engine::printable::Printable;
 
 use super::failure::Failure;
@@ -19,13 +20,16 @@ const READ_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Completes when `load` returns a configuration other than `used` twice in a row, as a file may be
 /// read during a write. An invalid configuration is logged and has no effect.
-pub(super) async fn changed(used: Config, load: Load) {
+pub(super) async fn changed(used: Config, load: Load, observe: Observe) {
     let (mut last, mut reported) = (None, Vec::new());
     loop {
         tokio::time::sleep(READ_INTERVAL).await;
         match load() {
-            Ok(Loaded { config, .. }) => {
+            Ok(Loaded { config, sha256, .. }) => {
                 reported.clear();
+                if config == used {
+                    observe.configuration().loaded(sha256.as_deref());
+                }
                 if config != used && last.as_ref() == Some(&config) {
                     tracing::info!("the configuration has changed; restarting");
                     return;
@@ -34,6 +38,7 @@ pub(super) async fn changed(used: Config, load: Load) {
             }
             Err(error) => {
                 last = None;
+                observe.configuration().refused();
                 let errors = error.messages();
                 if errors != reported {
                     for error in &errors {

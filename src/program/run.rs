@@ -10,8 +10,8 @@ use daemon::config::{Config, ConfigError, EXTERNAL_IPS, Source};
 use daemon::conntrack::{Cleaned, Cleaner, ConnectionCounter, Limits};
 use daemon::links::follow_links;
 use daemon::observe::{
-    ClosedPort, Content, CountStore, LeftOut, Observe, PageSetup, Site, Startup, bind, serve,
-    serve_at, serve_health_checks,
+    ClosedPort, Content, CountStore, Finder, LeftOut, Observe, PageSetup, Site, Startup, bind,
+    serve, serve_at, serve_health_checks,
 };
 use daemon::open_files;
 use daemon::other_modes;
@@ -19,7 +19,7 @@ use daemon::run::{
     Balancing, Cleaning, DeviceFollowing, Handovers, MissingNode, Parts, Run, left_out,
 };
 use daemon::source::addresses::{follow_local_addresses, local_addresses};
-use daemon::source::files::{self, FileProblem};
+use daemon::source::files::{self, FileProblem, FoundProblems};
 use daemon::source::notice::Notice;
 use daemon::writer::Writer;
 use engine::counters::Counters;
@@ -40,6 +40,9 @@ use super::node::{set_conntrack_later, set_up_node};
 use super::reload::{Load, changed};
 use super::search::search;
 use super::{api_server, localhost, running};
+
+/// The commit that the program was built from, if the build names it.
+const COMMIT: Option<&str> = option_env!("DELTAPROXY_COMMIT");
 
 /// Capacity of the queue of event batches; when it is full, the source waits.
 const EVENT_QUEUE: usize = 256;
@@ -86,6 +89,7 @@ pub fn run(
     let observe = Observe::with_collector(counts.clone());
     let loaded = load().map_err(|error| Failure::of_config(&error))?;
     *log = Log::start_queued(loaded.config.log, observe.clone()).map_err(Failure::new)?;
+    observe.configuration().loaded(loaded.sha256.as_deref());
     let config = noted(loaded);
     let startup = startup(&config).map_err(Failure::new)?;
     observe.component().feature(EXTERNAL_IPS, "", config.routing.external_ips);
@@ -137,7 +141,7 @@ async fn run_until_stopped(
     let _ = notices.try_send(Notice::Starting);
     let events = start_source(&config, &mut tasks, (notices.clone(), written), &observe)?;
     tasks.spawn(serve_health_checks(observe.clone(), closed_ports(notices.clone(), &observe)));
-    tracing::info!(node = config.node_name, "started");
+    log_start(&config);
     let report = observed_cleaning(observe.clone());
     let (cleaner, lists) = Cleaner::spawn(Limits::default(), report).map_err(Failure::new)?;
     if !set_up_node(&config) {
@@ -153,7 +157,7 @@ async fn run_until_stopped(
         open_reader: Some(Box::new(|| Writer::spawn(Nftables::open().ok()?).ok())),
         addresses: Some(addresses),
         route_localnet,
-        missing_node: missing_node(&config.source),
+        node: (config.node_name.clone(), missing_node(&config.source)),
         cleaning: Some(Cleaning::new(move |request| requests.handle(request), lists)),
         balancing: balancing(&config)?,
         leaving: Some(other_modes::remove_in_background().boxed()),
@@ -161,13 +165,14 @@ async fn run_until_stopped(
         handovers: Some(handovers),
         notices: Some(notices),
     };
+    let observed = observe.clone();
     let run = Run::new(engine, writer, events, observe, parts);
     let mut end = End::Stopped;
     let stop = stop_signal()?;
     let stop = async {
         tokio::select! {
             () = stop => leaves.store(true, Ordering::Relaxed),
-            () = config_changed(config, load) => end = End::ConfigChanged,
+            () = config_changed(config, load, observed) => end = End::ConfigChanged,
         }
     };
     let ended = run.until(stop).await;
@@ -211,10 +216,10 @@ fn follow_devices(
 }
 
 /// Completes when `load` returns another configuration.
-async fn config_changed(used: Config, load: Option<Load>) {
+async fn config_changed(used: Config, load: Option<Load>, observe: Observe) {
     let Some(load) = load else { return pending().await };
     // A task of its own, so that the loop does not block on files.
-    if tokio::spawn(changed(used, load)).await.is_err() {
+    if tokio::spawn(changed(used, load, observe)).await.is_err() {
         pending().await
     }
 }
@@ -280,8 +285,10 @@ fn start_source(
     files::follow(path, &config.node_name, sender, problems).map_err(Failure::new)?;
     let observe = observe.clone();
     tasks.spawn(async move {
-        while let Some(problems) = found.recv().await {
-            problems.into_iter().map(of_file).for_each(|it| observe.left_out(it));
+        while let Some(FoundProblems { new, present }) = found.recv().await {
+            new.into_iter().map(of_file).for_each(|it| observe.left_out(it));
+            let present = present.into_iter().map(of_file).collect();
+            observe.present(Finder::Source, "", present);
         }
     });
     Ok(events)
@@ -296,14 +303,29 @@ fn of_file(problem: FileProblem) -> LeftOut {
     LeftOut { kind: ProblemKind::Invalid.name(), object, field, message }
 }
 
-/// Returns the fixed content of the status page.
-fn page(config: &Config, flags: TableFlags) -> PageSetup {
-    let source = match &config.source {
+fn log_start(config: &Config) {
+    tracing::info!(
+        node = config.node_name,
+        version = env!("CARGO_PKG_VERSION"),
+        commit = COMMIT,
+        source = source_of(&config.source),
+        "started"
+    );
+}
+
+/// Returns where the objects come from, for people.
+fn source_of(source: &Source) -> String {
+    match source {
         Source::Manifests(path) => format!("Manifests of {}", path.display()),
         Source::Kubeconfig(path) => format!("API server of {}", path.display()),
         Source::InCluster => "API server of this cluster".to_owned(),
         Source::Server { url, .. } => format!("API server {url}"),
-    };
+    }
+}
+
+/// Returns the fixed content of the status page.
+fn page(config: &Config, flags: TableFlags) -> PageSetup {
+    let source = source_of(&config.source);
     let without_owner = match (flags.owner, config.owns_tables) {
         (true, _) => None,
         (false, true) => Some("ownership needs Linux 6.9"),
@@ -327,6 +349,7 @@ fn closed_ports(
         };
         tracing::warn!("{problem}");
         observe.left_out(left_out(&problem));
+        observe.present(Finder::HealthCheckPort, &closed.service, vec![left_out(&problem)]);
         // Dropped when the channel is full.
         let _ = notices.try_send(Notice::ClosedPort(problem));
     }

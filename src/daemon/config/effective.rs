@@ -113,7 +113,7 @@ mod tests {
 
     /// Returns the configuration and the notes, without the lines of unknown fields.
     fn load(flags: &KubeProxyFlags) -> Result<(Config, Notes), ConfigError> {
-        let Loaded { config, mut notes } = flags.load()?;
+        let Loaded { config, mut notes, .. } = flags.load()?;
         for unknown in &mut notes.unknown {
             if let Some((_, field)) = unknown.split_once(": ") {
                 *unknown = field.to_owned();

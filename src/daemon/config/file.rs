@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use engine::routing::NodePortAddresses;
 use engine::routing::local::DetectLocalMode;
+use ring::digest::{SHA256, digest};
 use serde_json::{Map, Value};
 
 pub(super) use self::reader::Origin;
@@ -30,7 +31,8 @@ use crate::yaml::{self, Document};
 impl Values {
     /// Reads the file at `path`.
     pub(super) fn read(path: &Path) -> Result<Self, ConfigError> {
-        Self::parse(path, &read_text(path)?)
+        let text = read_text(path)?;
+        Ok(Self { sha256: Some(sha256(&text)), ..Self::parse(path, &text)? })
     }
 
     /// Reads the file at `path` as a value, without checks.
@@ -64,7 +66,7 @@ impl Values {
     ) -> Result<Loaded, ConfigError> {
         let node_name = node_name(wanted_name.or(self.hostname_override.as_deref()))?;
         let config = Config { node_name, source, log: log.or(self.log), ..self.config };
-        Ok(Loaded { config, notes: self.notes })
+        Ok(Loaded { config, notes: self.notes, sha256: self.sha256 })
     }
 
     /// Reads the fields that flags or a running daemon set.
@@ -72,6 +74,12 @@ impl Values {
         let document = Document::of(fields);
         Reader::new(origin, &document).read()
     }
+}
+
+/// Returns the digest as `sha256sum` prints it.
+fn sha256(text: &str) -> String {
+    let bytes = digest(&SHA256, text.as_bytes());
+    bytes.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn read_text(path: &Path) -> Result<String, ConfigError> {
@@ -261,6 +269,7 @@ mod tests {
     #[test]
     fn an_empty_configuration_has_the_defaults() {
         let expected = Values {
+            sha256: None,
             kubeconfig: None,
             hostname_override: None,
             log: LogFlags::default(),

@@ -128,8 +128,9 @@ impl KubeProxyFlags {
             (None, Some(path)) => Source::Kubeconfig(path),
             (None, None) => Source::InCluster,
         };
-        let Loaded { config, notes } = file.into_config(self.node_name(), source, self.log)?;
-        Ok(Loaded { config, notes: Notes { flags, ..notes } })
+        let Loaded { config, notes, sha256 } =
+            file.into_config(self.node_name(), source, self.log)?;
+        Ok(Loaded { config, notes: Notes { flags, ..notes }, sha256 })
     }
 
     /// Returns the configuration as a KubeProxyConfiguration in YAML, with all fields that have an
@@ -401,7 +402,7 @@ mod tests {
         ] {
             let flags = parse(&format!("--hostname-override=N1 {line}")).unwrap();
             assert_eq!(flags.log.log_level, Some(LevelFilter::DEBUG), "{line}");
-            let Loaded { config, notes } = flags.load().unwrap();
+            let Loaded { config, notes, .. } = flags.load().unwrap();
             assert_eq!(notes, Notes::default(), "{line}");
             assert_eq!(config.node_name, "n1");
             assert_eq!(config.source, Source::InCluster);
@@ -541,7 +542,7 @@ mod tests {
                     clientConnection: {kubeconfig: /k}\niptables: {masqueradeAll: true}\n";
         let file = file(&(head + body));
         let flags = "--cluster-cidr=192.168.0.0/16 -v=2";
-        let Loaded { config, notes } = load(&format!("{flags} {}", config_flag(&file)));
+        let Loaded { config, notes, .. } = load(&format!("{flags} {}", config_flag(&file)));
         assert_eq!(config.node_name, "n");
         assert_eq!(config.source, Source::Kubeconfig("/k".into()));
         assert!(config.routing.masquerade_all);

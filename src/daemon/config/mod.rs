@@ -125,6 +125,8 @@ pub struct Loaded {
     pub config: Config,
     /// Settings without effect.
     pub notes: Notes,
+    /// SHA-256 of the file in hexadecimal; `None` without a file.
+    pub sha256: Option<String>,
 }
 
 /// Error of building a configuration.

@@ -72,17 +72,19 @@ impl State {
 }
 
 impl HealthChecks {
-    /// Sets or removes the health check of a service (`NAMESPACE/NAME`).
-    pub fn set(&self, service: &str, check: Option<HealthCheck>) {
+    /// Sets or removes the health check of a service (`NAMESPACE/NAME`). Returns whether its former
+    /// port was closed and is no longer wanted.
+    pub(super) fn set(&self, service: &str, check: Option<HealthCheck>) -> bool {
         let mut state = self.state();
         let before = match check {
             Some(check) => state.services.insert(service.into(), check),
             None => state.services.remove(service),
         };
         if before.map(|check| check.port) != check.map(|check| check.port) {
-            state.closed.remove(service);
             self.changed.notify_one();
+            return state.closed.remove(service);
         }
+        false
     }
 
     /// Sets the addresses on which health check ports listen; `0.0.0.0` and `::` mean all addresses
@@ -100,8 +102,9 @@ impl HealthChecks {
         self.state().closed.insert(Arc::clone(service))
     }
 
-    pub(super) fn opened(&self, service: &Arc<str>) {
-        self.state().closed.remove(service);
+    /// Records that a port of a service is open; returns whether one was closed.
+    pub(super) fn opened(&self, service: &Arc<str>) -> bool {
+        self.state().closed.remove(service)
     }
 
     /// Completes when ports or addresses have changed.

@@ -9,8 +9,9 @@
 //! Each family has its own state. Reads no clock. Later changes do not reset the time since which
 //! the first one waits.
 //!
-//! The daemon is ready once every family that can be programmed was synced; it stays ready. Until
-//! then it is alive as long as the API server sends something at least every [`START_LIMIT`]. After
+//! The daemon is ready once every family that can be programmed was synced; it stays ready, unless
+//! the cluster has no Node object of its name: then the name is wrong, and every endpoint counts as
+//! remote. Until the first sync it is alive as long as the API server sends something at least every [`START_LIMIT`]. After
 //! that, an unreachable API server is no reason for a restart.
 
 use std::time::{Duration, Instant};
@@ -37,6 +38,8 @@ pub(super) struct Health {
     source_at: Option<Instant>,
     /// The first sync is done.
     is_ready: bool,
+    /// Everything was listed, but never the Node object of this node.
+    pub(super) lacks_node: bool,
     pub(super) node_eligible: bool,
 }
 
@@ -58,8 +61,10 @@ pub(super) struct Verdict {
     /// The daemon works: its start makes progress, and no change waits for too long unless it makes
     /// progress.
     pub(super) alive: bool,
-    /// Every family that can be programmed was synced once.
+    /// Every family that can be programmed was synced once, and this node has a Node object.
     pub(super) ready: bool,
+    /// This node never had a Node object, although it needs one.
+    pub(super) lacks_node: bool,
     /// The node accepts traffic from load balancers.
     pub(super) node_eligible: bool,
 }
@@ -120,7 +125,8 @@ impl Health {
             families,
             alive: (self.is_ready || !is_silent)
                 && (progresses || families.iter().all(|family| family.healthy)),
-            ready: self.is_ready,
+            ready: self.is_ready && !self.lacks_node,
+            lacks_node: self.lacks_node,
             node_eligible: self.node_eligible,
         }
     }
@@ -253,6 +259,17 @@ mod tests {
         assert!(!health.verdict(at(600)).alive);
         Family::ALL.into_iter().for_each(|family| health.synced(family, at(600)));
         assert!(health.verdict(at(100_000)).alive);
+    }
+
+    #[test]
+    fn a_daemon_without_a_node_object_is_alive_and_not_ready() {
+        let (mut health, now) = (Health { lacks_node: true, ..Health::default() }, Instant::now());
+        health.source_heard(now);
+        Family::ALL.into_iter().for_each(|family| health.synced(family, now));
+        let verdict = health.verdict(now + START_LIMIT);
+        assert!(!verdict.ready && verdict.alive);
+        health.lacks_node = false;
+        assert!(health.verdict(now).ready);
     }
 
     #[test]

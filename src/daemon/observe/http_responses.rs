@@ -23,7 +23,7 @@ use super::zpages::statusz;
 pub enum Site {
     /// `/healthz`, `/livez` and `/readyz`.
     Health,
-    /// The status page, `/metrics`, `/metrics/slis`, `/proxyMode`, `/configz`, `/flagz`,
+    /// The status page, `/problems.json`, `/metrics`, `/metrics/slis`, `/proxyMode`, `/configz`, `/flagz`,
     /// `/statusz`, and a `/healthz` that always succeeds.
     Metrics,
     /// The socket for commands: `/configuration.json`, and what the metrics port serves.
@@ -32,6 +32,9 @@ pub enum Site {
 
 /// Path of the configuration and the version.
 pub(super) const CONFIGURATION: &str = "/configuration.json";
+
+/// Path of the present problems.
+const PROBLEMS: &str = "/problems.json";
 
 /// Returns the answer to a request for `path`, whatever its method.
 pub(super) fn respond(
@@ -56,6 +59,9 @@ pub(super) fn respond(
         }
         (Site::Metrics, "/healthz" | "/healthz/ping") => text(StatusCode::OK, PLAIN, "ok"),
         (Site::Metrics, "/proxyMode") => text(StatusCode::OK, PLAIN, "nftables"),
+        (Site::Metrics, PROBLEMS) => {
+            text(StatusCode::OK, JSON, observe.problems_document(now.1).to_string())
+        }
         (Site::Local, CONFIGURATION) => text(StatusCode::OK, JSON, startup.document()),
         (Site::Local, _) => respond(content, Site::Metrics, (path, format), now),
         (Site::Health | Site::Metrics, _) => {

@@ -8,20 +8,23 @@ use std::time::{Duration, Instant, SystemTime};
 
 use nft::family::Family;
 use prometheus_client::collector::Collector;
+use serde_json::{Value, json};
 
 use super::background_check::CheckMetrics;
 use super::commits::{Commits, Transaction};
 use super::component::Component;
+use super::configuration::Configuration;
 use super::figures::Figures;
-use super::health_checks::HealthChecks;
+use super::health_checks::{HealthCheck, HealthChecks};
 use super::health_state::Health;
 use super::kube_proxy::{ChangedObject, KubeProxy};
 use super::least_connections::LeastConnections;
 use super::metrics::{Metrics, Own};
-use super::problems::LeftOut;
+use super::problems::{Finder, LeftOut};
 use super::record::Record;
 use super::requests::Requests;
 use super::slis::Slis;
+use super::times::since_1970_ms;
 
 /// State of the daemon that is visible from outside. Clones share it.
 ///
@@ -107,6 +110,42 @@ impl Observe {
         self.shared.record.left_out(left_out);
     }
 
+    /// Replaces the present problems that `finder` found in an object. Empty if they are over.
+    pub fn present(&self, finder: Finder, object: &str, problems: Vec<LeftOut>) {
+        let [former, new] = self.shared.record.present((finder, object), problems);
+        former.into_iter().for_each(|kind| self.own().problem_is_present(kind, -1));
+        new.into_iter().for_each(|kind| self.own().problem_is_present(kind, 1));
+    }
+
+    /// Sets or removes the health check of a service (`NAMESPACE/NAME`).
+    pub fn health_check(&self, service: &str, check: Option<HealthCheck>) {
+        if self.shared.health_checks.set(service, check) {
+            self.present(Finder::HealthCheckPort, service, Vec::new());
+        }
+    }
+
+    /// Records that a health check port of a service is open.
+    pub(super) fn health_check_opened(&self, service: &Arc<str>) {
+        if self.shared.health_checks.opened(service) {
+            self.present(Finder::HealthCheckPort, service, Vec::new());
+        }
+    }
+
+    /// Returns all present problems as a document.
+    pub(super) fn problems_document(&self, now: SystemTime) -> Value {
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "now_ms": since_1970_ms(now),
+            "problems": self.shared.record.present_problems(),
+        })
+    }
+
+    /// Sets whether this node never had a Node object, although everything was listed.
+    pub fn lacks_node(&self, lacks_node: bool) {
+        self.health().lacks_node = lacks_node;
+        self.own().node_missing.set(lacks_node.into());
+    }
+
     /// Sets why the table of a family is not written; `None` if it is.
     pub fn table_blocked(&self, family: Family, reason: Option<&str>) {
         self.shared.record.table_blocked(family, reason);
@@ -154,7 +193,7 @@ impl Observe {
     /// Records that a resource cannot be watched at present; `reason` is one of a few names.
     pub fn watch_lost(&self, resource: &'static str, reason: &'static str) {
         self.shared.metrics.watches.lost(resource, reason);
-        self.shared.record.watch_lost(resource, reason);
+        self.shared.record.watch_lost(resource, reason, SystemTime::now());
     }
 
     /// Returns all metrics in the OpenMetrics text format.
@@ -175,6 +214,11 @@ impl Observe {
     /// Metrics that every component of Kubernetes has.
     pub fn component(&self) -> &Component {
         &self.shared.metrics.component
+    }
+
+    /// Metrics of the configuration file.
+    pub fn configuration(&self) -> &Configuration {
+        &self.shared.metrics.configuration
     }
 
     /// Figures of the desired state and of session affinity.

@@ -15,6 +15,7 @@ use super::background_check::CheckMetrics;
 use super::buckets;
 use super::commits::Commits;
 use super::component::Component;
+use super::configuration::Configuration;
 use super::figures::Figures;
 use super::kube_proxy::{ChangedObject, KubeProxy};
 use super::least_connections::LeastConnections;
@@ -36,12 +37,16 @@ pub(super) struct Metrics {
     pub(super) watches: Watches,
     pub(super) requests: Requests,
     pub(super) component: Component,
+    pub(super) configuration: Configuration,
 }
 
 /// Other metrics of our own.
 #[derive(Debug)]
 pub struct Own {
     problems: Family<Label<&'static str>, Counter>,
+    problems_present: Family<Label<&'static str>, Gauge>,
+    pub(super) node_missing: Gauge,
+    node_ports_closed: PerFamily<Gauge>,
     events: Counter,
     pub(super) flows_cleaned: Histogram,
     cleanings_failed: Counter,
@@ -60,6 +65,7 @@ impl Metrics {
         let own = Own::register(&mut names);
         let figures = Figures::register(&mut names);
         let check = CheckMetrics::register(&mut names);
+        let configuration = Configuration::register(&mut names);
         let least_connections = LeastConnections::register(&mut names);
         let watches = Watches::register(&mut names);
         let requests = Requests::register(&mut Names::new(&mut registry, "rest_client_"));
@@ -78,6 +84,7 @@ impl Metrics {
             watches,
             requests,
             component,
+            configuration,
         }
     }
 
@@ -99,6 +106,21 @@ impl Own {
                 "problems",
                 "Objects, or parts of them, that were left out, by kind of problem",
                 Family::default(),
+            ),
+            problems_present: names.add(
+                "problems_present",
+                "Present problems: objects, or parts of them, that are left out now, by kind",
+                Family::default(),
+            ),
+            node_missing: names.add(
+                "node_missing",
+                "Whether the cluster has no Node object of this node's name",
+                Gauge::default(),
+            ),
+            node_ports_closed: names.per_family(
+                "node_ports_closed",
+                "Whether no address of this node serves NodePorts of the family",
+                Gauge::default,
             ),
             events: names.add(
                 "events",
@@ -136,7 +158,23 @@ impl Own {
     pub fn problem_kinds(&self, kinds: impl IntoIterator<Item = &'static str>) {
         for kind in kinds {
             self.problems(kind, 0);
+            self.problem_is_present(kind, 0);
         }
+    }
+
+    /// Adds to the number of present problems of a kind.
+    pub(super) fn problem_is_present(&self, kind: &'static str, count: i64) {
+        self.problems_present.get_or_create(&[("kind", kind)]).inc_by(count);
+    }
+
+    /// Sets whether no address of this node serves NodePorts of a family.
+    pub fn node_ports_closed(&self, family: IpFamily, is_closed: bool) {
+        self.node_ports_closed[family.index()].set(is_closed.into());
+    }
+
+    /// Returns whether no address of this node serves NodePorts.
+    pub(super) fn are_node_ports_closed(&self) -> bool {
+        self.node_ports_closed.iter().all(|closed| closed.get() == 1)
     }
 
     /// Counts objects, or parts of objects, that were left out for a kind of problem.

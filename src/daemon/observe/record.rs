@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::commits::Transaction;
 use super::history::History;
-use super::problems::{LeftOut, Problems};
+use super::problems::{Finder, LeftOut, Problems, Shown};
 use super::recent::Recent;
 use super::times::{now, since_1970_ms};
 
@@ -30,9 +30,11 @@ pub(super) struct Record {
 pub(super) struct Recorded {
     pub(super) blocked: [Option<String>; 2],
     pub(super) watches: Value,
+    /// Resources whose watch is lost, and the time of the first loss.
+    pub(super) lost: (Vec<&'static str>, Option<SystemTime>),
     pub(super) latency: Value,
     pub(super) transactions: Vec<Value>,
-    pub(super) problems: Value,
+    pub(super) problems: Shown,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +45,8 @@ struct Watch {
     failures: u64,
     /// Reason of the last failure.
     reason: Option<&'static str>,
+    /// Time of the first failure since the watch was last connected.
+    lost_at: Option<SystemTime>,
 }
 
 impl Record {
@@ -68,12 +72,14 @@ impl Record {
     pub(super) fn watch_heard(&self, resource: &'static str, at: SystemTime) {
         self.watch(resource, |watch| {
             watch.is_connected = true;
+            watch.lost_at = None;
             watch.heard_at = Some(at);
         });
     }
 
-    pub(super) fn watch_lost(&self, resource: &'static str, reason: &'static str) {
+    pub(super) fn watch_lost(&self, resource: &'static str, reason: &'static str, at: SystemTime) {
         self.watch(resource, |watch| {
+            watch.lost_at.get_or_insert(at);
             watch.is_connected = false;
             watch.failures += 1;
             watch.reason = Some(reason);
@@ -84,6 +90,20 @@ impl Record {
         lock(&self.problems).add(left_out, SystemTime::now());
     }
 
+    /// Replaces the present problems of an owner. Returns the kinds of the former and the new ones.
+    pub(super) fn present(
+        &self,
+        owner: (Finder, &str),
+        problems: Vec<LeftOut>,
+    ) -> [Vec<&'static str>; 2] {
+        lock(&self.problems).replace(owner, problems, SystemTime::now())
+    }
+
+    /// Returns all present problems.
+    pub(super) fn present_problems(&self) -> Value {
+        lock(&self.problems).present()
+    }
+
     pub(super) fn table_blocked(&self, family: Family, reason: Option<&str>) {
         lock(&self.blocked)[family.index()] = reason.map(str::to_owned);
     }
@@ -91,8 +111,9 @@ impl Record {
     fn watch(&self, resource: &'static str, change: impl FnOnce(&mut Watch)) {
         let mut watches = lock(&self.watches);
         let place = watches.iter().position(|it| it.resource == resource).unwrap_or_else(|| {
-            let (heard_at, reason) = (None, None);
-            watches.push(Watch { resource, is_connected: false, heard_at, failures: 0, reason });
+            let (heard_at, reason, lost_at) = (None, None, None);
+            let (is_connected, failures) = (false, 0);
+            watches.push(Watch { resource, is_connected, heard_at, failures, reason, lost_at });
             watches.len() - 1
         });
         change(&mut watches[place]);
@@ -108,14 +129,17 @@ impl Record {
     /// Returns the parts of the status page that this record has.
     pub(super) fn read(&self) -> Recorded {
         // Copied first, so that no lock is held while the documents are built.
-        let (recent, problems) = (lock(&self.recent).clone(), lock(&self.problems).clone());
+        let (recent, problems) = (lock(&self.recent).clone(), lock(&self.problems).shown());
         let (watches, blocked) = (lock(&self.watches).clone(), lock(&self.blocked).clone());
+        let lost = watches.iter().filter(|watch| !watch.is_connected);
+        let lost_at = lost.clone().filter_map(|watch| watch.lost_at).min();
         Recorded {
             blocked,
+            lost: (lost.map(|watch| watch.resource).collect(), lost_at),
             watches: watches.iter().map(Watch::document).collect(),
             latency: recent.latency(self.opened.elapsed()),
             transactions: lock(&self.history).newest(TRANSACTIONS),
-            problems: problems.document(),
+            problems,
         }
     }
 }

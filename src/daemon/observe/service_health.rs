@@ -109,7 +109,7 @@ struct Server {
 impl Server {
     async fn run(self, report: impl Fn(ClosedPort)) {
         let listener = self.listen(report).await;
-        self.observe.health_checks().opened(&self.service);
+        self.observe.health_check_opened(&self.service);
         let Self { observe, service, .. } = self;
         let respond = move |_: &Request<Incoming>, local| ready(respond(&observe, &service, local));
         serve_with(listener, &self.connections, respond).await;

@@ -3,19 +3,21 @@
 
 use std::net::IpAddr;
 
-use engine::model::Node;
+use engine::model::{Node, ObjectName, ObjectRef, Problem, ProblemKind, Resource};
 use engine::{ClosedNodePorts, Engine};
+use nft::family::Family;
 use tokio::sync::watch;
 
 use crate::node::UNGUARDED;
+use crate::observe::Observe;
 
 /// Sets `route_localnet`; returns whether it is set.
 pub type RouteLocalnet = Box<dyn FnOnce() -> bool + Send>;
 
-/// Whether a node without a Node object accepts traffic from load balancers.
+/// Whether a node that never had a Node object accepts traffic from load balancers, and is ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MissingNode {
-    /// No: in a cluster, such a node was removed.
+    /// No: in a cluster, such a node was removed, or has another name.
     #[default]
     Ineligible,
     /// Yes: no object excludes it.
@@ -24,13 +26,14 @@ pub enum MissingNode {
 
 /// The node of this daemon.
 ///
-/// `route_localnet` is set once, and `closed_node_ports` is what the log said last.
+/// `route_localnet` is set once. `closed_node_ports` and `lacks_object` are what was reported last.
 pub(super) struct OwnNode {
     /// The addresses of this node's interfaces; `None` if they never change.
     pub(super) addresses: Option<watch::Receiver<Vec<IpAddr>>>,
     route_localnet: Option<RouteLocalnet>,
     missing_node: MissingNode,
     closed_node_ports: Option<ClosedNodePorts>,
+    lacks_object: bool,
 }
 
 impl OwnNode {
@@ -39,7 +42,13 @@ impl OwnNode {
         route_localnet: Option<RouteLocalnet>,
         missing_node: MissingNode,
     ) -> Self {
-        Self { addresses, route_localnet, missing_node, closed_node_ports: None }
+        Self {
+            addresses,
+            route_localnet,
+            missing_node,
+            closed_node_ports: None,
+            lacks_object: false,
+        }
     }
 
     /// Returns whether load balancers should use this node, whose object is `node`.
@@ -52,6 +61,13 @@ impl OwnNode {
         }
     }
 
+    /// Returns whether the Node object is missing, if that changed. Once it was there, it stays in
+    /// force without an object.
+    pub(super) fn changed_absence(&mut self, node: Option<&Node>, is_listed: bool) -> Option<bool> {
+        let lacks = is_listed && node.is_none() && self.missing_node == MissingNode::Ineligible;
+        (std::mem::replace(&mut self.lacks_object, lacks) != lacks).then_some(lacks)
+    }
+
     /// Sets `route_localnet`, if that was asked for and not done. The IPv4 table must be in place:
     /// it drops packets of other hosts to loopback addresses. Returns false if the sysctl cannot be
     /// set.
@@ -59,8 +75,8 @@ impl OwnNode {
         self.route_localnet.take().is_none_or(|set| set())
     }
 
-    /// Logs once when NodePorts close or open in a family.
-    pub(super) fn report_closed_node_ports(&mut self, engine: &Engine) {
+    /// Reports once when NodePorts close or open in a family.
+    pub(super) fn report_closed_node_ports(&mut self, engine: &Engine, observe: &Observe) {
         let closed = engine.node().closed_node_ports();
         if !engine.is_listed() || closed == self.closed_node_ports {
             return;
@@ -71,7 +87,23 @@ impl OwnNode {
             Some(closed) => tracing::info!("{closed}"),
             None => tracing::info!("NodePorts are open in both families"),
         }
+        for family in Family::ALL {
+            let is_closed = closed.is_some_and(|closed| closed.has(family));
+            observe.own().node_ports_closed(family, is_closed);
+        }
         self.closed_node_ports = closed;
+    }
+}
+
+/// Returns the problem of a node whose Node object is missing.
+pub(super) fn missing_object(node_name: &str) -> Problem {
+    Problem {
+        kind: ProblemKind::MissingNode,
+        object: ObjectRef { resource: Resource::Nodes, name: ObjectName::written(node_name) },
+        field: String::new(),
+        message: "does not exist, so that endpoints of this machine count as remote; the name is \
+                  that of the machine, or of hostnameOverride"
+            .to_owned(),
     }
 }
 
@@ -122,6 +154,24 @@ mod tests {
             let found = [false, true].map(|is_listed| node.is_eligible(object, is_listed));
             assert_eq!(found, eligible, "{missing:?}, {object:?}");
         }
+    }
+
+    #[test]
+    fn a_node_object_is_missing_if_the_cluster_never_had_it() {
+        let object = Node {
+            name: ObjectName::written("node"),
+            zone: None,
+            addresses: Vec::new(),
+            pod_cidrs: Vec::new(),
+            leaving: false,
+        };
+        let mut node = OwnNode::new(None, None, MissingNode::Ineligible);
+        assert_eq!(node.changed_absence(None, false), None, "it may still be listed");
+        assert_eq!(node.changed_absence(None, true), Some(true));
+        assert_eq!(node.changed_absence(None, true), None);
+        assert_eq!(node.changed_absence(Some(&object), true), Some(false));
+        let mut node = OwnNode::new(None, None, MissingNode::Eligible);
+        assert_eq!(node.changed_absence(None, true), None, "manifests need no Node");
     }
 
     #[test]

@@ -27,8 +27,9 @@ pub struct Parts<K> {
     pub addresses: Option<watch::Receiver<Vec<IpAddr>>>,
     /// Called once the IPv4 table is in place, for localhost NodePorts.
     pub route_localnet: Option<RouteLocalnet>,
-    /// Whether load balancers should use a node without a Node object.
-    pub missing_node: MissingNode,
+    /// The name of this node, and whether load balancers should use it without a Node object, and
+    /// whether it is ready.
+    pub node: (String, MissingNode),
     /// Deletes stale UDP flows.
     pub cleaning: Option<Cleaning>,
     /// Adjusts weights to live connections, for scheduler `lc`.
@@ -52,7 +53,7 @@ impl<K> Default for Parts<K> {
             open_reader: None,
             addresses: None,
             route_localnet: None,
-            missing_node: MissingNode::default(),
+            node: (String::new(), MissingNode::default()),
             cleaning: None,
             balancing: None,
             leaving: None,

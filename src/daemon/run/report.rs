@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use engine::model::{Event, Problem};
+use engine::model::{Event, ObjectName, Problem};
 use engine::printable::Printable;
 use engine::{ChangeSize, Engine, Services, Tables};
 use nft::family::Family;
@@ -12,15 +12,19 @@ use tokio::sync::mpsc;
 
 use super::figures::Figures;
 use super::latency::Latency;
+use super::own_node::missing_object;
 use super::pending_causes::PendingCauses;
 use super::sizes::ExpectedSizes;
-use crate::observe::{self, LeftOut, Observe, Stage};
+use super::wait::now;
+use crate::observe::{self, Finder, LeftOut, Observe, Stage};
 use crate::source::notice::Notice;
 
 /// The receivers of reports, and what was measured for them. Never blocks the loop.
 pub(super) struct Report {
     pub(super) observe: Observe,
     notices: Option<mpsc::Sender<Notice>>,
+    node_name: String,
+    first_sync: Option<FirstSync>,
     pub(super) sizes: ExpectedSizes,
     pub(super) latency: Latency,
     pub(super) causes: PendingCauses,
@@ -35,6 +39,13 @@ pub(super) struct Applied<'a> {
     pub(super) services: &'a Services,
 }
 
+/// What the first sync took so far.
+#[derive(Clone, Copy, Debug)]
+struct FirstSync {
+    started: Instant,
+    transactions: usize,
+}
+
 /// The times of an arrival.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ArrivalTimes {
@@ -45,11 +56,17 @@ pub(super) struct ArrivalTimes {
 }
 
 impl Report {
-    pub(super) fn new(observe: Observe, notices: Option<mpsc::Sender<Notice>>) -> Self {
+    pub(super) fn new(
+        observe: Observe,
+        notices: Option<mpsc::Sender<Notice>>,
+        node_name: String,
+    ) -> Self {
         let sizes = ExpectedSizes::new(&observe);
         Self {
             observe,
             notices,
+            node_name,
+            first_sync: Some(FirstSync { started: now(), transactions: 0 }),
             sizes,
             latency: Latency::default(),
             causes: PendingCauses::default(),
@@ -81,6 +98,27 @@ impl Report {
                 // Drops the notice when the channel is full.
                 let _ = listener.try_send(Notice::LeftOut(problem.clone()));
             }
+        }
+    }
+
+    /// Replaces the present problems of services.
+    pub(super) fn present(&self, changed: Vec<(ObjectName, Vec<Problem>)>) {
+        for (service, problems) in changed {
+            let problems = problems.iter().map(left_out).collect();
+            self.observe.present(Finder::Engine, service.as_str(), problems);
+        }
+    }
+
+    /// Reports that this node has no Node object, or has it at last.
+    pub(super) fn missing_node(&self, is_missing: bool) {
+        let problem = missing_object(&self.node_name);
+        self.observe.lacks_node(is_missing);
+        let present = is_missing.then(|| left_out(&problem));
+        self.observe.present(Finder::OwnNode, "", present.into_iter().collect());
+        if is_missing {
+            self.problems(&[problem]);
+        } else {
+            tracing::info!("{} exists now", problem.object);
         }
     }
 
@@ -118,6 +156,9 @@ impl Report {
         }
         for operation in &transaction.operations {
             self.sizes.applied(operation);
+        }
+        if let Some(first) = &mut self.first_sync {
+            first.transactions += 1;
         }
         self.latency.committed(now);
         tracing::debug!(
@@ -162,6 +203,16 @@ impl Report {
     /// Reports figures and health checks of the committed state. The kernel must hold the desired
     /// state.
     pub(super) fn desired(&mut self, engine: &mut Engine) {
+        if let Some(FirstSync { started, transactions }) = self.first_sync.take() {
+            let (cluster, took) = (engine.cluster(), now().saturating_duration_since(started));
+            tracing::info!(
+                services = cluster.service_count(),
+                endpoints = cluster.endpoint_count(),
+                transactions,
+                seconds = took.as_secs_f64(),
+                "the tables are complete"
+            );
+        }
         self.figures.report(engine, &self.observe);
         self.observe.network_programmed(&engine.take_triggers());
         for (service, check) in engine.take_health_checks() {
@@ -169,7 +220,7 @@ impl Report {
                 port: check.port,
                 local_endpoints: check.local_endpoints,
             });
-            self.observe.health_checks().set(service.as_str(), check);
+            self.observe.health_check(service.as_str(), check);
         }
         if let Some(addresses) = engine.take_health_check_addresses() {
             self.observe.health_checks().set_addresses(addresses);

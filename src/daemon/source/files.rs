@@ -14,5 +14,5 @@ mod reader;
 
 pub use follow::follow;
 pub use ignored::Ignored;
-pub use problem::{FileProblem, FilesError};
+pub use problem::{FileProblem, FilesError, FoundProblems};
 pub use reader::{ManifestReader, Update, read};

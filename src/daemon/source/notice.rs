@@ -1,6 +1,6 @@
 //! Messages that become Event objects of the API server.
 
-use engine::model::Problem;
+use engine::model::{Problem, ProblemKind};
 
 /// Content of an Event object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,5 +24,10 @@ impl Notice {
             Self::LeftOut(problem) | Self::ClosedPort(problem) => Some(problem),
             Self::Starting | Self::NoHealthPort(_) | Self::NoMetricsPort(_) => None,
         }
+    }
+
+    /// Returns whether the notice reports that its object does not exist.
+    pub fn is_of_missing_node(&self) -> bool {
+        self.problem().is_some_and(|it| it.kind == ProblemKind::MissingNode)
     }
 }

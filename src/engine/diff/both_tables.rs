@@ -99,6 +99,11 @@ impl Diff {
         self.update_whole(name, context, piece)
     }
 
+    /// Returns whether a service waits for a frontend of another service.
+    pub fn is_waiting(&self, frontend: &Frontend, service: &ObjectName) -> bool {
+        self.frontends.is_waiting(frontend, service)
+    }
+
     /// Adds to a piece what belongs to no service's update: addresses for node ports, the removal
     /// of orphans, and that of unused elements that no packet can look up any more.
     pub fn update_others(&mut self, piece: &mut Piece) {

@@ -6,7 +6,7 @@
 //! number of claimants.
 
 use super::frontends::Frontends;
-use super::progress::Updated;
+use super::progress::{Conflict, Updated};
 use super::waiting::{Age, Precedence};
 use crate::model::{Cluster, ObjectName, ObjectRef, Problem, ProblemKind};
 use crate::ruleset::Frontend;
@@ -27,15 +27,16 @@ pub(super) fn precedence(cluster: &Cluster, name: &ObjectName, frontend: &Fronte
 }
 
 /// Returns the report of a conflict. It is made once, when a service begins to wait.
-fn conflict(loser: &ObjectName, winner: &ObjectName, frontend: &Frontend) -> Problem {
-    Problem {
+fn conflict(loser: &ObjectName, winner: &ObjectName, frontend: Frontend) -> Conflict {
+    let problem = Problem {
         kind: ProblemKind::Conflict,
         object: ObjectRef::service(loser),
         field: String::new(),
         message: format!(
             "{frontend} belongs to Service {winner}: its cluster IP, or it is older or first by name"
         ),
-    }
+    };
+    Conflict { frontend, problem }
 }
 
 impl Frontends {
@@ -53,7 +54,7 @@ impl Frontends {
         let own = precedence(service);
         let Some(first) = self.first_before(&frontend, &own, &precedence) else {
             if !is_holder && let Some(former) = self.set_holder(frontend, Some(service.clone())) {
-                updated.problems.push(conflict(&former, service, &frontend));
+                updated.conflicts.push(conflict(&former, service, frontend));
                 self.wait(frontend, precedence(&former));
                 updated.affected.push(former);
             }
@@ -61,7 +62,7 @@ impl Frontends {
         };
         self.wait(frontend, own);
         if !is_waiting {
-            updated.problems.push(conflict(service, &first, &frontend));
+            updated.conflicts.push(conflict(service, &first, frontend));
         }
         if is_holder {
             // The service has become the younger one. No service has the frontend until the first
@@ -114,6 +115,11 @@ impl Frontends {
         let waiting = self.waiting.get_mut(frontend).and_then(|it| it.first(precedence));
         let first = holder.into_iter().chain(waiting).min()?;
         (first < *own).then_some(first.1.1)
+    }
+
+    /// Returns whether `service` waits for a frontend of another service.
+    pub(super) fn is_waiting(&self, frontend: &Frontend, service: &ObjectName) -> bool {
+        self.waiting.get(frontend).is_some_and(|waiting| waiting.contains(service))
     }
 
     fn wait(&mut self, frontend: Frontend, precedence: Precedence) {

@@ -43,6 +43,6 @@ pub use found::FoundElements;
 pub use frontends::FrontendState;
 pub use members::NodePortIps;
 pub use no_local::NoLocalPorts;
-pub use progress::{Progress, Updated};
+pub use progress::{Conflict, Progress, Updated};
 pub use serving::{Serving, ServingChange, Targets};
 pub use unused::Kept;

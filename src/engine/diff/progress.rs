@@ -1,6 +1,7 @@
 //! The result of the update of a service.
 
 use crate::model::{ObjectName, Problem};
+use crate::ruleset::Frontend;
 
 /// The progress of the update of a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,6 +24,17 @@ pub struct Updated {
     pub progress: Progress,
     /// Services to be updated next: they lost a frontend, or can get one.
     pub affected: Vec<ObjectName>,
-    /// Parts of the service that were left out.
+    /// Parts of the service that were left out, except for those in `conflicts`.
     pub problems: Vec<Problem>,
+    /// Services that began to wait for a frontend of another service.
+    pub conflicts: Vec<Conflict>,
+}
+
+/// A service that began to wait for a frontend of another service.
+#[derive(Debug)]
+pub struct Conflict {
+    /// The frontend that both claim.
+    pub frontend: Frontend,
+    /// The problem of the service that waits.
+    pub problem: Problem,
 }

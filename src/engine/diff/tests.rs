@@ -92,6 +92,7 @@ impl Settled {
                 let updated = self.diff.update(&name, &extent, context, &mut piece);
                 assert_ne!(updated.progress, Progress::Partial);
                 services.extend(updated.affected.into_iter().map(|name| (name, Extent::Whole)));
+                problems.extend(updated.conflicts.into_iter().map(|it| it.problem));
                 problems.extend(updated.problems);
                 let must_wait = updated.progress == Progress::AfterCommit;
                 after_commit.extend(must_wait.then_some((name, Extent::Whole)));

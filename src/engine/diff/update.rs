@@ -78,7 +78,6 @@ impl Diff {
         if progress == Progress::Complete {
             updated.problems.extend(of_rendering);
         }
-        Problem::keep_few(&mut updated.problems);
         if holdings.is_empty() {
             self.services.remove(name);
         } else {

@@ -59,6 +59,10 @@ impl Waiting {
         }
     }
 
+    pub(super) fn contains(&self, name: &ObjectName) -> bool {
+        self.precedences.contains_key(name)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.ordered.is_empty()
     }

@@ -109,6 +109,15 @@ impl Cluster {
         self.services.values().filter(|entry| entry.service.is_some()).count()
     }
 
+    /// Returns the number of endpoints in all slices. Iterates all of them.
+    pub fn endpoint_count(&self) -> usize {
+        self.services
+            .values()
+            .flat_map(|entry| &entry.slices)
+            .map(|it| it.endpoints().count())
+            .sum()
+    }
+
     /// Returns the routed service of this name.
     pub fn service(&self, name: &ObjectName) -> Option<ServiceView<'_>> {
         let (name, entry) = self.services.get_key_value(name)?;

@@ -155,12 +155,20 @@ pub enum ProblemKind {
     Refused,
     /// A port of this node cannot be opened.
     ClosedPort,
+    /// This node has no Node object.
+    MissingNode,
 }
 
 impl ProblemKind {
     /// All kinds.
-    pub const ALL: [Self; 5] =
-        [Self::Invalid, Self::Conflict, Self::Limit, Self::Refused, Self::ClosedPort];
+    pub const ALL: [Self; 6] = [
+        Self::Invalid,
+        Self::Conflict,
+        Self::Limit,
+        Self::Refused,
+        Self::ClosedPort,
+        Self::MissingNode,
+    ];
 
     /// Returns the name in metrics.
     pub const fn name(self) -> &'static str {
@@ -170,6 +178,7 @@ impl ProblemKind {
             Self::Limit => "limit",
             Self::Refused => "refused",
             Self::ClosedPort => "closed_port",
+            Self::MissingNode => "missing_node",
         }
     }
 }

@@ -23,6 +23,7 @@ mod node_addresses;
 mod not_applied;
 mod outcome;
 mod piece_size;
+mod problems;
 mod queue;
 mod routing;
 mod stale_by_commit;
@@ -55,6 +56,7 @@ use nft::{Family, TableFlags};
 use smallvec::SmallVec;
 
 use self::health_checks::HealthChecks;
+use self::problems::Problems;
 use self::queue::{Lane, SMALL_CHANGE};
 use self::stale_in_conntrack::StaleFlows;
 use self::steps::Steps;
@@ -86,7 +88,7 @@ pub struct Engine {
     steps: Steps,
     flows: StaleFlows,
     health_checks: HealthChecks,
-    problems: Vec<Problem>,
+    problems: Problems,
     /// Times of the events that led to changes of slices, since the last call of `take_triggers`.
     triggers: Vec<SystemTime>,
 }
@@ -106,7 +108,7 @@ impl Engine {
             steps: Steps::default(),
             flows: StaleFlows::default(),
             health_checks: HealthChecks::default(),
-            problems: Vec::new(),
+            problems: Problems::default(),
             triggers: Vec::new(),
         };
         if engine.routing.least_connections.is_some() {
@@ -229,7 +231,13 @@ impl Engine {
 
     /// Returns the problems found since the last call.
     pub fn take_problems(&mut self) -> Vec<Problem> {
-        std::mem::take(&mut self.problems)
+        self.problems.take_found()
+    }
+
+    /// Returns the services whose present problems changed since the last call, sorted, each with
+    /// all of its present problems.
+    pub fn take_changed_problems(&mut self) -> Vec<(ObjectName, Vec<Problem>)> {
+        self.problems.take_changed()
     }
 
     /// Returns the times of the events that led to changes of slices, since the last call. The

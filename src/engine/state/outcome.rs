@@ -74,7 +74,7 @@ impl Engine {
         self.steps.piece_size.learn(in_flight.bytes, time);
         let table = self.tables.of_mut(in_flight.family);
         table.is_suspect = false;
-        self.problems.extend(table.bisect.committed(in_flight.services.count));
+        self.problems.add(table.bisect.committed(in_flight.services.count));
         self.steps.undone[in_flight.family.index()] = false;
         self.applied(in_flight);
         if self.steps.in_flight.is_empty() && self.is_settled() {
@@ -108,7 +108,7 @@ impl Engine {
             return Cause::Suspected(service);
         }
         self.exclude(service.clone());
-        self.problems.push(left_out(&service, error));
+        self.problems.add([left_out(&service, error)]);
         Cause::Excluded(service)
     }
 
@@ -168,7 +168,7 @@ impl Engine {
     /// Reports the excluded services if no other service is left that could confirm them.
     pub(super) fn report_excluded(&mut self) {
         if self.is_settled() {
-            self.problems.extend(self.tables.take_unreported());
+            self.problems.add(self.tables.take_unreported());
         }
     }
 

@@ -31,6 +31,11 @@ impl ClosedNodePorts {
     pub fn is_complete(&self) -> bool {
         self.family.is_none()
     }
+
+    /// Returns whether NodePorts are closed in a family.
+    pub fn has(&self, family: Family) -> bool {
+        self.family.is_none_or(|it| it == family)
+    }
 }
 
 impl fmt::Display for ClosedNodePorts {

@@ -254,8 +254,13 @@ impl Engine {
     fn update(&mut self, name: ObjectName, extent: &Extent, piece: &mut Piece) -> Progress {
         let may_postpone = self.updates.postponed.is_some();
         let context = context(&self.cluster, &self.tables, &self.updates, may_postpone);
+        // Only an update of the whole service finds out whether its problems are over.
+        let extent = if self.problems.has(&name) { &Extent::Whole } else { extent };
         let updated = self.diff.update(&name, extent, context, piece);
-        self.problems.extend(updated.problems);
+        if updated.progress == Progress::Complete {
+            self.problems.end(&name, &updated.problems, &self.diff);
+        }
+        self.problems.add_updated(updated.conflicts, updated.problems);
         self.updates.note(name, &updated.progress, updated.affected);
         updated.progress
     }

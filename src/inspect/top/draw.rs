@@ -140,12 +140,7 @@ fn first_line(view: &View) -> Line<'static> {
         spans.push(Span::styled(text, style));
     };
     if let Ok(daemon) = &view.daemon {
-        let (state, style) = match (daemon.is_ready, daemon.is_healthy) {
-            (false, _) => ("not ready", BAD),
-            (true, true) => ("ready", GOOD),
-            (true, false) => ("ready, but a change waits for too long", BAD),
-        };
-        add(state.to_owned(), style);
+        add(daemon.condition.clone(), if daemon.is_good { GOOD } else { BAD });
         add(format!("node {}", daemon.node), Style::new());
         add(format!("up {}", age(daemon.up)), Style::new());
         add(format!("version {}", daemon.version), FAINT);

@@ -170,14 +170,23 @@ fn daemon_view(
         source: printable(status.source.as_deref().unwrap_or_default()),
         version: printable(&status.version),
         up: since(status.started_ms),
-        is_ready: status.ready,
-        is_healthy: status.healthy,
+        condition: condition(status),
+        is_good: status.good,
         families: families.collect(),
         watches: watches.collect(),
         problems: rows(&problems, |row| problem_row(row, since(row.at_ms))),
         rates: recent.map(|(added, span)| added.counters().map(|count| count / span.as_secs_f64())),
         span: recent.map(|(_, span)| span),
         times: std::array::from_fn(row),
+    }
+}
+
+/// Returns the line of the daemon; older ones have none.
+fn condition(status: &Status) -> String {
+    match (&status.condition, status.ready) {
+        (Some(condition), _) => printable(condition),
+        (None, true) => "ready".to_owned(),
+        (None, false) => "not ready".to_owned(),
     }
 }
 
@@ -196,6 +205,7 @@ fn rows<T, R>(top: &Top<T>, row: impl Fn(&T) -> R) -> Top<R> {
 fn problem_row(problem: &ProblemStatus, age: Duration) -> ProblemRow {
     ProblemRow {
         age,
+        is_present: problem.present,
         count: problem.count,
         object: printable(&problem.object),
         field: printable(&problem.field),

@@ -13,6 +13,8 @@ pub struct Status {
     pub(super) source: Option<String>,
     pub(super) started_ms: u64,
     pub(super) now_ms: u64,
+    pub(super) condition: Option<String>,
+    pub(super) good: bool,
     pub(super) ready: bool,
     pub(super) healthy: bool,
     pub(super) families: Vec<FamilyStatus>,
@@ -48,6 +50,7 @@ pub(super) struct ProblemStatus {
     pub(super) object: String,
     pub(super) field: String,
     pub(super) message: String,
+    pub(super) present: bool,
     pub(super) at_ms: u64,
     pub(super) count: u64,
 }

@@ -21,8 +21,10 @@ pub struct DaemonView {
     pub(super) source: String,
     pub(super) version: String,
     pub(super) up: Duration,
-    pub(super) is_ready: bool,
-    pub(super) is_healthy: bool,
+    /// Whether the daemon is ready, and what is wrong.
+    pub(super) condition: String,
+    /// Nothing is wrong.
+    pub(super) is_good: bool,
     pub(super) families: Vec<StateRow>,
     pub(super) watches: Vec<StateRow>,
     pub(super) problems: Top<ProblemRow>,
@@ -63,6 +65,8 @@ pub(super) struct Times {
 /// An object, or a part of it, that was left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ProblemRow {
+    /// The object is left out now.
+    pub(super) is_present: bool,
     pub(super) age: Duration,
     pub(super) count: u64,
     pub(super) object: String,

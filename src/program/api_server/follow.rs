@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use daemon::config::Config;
-use daemon::observe::Observe;
+use daemon::observe::{Finder, Observe};
 use daemon::run::left_out;
 use daemon::source::kube::{
     Contact, OnContact, OnRequest, Outlet, Progress, Report, follow_api_server, plural,
@@ -40,11 +40,19 @@ pub(crate) fn follow(
     let report = move |report| {
         match &report {
             Report::Recovered(_) | Report::Renewed => tracing::info!("{report}"),
+            Report::Present(..) => {}
             Report::Object(_) | Report::Trouble { .. } => tracing::warn!("{report}"),
         }
-        if let Report::Object(problem) = report {
-            counted.left_out(left_out(&problem));
-            let _ = notices.try_send(Notice::LeftOut(problem));
+        match report {
+            Report::Object(problem) => {
+                counted.left_out(left_out(&problem));
+                let _ = notices.try_send(Notice::LeftOut(problem));
+            }
+            Report::Present(object, problems) => {
+                let problems = problems.iter().map(left_out).collect();
+                counted.present(Finder::Source, &object.to_string(), problems);
+            }
+            Report::Trouble { .. } | Report::Recovered(_) | Report::Renewed => {}
         }
     };
     let (contacts, requests) = (observed_contacts(observe.clone()), observed_requests(observe));

@@ -28,6 +28,8 @@ pub(in crate::config) struct Values {
     /// Without the settings above, and with a placeholder for the node's name.
     pub(in crate::config) config: Config,
     pub(in crate::config) notes: Notes,
+    /// SHA-256 of the file in hexadecimal; `None` without a file.
+    pub(in crate::config) sha256: Option<String>,
 }
 
 impl Default for Values {
@@ -54,6 +56,7 @@ impl Default for Values {
                 oom_score_adj: Some(DEFAULT_OOM_SCORE_ADJ),
             },
             notes: Notes::default(),
+            sha256: None,
         }
     }
 }

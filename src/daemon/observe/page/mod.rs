@@ -19,6 +19,7 @@ use nft::family::Family;
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
+use super::condition::Condition;
 use super::hub::Observe;
 use super::response::{JSON, text};
 use super::times::since_1970_ms;
@@ -38,8 +39,8 @@ const HTML: &str = "text/html; charset=utf-8";
 
 /// Nothing is loaded from elsewhere, and only the file's own script runs.
 const POLICY: &str = "default-src 'none'; \
-     script-src 'sha256-jzBQdO2JhDpnc8zzLnILSpLqSx+wtJQMlwBc3wAl1gE='; \
-     style-src 'sha256-/8SEygadMBHWd/s28OdC582Pp+AvmuSFvBqAsEfZiMQ='; \
+     script-src 'sha256-3W+99lADXCUSTguTchRN8SnNVvY+Mh1bfwkO04wqr0k='; \
+     style-src 'sha256-iZ3Q1YfL+Dq7cffsaQXlK9/MAFX0HkYeFrppuZice6Q='; \
      img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; \
      frame-ancestors 'none'";
 
@@ -87,13 +88,23 @@ impl PageSetup {
 fn status(observe: &Observe, setup: Option<&PageSetup>, now: (Instant, SystemTime)) -> Value {
     let verdict = observe.health().verdict(now.0);
     let record = observe.shared.record.read();
+    let metrics = &observe.shared.metrics;
+    let (lost, lost_at) = &record.lost;
+    let lost_for = lost_at.and_then(|at| now.1.duration_since(at).ok()).unwrap_or_default();
+    let condition = Condition {
+        verdict: &verdict,
+        lost: (lost, lost_for),
+        programmed: Family::ALL.map(|family| metrics.is_programmed(family)),
+        are_node_ports_closed: metrics.own.are_node_ports_closed(),
+    };
+    let (line, is_good) = condition.line();
     let families = Family::ALL.into_iter().zip(record.blocked).zip(verdict.families);
     let families = families.map(|((family, blocked), verdict)| {
         let is_written = blocked.is_none() && verdict.synced_ago.is_some();
         let synced_at = verdict.synced_ago.and_then(|ago| now.1.checked_sub(ago));
         json!({
             "family": family.name(),
-            "programmed": observe.shared.metrics.is_programmed(family),
+            "programmed": metrics.is_programmed(family),
             "blocked": blocked,
             "owner": setup.filter(|_| is_written).map(PageSetup::owner),
             "synced_ms": synced_at.map(since_1970_ms),
@@ -105,6 +116,8 @@ fn status(observe: &Observe, setup: Option<&PageSetup>, now: (Instant, SystemTim
         "source": setup.map(|setup| &*setup.source),
         "started_ms": since_1970_ms(observe.shared.started),
         "now_ms": since_1970_ms(now.1),
+        "condition": line,
+        "good": is_good,
         "ready": verdict.ready,
         "healthy": verdict.healthy(),
         "node_eligible": verdict.node_eligible,
@@ -112,7 +125,8 @@ fn status(observe: &Observe, setup: Option<&PageSetup>, now: (Instant, SystemTim
         "watches": record.watches,
         "latency": record.latency,
         "transactions": record.transactions,
-        "problems": record.problems,
+        "problems_present": record.problems.count,
+        "problems": record.problems.document(),
     })
 }
 

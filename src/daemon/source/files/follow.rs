@@ -18,7 +18,7 @@ use tokio::sync::mpsc::Sender;
 
 use super::folder;
 use super::ignored::Ignored;
-use super::problem::{FileProblem, FilesError};
+use super::problem::{FileProblem, FilesError, FoundProblems};
 use super::reader::ManifestReader;
 
 /// Sends the events of the manifests at `path`, and of every change, from a thread of its own.
@@ -34,7 +34,7 @@ pub fn follow(
     path: &Path,
     node_name: &str,
     events: Sender<Arrival>,
-    problems: Sender<Vec<FileProblem>>,
+    problems: Sender<FoundProblems>,
 ) -> Result<JoinHandle<()>, FilesError> {
     folder::scan(path)?;
     let mut follower = Follower {
@@ -68,7 +68,7 @@ struct Follower {
     ignored: Ignored,
     vanished: bool,
     events: Sender<Arrival>,
-    problems: Sender<Vec<FileProblem>>,
+    problems: Sender<FoundProblems>,
 }
 
 impl Follower {
@@ -129,17 +129,18 @@ impl Follower {
         !self.events.is_closed()
     }
 
-    /// Logs and sends the problems that are new since the last call.
+    /// Logs the problems that are new since the last call, and sends all if they changed.
     fn report(&mut self, problems: Vec<FileProblem>) {
         let new: Vec<FileProblem> =
             problems.iter().filter(|problem| !self.reported.contains(problem)).cloned().collect();
-        self.reported = problems.into_iter().collect();
+        let has_changed = !new.is_empty() || problems.len() != self.reported.len();
+        self.reported = problems.iter().cloned().collect();
         for problem in &new {
             tracing::error!("{problem}");
         }
-        if !new.is_empty() {
+        if has_changed {
             // A full or closed channel must not block events; the log has the problems.
-            let _ = self.problems.try_send(new);
+            let _ = self.problems.try_send(FoundProblems { new, present: problems });
         }
     }
 }
@@ -285,7 +286,7 @@ mod tests {
     /// Events of a follower, received with a time limit.
     struct Followed {
         events: Receiver<Arrival>,
-        problems: Receiver<Vec<FileProblem>>,
+        problems: Receiver<FoundProblems>,
         thread: JoinHandle<()>,
     }
 
@@ -402,8 +403,8 @@ mod tests {
         followed.expect(&["+a 10.0.0.0/8"]);
         fs::write(folder.path("bad.yaml"), "kind: [\n").unwrap();
         let problems = within_limit(&mut followed.problems).expect("a problem");
-        assert_eq!(problems.len(), 1);
-        assert_eq!(problems[0].file, folder.path("bad.yaml"));
+        assert_eq!((problems.new.len(), problems.present.len()), (1, 1));
+        assert_eq!(problems.new[0].file, folder.path("bad.yaml"));
         folder.write("a.yaml", "11.0.0.0/8");
         followed.expect(&["+a 11.0.0.0/8"]);
         assert!(followed.problems.try_recv().is_err(), "the problem was sent twice");

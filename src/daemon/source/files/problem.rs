@@ -21,6 +21,15 @@ pub struct FileProblem {
     pub message: String,
 }
 
+/// Problems of manifests after they were read.
+#[derive(Clone, Debug, Default)]
+pub struct FoundProblems {
+    /// Those that the read before did not have.
+    pub new: Vec<FileProblem>,
+    /// All of them.
+    pub present: Vec<FileProblem>,
+}
+
 impl FileProblem {
     /// Returns a problem of a line of a file, or of the whole file, that affects no known object.
     pub(super) fn of_file(file: &Path, line: Option<usize>, message: String) -> Self {

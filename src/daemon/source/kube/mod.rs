@@ -11,6 +11,7 @@ mod client;
 mod contact;
 mod credentials;
 mod error;
+mod left_out;
 mod line;
 mod notices;
 mod outlet;

@@ -69,6 +69,9 @@ impl Words {
             Notice::LeftOut(problem) if problem.is_of_annotation() => {
                 ("Ignored", "Route", text_of(problem))
             }
+            Notice::LeftOut(problem) if notice.is_of_missing_node() => {
+                ("NodeNotFound", "Route", text_of(problem))
+            }
             Notice::LeftOut(problem) => ("LeftOut", "Route", text_of(problem)),
             Notice::ClosedPort(problem) => {
                 ("FailedToStartServiceHealthcheck", "Listen", text_of(problem))
@@ -160,7 +163,9 @@ async fn write(
     };
     match subject.api(client).get_metadata(&subject.name).await {
         Ok(found) => subject.uid = found.metadata.uid,
-        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 404 && !notice.is_of_missing_node() => {
+            return Ok(());
+        }
         // An event without the uid is harder to find, but better than none.
         Err(_) => {}
     }

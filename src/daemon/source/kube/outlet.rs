@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::model::{Arrival, Problem, Resource};
+use engine::model::{Arrival, ObjectRef, Problem, Resource};
 use engine::printable::Printable;
 use tokio::sync::mpsc;
 
@@ -69,6 +69,8 @@ impl fmt::Debug for Outlet {
 pub enum Report {
     /// An object, or a part of it, was left out.
     Object(Problem),
+    /// The present problems of an object, which replace its former ones. Empty if they are over.
+    Present(ObjectRef, Vec<Problem>),
     /// The server cannot be used now; the last known objects stay in force.
     Trouble {
         /// Resource that cannot be followed; `None` for all of them.
@@ -88,6 +90,9 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Object(problem) => problem.fmt(f),
+            Self::Present(object, problems) => {
+                write!(f, "{}: {} problems", Printable(object), problems.len())
+            }
             Self::Trouble { resource, error, retry_in } => {
                 if let Some(resource) = resource {
                     write!(f, "following {}: ", plural(*resource))?;

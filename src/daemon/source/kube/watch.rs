@@ -14,7 +14,7 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use engine::model::{Arrival, Event, Resource};
+use engine::model::{Arrival, Event, ObjectName, Resource};
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use kube::core::Status;
@@ -27,6 +27,7 @@ use super::backoff::Backoff;
 use super::careful::{self, Careful};
 use super::contact::Link;
 use super::error::SourceError;
+use super::left_out::LeftOut;
 use super::outlet::{Closed, Outlet, Report};
 use super::patience::Patience;
 use super::rate_limit::rate_limited;
@@ -81,6 +82,7 @@ struct Sender {
     received: Instant,
     /// Version of the last object.
     resource_version: Option<NonZeroU64>,
+    left_out: LeftOut,
 }
 
 /// The methods to read the resource that fail with this server. Each is tried again after
@@ -105,10 +107,33 @@ impl Methods {
 impl Sender {
     fn push<T: Watched>(&mut self, object: Careful<T>) -> Result<(), Closed> {
         self.resource_version = object.version();
+        let name = (!self.left_out.is_empty()).then(|| object.name());
         let (event, problems) = object.convert(&mut self.converter);
         self.events.push(event);
-        for problem in problems {
-            self.outlet.report(Report::Object(problem))?;
+        let Some(first) = problems.first() else {
+            return name.map_or(Ok(()), |name| self.corrected::<T>(&name));
+        };
+        let object = first.object.clone();
+        self.left_out.add(&object.name);
+        for problem in &problems {
+            self.outlet.report(Report::Object(problem.clone()))?;
+        }
+        self.outlet.report(Report::Present(object, problems))
+    }
+
+    /// Reports that an object has no problems, if it had some.
+    fn corrected<T: Watched>(&mut self, name: &ObjectName) -> Result<(), Closed> {
+        if self.left_out.remove(name) {
+            self.outlet.report(Report::Present(T::object(name.clone()), Vec::new()))?;
+        }
+        Ok(())
+    }
+
+    /// Ends a list: objects that it did not contain have no problems.
+    fn end_list<T: Watched>(&mut self) -> Result<(), Closed> {
+        self.events.push(Event::Listed(T::RESOURCE));
+        for name in self.left_out.end_list() {
+            self.outlet.report(Report::Present(T::object(name), Vec::new()))?;
         }
         Ok(())
     }
@@ -164,6 +189,7 @@ impl<T: Watched> Watch<T> {
                 events: Vec::new(),
                 received: Instant::now(),
                 resource_version: None,
+                left_out: LeftOut::default(),
             },
             backoff: Backoff::default(),
             patience: Patience::new(),
@@ -284,7 +310,7 @@ impl<T: Watched> Watch<T> {
             }
             WatcherEvent::InitDone => {
                 self.begin_list();
-                self.sender.events.push(Event::Listed(T::RESOURCE));
+                self.sender.end_list::<T>()?;
                 self.stage = Stage::Watching;
                 self.is_reported_absent = false;
                 self.recovered()?;
@@ -295,7 +321,9 @@ impl<T: Watched> Watch<T> {
             }
             WatcherEvent::Delete(object) => {
                 self.sender.resource_version = object.version();
-                self.sender.events.push(Event::gone(T::object(object.name())));
+                let name = object.name();
+                self.sender.corrected::<T>(&name)?;
+                self.sender.events.push(Event::gone(T::object(name)));
                 self.recovered()?;
             }
         }
@@ -305,6 +333,7 @@ impl<T: Watched> Watch<T> {
     /// Adds `Relist` with the first confirmed item of a list.
     fn begin_list(&mut self) {
         if self.stage != Stage::Listing {
+            self.sender.left_out.begin_list();
             self.sender.events.push(Event::Relist(T::RESOURCE));
             self.stage = Stage::Listing;
         }

@@ -45,9 +45,9 @@ pub(super) fn table(
             let rows = top.map(|top| &top.rows[seen.clone()]).unwrap_or_default();
             let title = title("PROBLEM", &seen, top.map_or(0, |top| top.count));
             let [age, times] = ["AGO", "TIMES"].map(Column::number);
-            let [field, why] = ["FIELD", "WHY"].map(Column::text);
+            let [state, field, why] = ["STATE", "FIELD", "WHY"].map(Column::text);
             Table {
-                columns: vec![Column::text(title), age, times, field, why],
+                columns: vec![Column::text(title), state, age, times, field, why],
                 rows: rows.iter().map(problem_row).collect(),
             }
         }
@@ -124,6 +124,7 @@ fn draining_row(row: &DrainingRow, is_wide: bool) -> Vec<Cell> {
 fn problem_row(row: &ProblemRow) -> Vec<Cell> {
     vec![
         Cell::plain(&*row.object),
+        if row.is_present { Cell::styled("present", BAD) } else { Cell::plain("solved") },
         Cell::plain(age(row.age)),
         Cell::plain(row.count.to_string()),
         Cell::plain(or_dash(&row.field)),

@@ -15,6 +15,7 @@ use crate::top::{ConnectionsSample, History, KernelSample, Key, Report, Sample, 
 const STATUS: &str = r#"{
   "version": "0.1.0", "node": "node1", "source": "API server of /etc/kubeconfig",
   "started_ms": 1000000, "now_ms": 8500000, "ready": true, "healthy": true,
+  "condition": "ready, but IPv6 is not programmed\u001b", "good": false,
   "families": [
     {"family": "IPv4", "programmed": true, "blocked": null, "synced_ms": 8497000},
     {"family": "IPv6", "programmed": false, "blocked": "table ip6 kube-proxy has another owner"}
@@ -28,7 +29,8 @@ const STATUS: &str = r#"{
   ],
   "problems": [
     {"kind": "invalid", "object": "Service default/bad\u001b[2J", "field": "spec.clusterIP",
-     "message": "\"10.96.0.300\" is no address", "at_ms": 8438000, "count": 4}
+     "message": "\"10.96.0.300\" is no address", "present": true, "at_ms": 8438000,
+     "count": 4}
   ]
 }"#;
 
@@ -128,7 +130,7 @@ fn screen((width, height): (u16, u16), view: &View, state: &mut State) -> String
 #[test]
 fn a_wide_screen_has_everything() {
     let expected = "\
-deltaproxy top  ready  node node1  up 2h5m  version 0.1.0  API server of /etc/kubeconfig
+deltaproxy top  ready, but IPv6 is not programmed\\u{1b}  node node1  up 2h5m  version 0.1.0  API server of /etc/kubeconf
 per second, last 2s:  changes 50.0  transactions 5.0  refused 0  elements 150  bytes 10k  failed syncs 0  problems 0
 
 LAST 2s           COUNT     P50     P99     ALL     P50     P99    WATCH OR TABLE  STATE                             AGO
@@ -147,8 +149,8 @@ default/web-1:http  10.96.0.1:80/tcp      5.0      11       1       7          3
 DRAINING ENDPOINT (1)  SERVICE             ADDRESS           CONNECTIONS  OLDEST
 10.244.1.6:8080        default/web-0:http  10.96.0.0:80/tcp            2   7m12s
 
-PROBLEM (1)                      AGO   TIMES  FIELD           WHY
-Service default/bad\\u{1b}[2J    1m2s       4  spec.clusterIP  \"10.96.0.300\" is no address
+PROBLEM (1)                   STATE       AGO   TIMES  FIELD           WHY
+Service default/bad\\u{1b}[2J  present    1m2s       4  spec.clusterIP  \"10.96.0.300\" is no address
 
 
 q quit  Tab list: services  Up/Down scroll  s sort: began/s
@@ -159,7 +161,7 @@ q quit  Tab list: services  Up/Down scroll  s sort: began/s
 #[test]
 fn a_narrow_screen_has_fewer_columns() {
     let expected = "\
-deltaproxy top  ready  node node1  up 2h5m  version 0.1.0  API server of /etc/ku
+deltaproxy top  ready, but IPv6 is not programmed\\u{1b}  node node1  up 2h5m  ve
 per second, last 2s:  changes 50.0  transactions 5.0  refused 0  elements 150  b
 
 LAST 2s           COUNT     P50     P99    WATCH OR TABLE  STATE             AGO
@@ -180,8 +182,8 @@ default/web-3:http       135      13       1          3         2
 DRAINING ENDPOINT (1)  SERVICE             CONNECTIONS  OLDEST
 10.244.1.6:8080        default/web-0:http            2   7m12s
 
-PROBLEM (1)                 AGO   TIMES  FIELD           WHY
-Service default/bad\\u{…    1m2s       4  spec.clusterIP  \"10.96.0.300\" is no ad…
+PROBLEM (1)         STATE       AGO   TIMES  FIELD           WHY
+Service default/b…  present    1m2s       4  spec.clusterIP  \"10.96.0.300\" is n…
 q quit  Tab list: services  Up/Down scroll  s sort: began/s
 ";
     assert_eq!(screen((80, 24), &busy(30), &mut State::default()), expected);

@@ -1,0 +1,142 @@
+//! A daemon that looks healthy and is not says so: `/readyz`, `problems`, `top`, metrics and Events.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+use std::io::{self, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use netlink_tests::apiserver::object::{node, service, service_cidr};
+use netlink_tests::apiserver::{ApiServer, Kind};
+use netlink_tests::{Host, Net, Process, deltaproxy_binary, eventually};
+use serde_json::{Value, json};
+
+/// How long a condition may take, on a busy machine.
+const SOON: Duration = Duration::from_secs(15);
+
+fn daemon(host: &Host, api: &ApiServer, name: &str) -> Process {
+    let kubeconfig = format!("--kubeconfig={}", api.kubeconfig().display());
+    host.spawn(deltaproxy_binary(), &["run", &kubeconfig, &format!("--hostname-override={name}")])
+}
+
+/// An answer of the daemon; empty if there is none.
+fn get(host: &Host, port: u16, path: &str) -> String {
+    let answer = host.run(|| {
+        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_read_timeout(Some(SOON))?;
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: node\r\nconnection: close\r\n\r\n")?;
+        io::read_to_string(stream)
+    });
+    answer.unwrap_or_default()
+}
+
+/// Waits until `problems` ends with this code; returns its output.
+#[track_caller]
+fn problems(host: &Host, code: i32, output: &str) -> String {
+    eventually(&format!("code {code} of problems"), SOON, || {
+        let arguments = ["problems", "--output", output];
+        let finished = host.output(deltaproxy_binary(), &arguments);
+        (finished.code() == Some(code)).then_some(finished.stdout)
+    })
+}
+
+/// Waits until the first line of `top` has this text.
+#[track_caller]
+fn wait_for_top(host: &Host, text: &str) {
+    eventually(&format!("{text:?} on the first line"), SOON, || {
+        let arguments = ["top", "--once", "--interval=100ms"];
+        let screen = host.output(deltaproxy_binary(), &arguments).stdout;
+        screen.lines().next().is_some_and(|line| line.contains(text)).then_some(())
+    });
+}
+
+#[track_caller]
+fn wait_for_metric(host: &Host, line: &str) {
+    eventually(line, SOON, || {
+        get(host, 10249, "/metrics").lines().any(|it| it == line).then_some(())
+    });
+}
+
+#[test]
+fn a_node_whose_name_the_cluster_lacks_is_not_ready_until_it_has_it() {
+    let net = Net::new();
+    let host = net.node();
+    let api = host.run(ApiServer::start);
+    api.push(service_cidr("kubernetes", "10.96.0.0/16"));
+    let daemon = daemon(host, &api, "typo");
+    wait_for_metric(host, "deltaproxy_node_missing 1");
+    wait_for_metric(host, "deltaproxy_node_ports_closed{ip_family=\"IPv4\"} 1");
+    wait_for_top(host, "not ready: this node has no Node object; NodePorts are closed");
+    assert!(get(host, 10256, "/readyz").starts_with("HTTP/1.1 503 "));
+    assert!(get(host, 10256, "/livez").starts_with("HTTP/1.1 200 "));
+    let text = problems(host, 1, "text");
+    assert!(text.starts_with("Node typo (missing_node, for "), "{text}");
+    eventually("an Event of the Node", SOON, || {
+        api.events().into_iter().find(|event| {
+            event["reason"] == "NodeNotFound"
+                && event["regarding"]["kind"] == "Node"
+                && event["regarding"]["name"] == "typo"
+        })
+    });
+
+    api.push(node("typo", "192.168.50.2"));
+    wait_for_metric(host, "deltaproxy_node_missing 0");
+    wait_for_metric(host, "deltaproxy_problems_present{kind=\"missing_node\"} 0");
+    eventually("readiness", SOON, || {
+        get(host, 10256, "/readyz").starts_with("HTTP/1.1 200 ").then_some(())
+    });
+    assert_eq!(problems(host, 0, "text"), "nothing is left out\n");
+    // The node works on without its object.
+    api.delete(Kind::Node, "typo");
+    eventually("the deletion", SOON, || {
+        get(host, 10256, "/healthz").contains("\"nodeEligible\":").then_some(())
+    });
+    assert!(get(host, 10256, "/readyz").starts_with("HTTP/1.1 200 "));
+    assert_eq!(daemon.terminate(SOON).code(), Some(0));
+}
+
+#[test]
+fn a_problem_is_present_until_its_object_is_corrected_or_deleted() {
+    let net = Net::new();
+    let host = net.node();
+    let api = host.run(ApiServer::with_web);
+    let _daemon = daemon(host, &api, "node1");
+    wait_for_top(host, "  ready  node node1");
+    let claim = |name: &str, address: &str, external: Value| {
+        let mut claim = service(name, address, 80);
+        claim["spec"]["externalIPs"] = external;
+        claim
+    };
+    api.push(claim("default/bad", "10.96.0.11", json!(["somewhere"])));
+    wait_for_metric(host, "deltaproxy_problems_present{kind=\"invalid\"} 1");
+    api.push(claim("default/one", "10.96.0.12", json!(["192.0.2.1"])));
+    api.push(claim("default/two", "10.96.0.13", json!(["192.0.2.1"])));
+    wait_for_metric(host, "deltaproxy_problems_present{kind=\"conflict\"} 1");
+    let document: Value = serde_json::from_str(&problems(host, 1, "json")).unwrap();
+    let about = |kind: &str| {
+        let problems = document["problems"].as_array().unwrap();
+        problems.iter().find(|it| it["kind"] == kind).map(|it| it["object"].clone())
+    };
+    assert_eq!(about("invalid"), Some(json!("Service default/bad")), "{document}");
+    assert_eq!(about("conflict"), Some(json!("Service default/two")), "{document}");
+    assert!(problems(host, 1, "yaml").contains("object: Service default/two"));
+
+    api.push(claim("default/bad", "10.96.0.11", json!([])));
+    wait_for_metric(host, "deltaproxy_problems_present{kind=\"invalid\"} 0");
+    api.delete(Kind::Service, "default/one");
+    wait_for_metric(host, "deltaproxy_problems_present{kind=\"conflict\"} 0");
+    problems(host, 0, "text");
+}
+
+#[test]
+fn lost_watches_are_on_the_first_line() {
+    let net = Net::new();
+    let host = net.node();
+    assert!(problems(host, 2, "text").is_empty(), "no daemon runs");
+    let api = host.run(ApiServer::with_web);
+    let _daemon = daemon(host, &api, "node1");
+    wait_for_top(host, "  ready  node node1");
+    api.stop();
+    wait_for_top(host, "ready, but out of date: no watch of ");
+    api.reopen();
+    wait_for_top(host, "  ready  node node1");
+}
