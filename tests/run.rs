@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -19,12 +19,13 @@ use daemon::run::{Handovers, Parts, RouteLocalnet, Run, RunError, Steps};
 use daemon::source::notice::Notice;
 use daemon::writer::Writer;
 use engine::model::{
-    Arrival, Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Problem, Resource,
-    Service, ServicePort,
+    Arrival, Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Problem, Protocol,
+    Resource, Service, ServicePort, Target,
 };
 use engine::routing::Routing;
 use engine::ruleset::base::has_guard;
-use engine::ruleset::{Layouts, SetId, table};
+use engine::ruleset::number::ListId;
+use engine::ruleset::{Layouts, SetId, TableElement, table};
 use engine::{Engine, GRACE};
 use fake_kernel::{Fake, Mishap};
 use nft::Errno;
@@ -51,6 +52,10 @@ struct Shared {
     calls: Arc<[AtomicUsize; 4]>,
     /// Netlink ports of other programs that own our tables.
     owners: Arc<Mutex<HashMap<TableRef, u32>>>,
+    /// Lookups by keys wait.
+    holds_lookups: Arc<AtomicBool>,
+    /// Lookups so far, and their number at each commit.
+    lookups: Arc<Mutex<(usize, Vec<usize>)>>,
 }
 
 type Objection = fn(&Transaction) -> Option<CommitError>;
@@ -63,6 +68,8 @@ impl Shared {
             objection: Arc::default(),
             owners: Arc::default(),
             calls: Arc::default(),
+            holds_lookups: Arc::default(),
+            lookups: Arc::default(),
         }
     }
 
@@ -114,6 +121,8 @@ impl Kernel for Shared {
                 return Err(CommitError::Owned { table, port });
             }
         }
+        let lookups = &mut *self.lookups.lock().unwrap();
+        lookups.1.push(lookups.0);
         self.with(|kernel| kernel.commit(transaction))
     }
 
@@ -154,6 +163,10 @@ impl Kernel for Shared {
         keys: &[Value],
         each: &mut dyn FnMut(ElementView<'_>),
     ) -> Result<usize, ReadError> {
+        while self.holds_lookups.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.lookups.lock().unwrap().0 += 1;
         self.with(|kernel| kernel.find_elements(table, set, keys, each))
     }
 }
@@ -399,6 +412,75 @@ fn a_large_change_goes_to_a_kernel_that_takes_small_batches() {
     daemon.send(many_services());
     daemon.wait();
     assert!(daemon.kernel.with(|kernel| kernel.commits()) > 2);
+    daemon.end();
+}
+
+/// As [`service`], with an address for each of very many.
+fn one_of_many(number: u16, endpoints: u8) -> Vec<Event> {
+    let [high, low] = number.to_be_bytes();
+    let name = ObjectName::namespaced("default", &format!("service{number:05}"));
+    let mut events = service(low, endpoints);
+    for event in &mut events {
+        match event {
+            Event::Service(Change::Is(service)) => {
+                service.name = name.clone();
+                service.cluster_ips = vec![[10, 97, high, low].into()];
+            }
+            Event::EndpointSlice(Change::Is(slice)) => {
+                (slice.name, slice.service) = (name.clone(), name.clone());
+            }
+            _ => {}
+        }
+    }
+    events
+}
+
+#[test]
+fn a_start_on_existing_tables_commits_a_change_before_all_lists_are_read() {
+    const SERVICES: u16 = 1_500;
+    let kernel = Shared::new(Fake::new());
+    let objects = || (0..SERVICES).flat_map(|number| one_of_many(number, 2)).collect();
+    let mut daemon = Daemon::start_unlisted(engine(), kernel.clone());
+    daemon.list(objects());
+    daemon.wait();
+    daemon.end();
+
+    *kernel.lookups.lock().unwrap() = Default::default();
+    kernel.holds_lookups.store(true, Ordering::Relaxed);
+    let mut daemon = Daemon::start_unlisted(engine(), kernel.clone());
+    daemon.list(objects());
+    // Its list has the highest number, so it would be read last. A new service needs a number.
+    daemon.send(one_of_many(SERVICES - 1, 3));
+    daemon.send(one_of_many(SERVICES, 1));
+    daemon.wait_until_taken();
+    kernel.holds_lookups.store(false, Ordering::Relaxed);
+    daemon.wait();
+    let (lookups, commits) = kernel.lookups.lock().unwrap().clone();
+    assert!(commits[0] < lookups, "the change: {commits:?} of {lookups} lookups");
+    let with_number = commits.iter().find(|at| **at == lookups);
+    assert!(with_number.is_some(), "the new service: {commits:?} of {lookups} lookups");
+    daemon.end();
+}
+
+#[test]
+fn a_list_that_no_route_names_is_found_before_its_number_is_given_out() {
+    let kernel = Shared::new(Fake::new());
+    let mut daemon = Daemon::start_unlisted(engine(), kernel.clone());
+    daemon.list(service(1, 2));
+    daemon.wait();
+    daemon.end();
+
+    let set = Arc::clone(Layouts::default().of(Family::Ip).get(SetId::Endpoints));
+    let target = Target { address: [10, 244, 9, 9].into(), port: port(80) };
+    let elements = (0x100..0x110).map(|number| {
+        let list = ListId::plain(number);
+        TableElement::Endpoint(list, Protocol::Tcp, 3, target).to_element()
+    });
+    let add = Operation::AddElements(table(Family::Ip), set, elements.collect());
+    kernel.with(|kernel| kernel.corrupt(&Transaction { operations: vec![add] }).unwrap());
+    let mut daemon = Daemon::start_unlisted(engine(), kernel);
+    daemon.list([service(1, 2), service(2, 4)].concat());
+    daemon.wait();
     daemon.end();
 }
 

@@ -125,13 +125,19 @@ impl<K: Kernel + Send + 'static> Run<K> {
     pub async fn until(mut self, stop: impl Future<Output = ()>) -> Result<(), RunError> {
         tokio::pin!(stop);
         self.commits.max_batch = self.writer.run(|kernel| kernel.max_batch()).await?;
-        self.reads.long_request = Some(self.request(Request::Tables, &self.writer).boxed());
+        // Slots of least connections show the last weights, so these need all lists.
+        let early = match self.flows.balancing {
+            None => Request::TablesWithoutLists,
+            Some(_) => Request::Tables,
+        };
+        self.reads.long_request = Some(self.request(early, &self.writer).boxed());
         let mut others = tokio::time::interval(OTHERS_INTERVAL);
         others.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             let next = self.schedule.due(self.reads.doubt.tables_due());
             let request_due = self.reads.doubt.due();
             let is_dumping = self.reads.doubt.is_dumping();
+            let is_early = next.is_none() && self.reads.doubt.is_start();
             let handover_due = Handovers::due(self.handovers.as_ref());
             let service_cidrs_due = self.arrivals.service_cidrs_due();
             let count_due = due(self.flows.balancing.as_ref());
@@ -163,7 +169,13 @@ impl<K: Kernel + Send + 'static> Run<K> {
                     self.note_change();
                 }
                 step = next_step(&mut self.devices) => self.follow_devices(step?),
-                reply = self.reads.answered(), if is_dumping => self.take_reply(reply?).await?,
+                reply = self.reads.answered(), if is_early || is_dumping => {
+                    if is_early {
+                        self.take_early_part(reply?);
+                    } else {
+                        self.take_reply(reply?).await?;
+                    }
+                }
                 has_removed = left(&mut self.flows.leaving), if self.are_tables_in_place() =>
                     self.flows.note_left(has_removed),
                 _ = others.tick(), if !self.is_replacing() => {
@@ -323,6 +335,11 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 let outcome = self.commit(transaction).await?;
                 if outcome != SyncOutcome::Done {
                     return Ok(outcome);
+                }
+            } else if self.reads.doubt.has_unread_lists() {
+                self.make_request().await?;
+                if self.reads.doubt.tables_due().is_some() {
+                    return Ok(SyncOutcome::Narrowed);
                 }
             } else if self.engine.is_settled() || self.arrivals.is_empty() {
                 break;

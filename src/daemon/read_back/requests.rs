@@ -8,7 +8,8 @@ use engine::{Changed, ElementId, Finding, InstalledElement};
 use nft::kernel::{ElementRead, Kernel, ReadError};
 use nft::{Family, Value};
 
-use super::tables::{self, read_watching};
+use super::slots::read_lists;
+use super::tables::{self, Lists, read_without};
 
 /// Keys of one request: all answers must fit the receive buffer.
 const KEYS: usize = 64;
@@ -24,13 +25,18 @@ pub fn answer<K: Kernel>(
     clock: &dyn Fn() -> Instant,
 ) -> Result<Reply, ReadError> {
     Ok(match request {
-        Request::Tables => {
+        Request::Tables | Request::TablesWithoutLists => {
+            let lists = if *request == Request::Tables { Lists::Now } else { Lists::Later };
             let started = clock();
-            let tables::Reading { tables, is_torn } = read_watching(kernel, layouts, &|| {
-                clock();
-            })?;
+            let tables::Reading { tables, is_torn } =
+                read_without(kernel, layouts, lists, &|| {
+                    clock();
+                })?;
             let (port, took) = (kernel.port(), clock() - started);
             Reply::Tables(Box::new(Reading { tables, is_torn, port, took }))
+        }
+        Request::Lists(family, lists) => {
+            read_lists(kernel, *family, lists.clone()).map_or(Reply::Failed, Reply::Lists)
         }
         Request::Rules(family) => {
             let contents = kernel.read_table(&ruleset::table(*family))?;

@@ -1,27 +1,23 @@
 //! Reading endpoints by their keys ([`SlotKeys`]).
-//!
-//! The kernel reports the number of elements of a map (seen in Linux 6.18). From it follows whether
-//! the routes lead to all of them.
 
-use engine::diff;
-use engine::ruleset::{self, SetId, SlotKeys};
-use nft::ElementView;
+use engine::diff::ReadLists;
+use engine::ruleset::{self, NamedList, SetId, SlotKeys};
 use nft::kernel::Kernel;
+use nft::{ElementView, Family};
 
-/// Reads the endpoints of all lists that routes name; returns their number. `None` if the map must
-/// be dumped.
-pub(super) fn read_slots<K: Kernel>(
+/// Reads lists by the keys of their slots. `None` on an error, or if an endpoint is not ours.
+pub(super) fn read_lists<K: Kernel>(
     kernel: &mut K,
-    found: &mut diff::FoundElements,
-) -> Option<usize> {
-    let family = found.family();
+    family: Family,
+    lists: Vec<NamedList>,
+) -> Option<ReadLists> {
     let table = ruleset::table(family);
-    let mut slots = SlotKeys::new(found.plain_lists().into_values());
-    let mut count = 0;
+    let mut slots = SlotKeys::new(lists.iter().copied());
+    let mut endpoints = Vec::new();
     loop {
         let keys = slots.next_keys();
         if keys.is_empty() {
-            return Some(count);
+            return Some(ReadLists { family, lists, endpoints });
         }
         let mut targets = Vec::with_capacity(keys.len());
         let mut each = |view: ElementView<'_>| targets.push(ruleset::target(family, &view));
@@ -29,10 +25,9 @@ pub(super) fn read_slots<K: Kernel>(
         let answered =
             kernel.find_elements(&table, SetId::Endpoints.name(), &keys, &mut each).ok()?;
         for target in targets {
-            count += 1;
             let target = target?;
             if let Some((list, protocol, slot)) = slots.answered() {
-                found.put(list, protocol, slot, target);
+                endpoints.push((list, protocol, slot, target));
             }
         }
         if answered < keys.len() {

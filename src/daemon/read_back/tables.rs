@@ -9,13 +9,25 @@ use engine::ruleset::{self, Layouts, SetId, TableElement, TableSets};
 use nft::kernel::{Contents, ElementRead, Kernel, ReadError};
 use nft::{DecodedSet, Family, Operation};
 
-use super::slots::read_slots;
+use super::slots::read_lists;
 
 /// Elements of a dump between two calls of `progress`.
 const STEP: usize = 4_096;
 
 /// Elements below which a dump is as fast as a request for each.
 const MIN_ASKED: u32 = 256;
+
+/// Lists of one request.
+const LISTS: usize = 512;
+
+/// When endpoint lists are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lists {
+    /// With the tables.
+    Now,
+    /// Later, except those of UDP.
+    Later,
+}
 
 /// Both tables as read.
 #[derive(Debug)]
@@ -34,7 +46,7 @@ pub fn read_back<K: Kernel>(
     kernel: &mut K,
     layouts: &Layouts,
 ) -> Result<[FoundTable; 2], ReadError> {
-    read_noting(kernel, layouts, &|| ())
+    read_noting(kernel, layouts, (Lists::Now, &|| ()))
 }
 
 /// Reads both tables, and watches changes of other programs from then on. Calls `progress` now and
@@ -47,26 +59,36 @@ pub fn read_watching<K: Kernel>(
     layouts: &Layouts,
     progress: &dyn Fn(),
 ) -> Result<Reading, ReadError> {
+    read_without(kernel, layouts, Lists::Now, progress)
+}
+
+/// As [`read_watching`], perhaps without endpoint lists.
+pub(super) fn read_without<K: Kernel>(
+    kernel: &mut K,
+    layouts: &Layouts,
+    lists: Lists,
+    progress: &dyn Fn(),
+) -> Result<Reading, ReadError> {
     kernel.watch_others(&Family::ALL.map(ruleset::table))?;
     // The tables as read below include the changes reported before.
     kernel.tampered();
-    let tables = read_noting(kernel, layouts, progress)?;
+    let tables = read_noting(kernel, layouts, (lists, progress))?;
     Ok(Reading { tables, is_torn: kernel.tampered() })
 }
 
 fn read_noting<K: Kernel>(
     kernel: &mut K,
     layouts: &Layouts,
-    progress: &dyn Fn(),
+    how: (Lists, &dyn Fn()),
 ) -> Result<[FoundTable; 2], ReadError> {
-    let mut read = |family| read_table(kernel, layouts.of(family), progress);
+    let mut read = |family| read_table(kernel, layouts.of(family), how);
     Ok([read(Family::Ip)?, read(Family::Ip6)?])
 }
 
 fn read_table<K: Kernel>(
     kernel: &mut K,
     sets: &TableSets,
-    progress: &dyn Fn(),
+    (lists, progress): (Lists, &dyn Fn()),
 ) -> Result<FoundTable, ReadError> {
     let table = ruleset::table(sets.family);
     let mut found = FoundTable::nothing(sets.family);
@@ -74,10 +96,11 @@ fn read_table<K: Kernel>(
     for (set, elements) in sets_to_read(sets, &contents) {
         progress();
         if set == SetId::Endpoints
-            && elements.is_some_and(|elements| elements >= MIN_ASKED)
-            && let Some(count) = read_by_keys(kernel, &contents, &mut found.elements)
+            && let Some(elements) = elements.filter(|it| lists == Lists::Later || *it >= MIN_ASKED)
+            && let Ok(elements) = usize::try_from(elements)
+            && read_by_keys(kernel, elements, &mut found.elements, lists)
         {
-            found.sizes[set as usize] = count;
+            found.sizes[set as usize] = elements;
             continue;
         }
         let family = sets.family;
@@ -104,20 +127,33 @@ fn sets_to_read(sets: &TableSets, contents: &Contents) -> Vec<(SetId, Option<u32
     found
 }
 
-/// Reads all endpoints by their expected keys; returns their number. Reads none if that fails.
+/// Reads the lists that routes name, or leaves them. Returns false, and has read none, if the map
+/// must be dumped: an answer failed, or there are other elements (Linux reports their number).
 fn read_by_keys<K: Kernel>(
     kernel: &mut K,
-    contents: &Contents,
+    elements: usize,
     found: &mut diff::FoundElements,
-) -> Option<usize> {
-    let count = read_slots(kernel, found);
-    let set = contents.sets.iter().find(|set| set.name == SetId::Endpoints.name());
-    let elements = set.and_then(|set| usize::try_from(set.elements?).ok());
-    let is_whole = count.is_some() && elements == count;
-    if !is_whole {
+    lists: Lists,
+) -> bool {
+    found.leave_lists(elements);
+    let next = |found: &mut diff::FoundElements| match lists {
+        Lists::Now => found.next_lists(LISTS),
+        Lists::Later => found.udp_lists(),
+    };
+    let is_usable = loop {
+        let named = next(found);
+        if named.is_empty() {
+            break lists == Lists::Later || found.are_lists_complete();
+        }
+        match read_lists(kernel, found.family(), named) {
+            Some(read) => found.read_lists(read),
+            None => break false,
+        }
+    };
+    if !is_usable {
         found.forget(SetId::Endpoints);
     }
-    elements.filter(|_| is_whole)
+    is_usable
 }
 
 /// Dumps a set; returns its number of elements.

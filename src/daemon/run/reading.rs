@@ -32,7 +32,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     /// Makes the next request, and corrects what the answer shows.
     pub(super) async fn make_request(&mut self) -> Result<(), WriterGone> {
         let elements = usize::try_from(self.report.sizes.elements()).unwrap_or_default();
-        match self.reads.doubt.next(&self.engine, elements, now()) {
+        match self.reads.doubt.next(&mut self.engine, elements, now()) {
             None => Ok(()),
             Some(request @ Request::Dump(_)) => {
                 let reader = self.reads.open_reader();
@@ -122,7 +122,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         self.spoil_handover();
         self.flows.note_read();
         let reading = match self.take_early_read().await? {
-            Some(reading) => reading,
+            Some(reading) => Reply::Tables(reading),
             None => match self.request(Request::Tables, &self.writer).await? {
                 Ok(reply) => reply,
                 Err(error) => {
@@ -154,14 +154,30 @@ impl<K: Kernel + Send + 'static> Run<K> {
         Ok(true)
     }
 
+    /// Takes a part of the reading made while the source lists objects, and requests the next one.
+    pub(super) fn take_early_part(&mut self, part: Result<Reply, ReadError>) {
+        self.reads.add_early_part(part);
+        let next = self.reads.early.as_mut().and_then(|read| read.next_lists());
+        if let Some((family, lists)) = next {
+            let request = self.request(Request::Lists(family, lists), &self.writer);
+            self.reads.long_request = Some(request.boxed());
+        }
+    }
+
     /// Returns the reading made while the source listed objects, unless another program has changed
-    /// a table since.
-    async fn take_early_read(&mut self) -> Result<Option<Reply>, WriterGone> {
-        let early = self.reads.long_request.take().filter(|_| self.reads.doubt.is_start());
-        let Some(early) = early else { return Ok(None) };
-        let Ok(Reply::Tables(read)) = early.await? else { return Ok(None) };
+    /// a table since. Its lists may not all be read.
+    async fn take_early_read(&mut self) -> Result<Option<Box<Reading>>, WriterGone> {
+        let (part, early) = (self.reads.long_request.take(), self.reads.early.take());
+        if !self.reads.doubt.is_start() {
+            return Ok(None);
+        }
+        self.reads.early = early;
+        if let Some(part) = part {
+            self.reads.add_early_part(part.await?);
+        }
+        let Some(read) = self.reads.early.take() else { return Ok(None) };
         let has_changed = read.is_torn || self.writer.run(K::tampered).await?;
-        Ok((!has_changed).then_some(Reply::Tables(read)))
+        Ok((!has_changed).then_some(read))
     }
 
     /// Stops watching tables that this process owns. If another program changed one before our

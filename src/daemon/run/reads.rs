@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use engine::doubt::{Doubt, Reply};
+use engine::doubt::{Doubt, Reading, Reply};
 use futures::future::BoxFuture;
 use nft::kernel::{Kernel, ReadError};
 
@@ -18,9 +18,11 @@ pub(super) type Answered = Result<Result<Reply, ReadError>, WriterGone>;
 /// What is not certain about the tables, and the requests that make it certain.
 pub(super) struct Reads<K> {
     pub(super) doubt: Doubt,
-    /// A request for which commits do not wait: both tables while the source lists objects, later
-    /// dumps.
+    /// A request for which commits do not wait: parts of both tables while the source lists objects,
+    /// later dumps.
     pub(super) long_request: Option<BoxFuture<'static, Answered>>,
+    /// The parts of both tables that were read while the source lists objects.
+    pub(super) early: Option<Box<Reading>>,
     /// The kernel reports changes of our tables by other programs: no process owns them.
     pub(super) is_watching: bool,
     /// Differences whose repair is not committed yet.
@@ -37,6 +39,7 @@ impl<K: Kernel + Send + 'static> Reads<K> {
         Self {
             doubt: Doubt::new(check_period, now),
             long_request: None,
+            early: None,
             // Before the first reading there is no installed state that other programs could change.
             is_watching: false,
             unrepaired: 0,
@@ -52,6 +55,19 @@ impl<K: Kernel + Send + 'static> Reads<K> {
     /// Counts the repaired differences. The kernel must hold the desired state.
     pub(super) fn note_synced(&mut self, observe: &Observe) {
         observe.check().repaired(std::mem::take(&mut self.unrepaired));
+    }
+
+    /// Adds a part of the reading made while the source lists objects.
+    pub(super) fn add_early_part(&mut self, part: Result<Reply, ReadError>) {
+        self.early = match (part, self.early.take()) {
+            (Ok(Reply::Tables(read)), None) => Some(read),
+            (Ok(Reply::Lists(lists)), Some(mut read)) => {
+                read.tables[lists.family.index()].elements.read_lists(lists);
+                Some(read)
+            }
+            // The tables are read once everything is listed.
+            (Ok(_) | Err(_), _) => None,
+        };
     }
 
     /// Waits for the answer to the long request.

@@ -15,12 +15,13 @@ use super::progress::{Progress, Updated};
 use super::schedulers::Schedulers;
 use super::services::Services;
 use super::serving::Serving;
+use super::unread::ReadLists;
 use super::unused::{Epochs, Kept, Unused, UnusedElements};
 use crate::desired::{SlotBudget, Timeouts};
 use crate::model::{Cluster, Extent, ObjectName, Protocol, Scheduler, Target};
 use crate::piece::{Full, Piece};
 use crate::ruleset::number::{ListId, Route};
-use crate::ruleset::{Frontend, Subject};
+use crate::ruleset::{Frontend, NamedList, Subject};
 
 /// The installed elements of services in both tables, and their owners.
 #[derive(Debug)]
@@ -118,8 +119,29 @@ impl Diff {
         }
     }
 
+    /// Returns whether no list is left that is to be read.
+    pub fn has_read_lists(&self) -> bool {
+        self.lists.iter().all(|lists| lists.unread().are_none())
+    }
+
+    /// Returns at most `most` lists of one table to be read next; `None` if all are read.
+    pub fn next_lists(&mut self, most: usize) -> Option<(Family, Vec<NamedList>)> {
+        let lists = self.lists.iter_mut().filter(|lists| !lists.unread().are_none());
+        // Services wait for some of them.
+        let lists = lists.max_by_key(|lists| lists.unread().has_hurried())?;
+        Some((lists.family(), lists.unread_mut().next(most)))
+    }
+
+    /// Fills lists that were not read yet. Returns false if all are read now, but are not all
+    /// elements of the map.
+    pub fn read_lists(&mut self, read: ReadLists) -> bool {
+        let lists = &mut self.lists[read.family.index()];
+        lists.read(read);
+        !lists.unread().are_none() || lists.unread().are_complete()
+    }
+
     /// Collects orphans for removal. All services must have been updated since
-    /// [`Diff::replace_installed_elements`].
+    /// [`Diff::replace_installed_elements`], and all lists read.
     pub fn begin_sweep(&mut self) {
         let frontends = sorted(self.frontends.unclaimed()).into_iter().map(Unused::Unclaimed);
         let members = sorted(self.members.unneeded()).into_iter().map(Unused::Member);

@@ -10,6 +10,7 @@ use super::frontends::{FrontendState, Rare};
 use super::held::HeldList;
 use super::lists::{Affinity, List};
 use super::packed_map::PackedMap;
+use super::unread::{ReadLists, UnreadLists};
 use crate::desired::Label;
 use crate::model::{Protocol, Target};
 use crate::ruleset::number::{EndpointId, ListId};
@@ -23,6 +24,7 @@ pub struct FoundElements {
     lists: HashMap<ListId, List>,
     affinity: HashMap<ListId, Affinity>,
     members: Vec<Member>,
+    unread: UnreadLists,
     /// Elements that contradict others, or that this program never writes.
     strays: BTreeMap<SetId, Vec<Element>>,
 }
@@ -36,6 +38,7 @@ impl FoundElements {
             lists: HashMap::default(),
             affinity: HashMap::default(),
             members: Vec::new(),
+            unread: UnreadLists::default(),
             strays: BTreeMap::new(),
         }
     }
@@ -116,7 +119,10 @@ impl FoundElements {
     pub fn forget(&mut self, set: SetId) {
         self.strays.remove(&set);
         match set {
-            SetId::Endpoints => self.lists.retain(|list, _| list.has_affinity()),
+            SetId::Endpoints => {
+                self.unread = UnreadLists::default();
+                self.lists.retain(|list, _| list.has_affinity());
+            }
             SetId::AffinitySlots => {
                 let lists = self.lists.iter_mut().filter(|(id, _)| id.has_affinity());
                 lists.for_each(|(_, list)| list.resize(0));
@@ -175,6 +181,31 @@ impl FoundElements {
             }
         }
         lists
+    }
+
+    /// Leaves the plain lists, which have `elements` endpoints, to be read by their keys.
+    pub fn leave_lists(&mut self, elements: usize) {
+        self.unread = UnreadLists::new(self.plain_lists(), elements);
+    }
+
+    /// Returns the lists of UDP that were left. Their endpoints show which flows are stale.
+    pub fn udp_lists(&self) -> Vec<NamedList> {
+        self.unread.iter().filter(|named| named.protocol == Protocol::Udp).copied().collect()
+    }
+
+    /// Returns whether the lists that were left are read, and are all elements of the map.
+    pub fn are_lists_complete(&self) -> bool {
+        self.unread.are_complete()
+    }
+
+    /// Returns at most `most` lists to be read next.
+    pub fn next_lists(&mut self, most: usize) -> Vec<NamedList> {
+        self.unread.next(most)
+    }
+
+    /// Adds lists that were left.
+    pub fn read_lists(&mut self, read: ReadLists) {
+        self.unread.read(read, &mut self.lists);
     }
 
     /// Completes the reading. Returns the elements to be deleted: they contradict others, or this
@@ -251,7 +282,7 @@ impl Diff {
         self.members.adopt(shared);
         let mut frontends = PackedMap::default();
         for (lists, found) in self.lists.iter_mut().zip(found) {
-            lists.adopt(found.lists, found.affinity);
+            lists.adopt(found.lists, found.affinity, found.unread);
             // Most clusters have mainly one family, so the smaller map is merged into the larger.
             let fewer = if found.frontends.len() > frontends.len() {
                 std::mem::replace(&mut frontends, found.frontends)

@@ -8,6 +8,7 @@ use ahash::{HashMap, HashSet};
 use nft::family::Family;
 
 use super::numbers::Numbers;
+use super::unread::{ReadLists, UnreadLists};
 use crate::model::{Protocol, Target};
 use crate::piece::{Full, Piece};
 use crate::ruleset::TableElement;
@@ -64,6 +65,7 @@ pub(super) struct Lists {
     affinity: HashMap<ListId, Affinity>,
     plain: Numbers,
     sessions: Numbers,
+    unread: UnreadLists,
 }
 
 impl List {
@@ -196,6 +198,7 @@ impl Lists {
             affinity: HashMap::default(),
             plain: Numbers::new(ListId::FIRST_PLAIN, ListId::LAST_PLAIN),
             sessions: Numbers::new(ListId::FIRST_SESSION, ListId::LAST_SESSION),
+            unread: UnreadLists::default(),
         }
     }
 
@@ -227,8 +230,13 @@ impl Lists {
         &mut self,
         lists: HashMap<ListId, List>,
         affinity: HashMap<ListId, Affinity>,
+        unread: UnreadLists,
     ) {
-        (self.lists, self.affinity) = (lists, affinity);
+        (self.lists, self.affinity, self.unread) = (lists, affinity, unread);
+        for named in self.unread.iter() {
+            let empty = List::new(self.family, named.protocol);
+            self.lists.entry(named.list).or_insert(empty);
+        }
         let numbers = |has_affinity| {
             let lists = self.lists.keys().filter(move |list| list.has_affinity() == has_affinity);
             lists.map(|list| list.number())
@@ -237,13 +245,28 @@ impl Lists {
         self.sessions.adopt(numbers(true));
     }
 
+    /// Returns the lists that are not read yet.
+    pub(super) fn unread(&self) -> &UnreadLists {
+        &self.unread
+    }
+
+    pub(super) fn unread_mut(&mut self) -> &mut UnreadLists {
+        &mut self.unread
+    }
+
+    /// Fills lists that were not read yet.
+    pub(super) fn read(&mut self, read: ReadLists) {
+        self.unread.read(read, &mut self.lists);
+    }
+
     /// Returns whether a service without a list of its own can adopt this one.
     pub(super) fn can_adopt(&self, id: ListId, protocol: Protocol, affinity: bool) -> bool {
         id.has_affinity() == affinity
             && self.lists.get(&id).is_some_and(|list| !list.is_owned && list.protocol == protocol)
     }
 
-    /// Adds a list of a service; returns `None` if all numbers of its kind are taken.
+    /// Adds a list of a service; returns `None` if all numbers of its kind are taken. With a plain
+    /// list, all lists must be read.
     pub(super) fn add(&mut self, protocol: Protocol, affinity: bool) -> Option<ListId> {
         let (numbers, id): (_, fn(u32) -> ListId) = if affinity {
             (&mut self.sessions, ListId::session)

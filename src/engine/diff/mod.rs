@@ -32,6 +32,7 @@ mod serving;
 mod slots;
 #[cfg(test)]
 mod tests;
+mod unread;
 mod unused;
 mod update;
 mod waiting;
@@ -45,4 +46,5 @@ pub use members::NodePortIps;
 pub use no_local::NoLocalPorts;
 pub use progress::{Conflict, Progress, Updated};
 pub use serving::{Serving, ServingChange, Targets};
+pub use unread::ReadLists;
 pub use unused::Kept;

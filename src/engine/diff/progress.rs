@@ -15,6 +15,8 @@ pub enum Progress {
     Partial,
     /// The whole service is due after all other services.
     Postponed,
+    /// The whole service is due once more lists are read.
+    Unread,
 }
 
 /// The result of the update of a service.

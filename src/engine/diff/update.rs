@@ -64,7 +64,9 @@ impl Diff {
             lists: ListsByPurpose::default(),
             updated: Updated::default(),
         };
-        let progress = if is_postponed {
+        let progress = if update.waits_for_lists() {
+            Progress::Unread
+        } else if is_postponed {
             // A frontend was found with the label of another port. Only the claims are recorded
             // now: once all claims are known, the frontend changes its holder once.
             update.diff.only_claimed.insert(name.clone());
@@ -305,6 +307,12 @@ impl ServiceUpdate<'_> {
         scope: Scope,
         has_affinity: bool,
     ) -> Option<ListId> {
+        let known = self.known_list(port, scope, has_affinity);
+        known.or_else(|| self.diff.lists[port.family.index()].add(port.protocol, has_affinity))
+    }
+
+    /// Returns the list of the service, or one found with its frontends.
+    fn known_list(&self, port: &DesiredPort, scope: Scope, has_affinity: bool) -> Option<ListId> {
         let lists = &self.diff.lists[port.family.index()];
         let own = self.former_lists.find(purpose_of(port, scope), has_affinity);
         let exists =
@@ -315,13 +323,40 @@ impl ServiceUpdate<'_> {
         let can_adopt = |list: &ListId| {
             // A list that the service already holds is that of another scope.
             let is_own = self.former_lists.has(port.family, *list);
-            let lists = &self.diff.lists[port.family.index()];
             !is_own && lists.can_adopt(*list, port.protocol, has_affinity)
         };
-        if let Some(found) = self.found_list(port, scope).filter(can_adopt) {
-            return Some(found);
+        self.found_list(port, scope).filter(can_adopt)
+    }
+
+    /// Returns whether the service must wait until more lists are read: those that its routes name,
+    /// which are read next, or all of them if it needs a new number.
+    fn waits_for_lists(&mut self) -> bool {
+        if self.diff.has_read_lists() {
+            return false;
         }
-        self.diff.lists[port.family.index()].add(port.protocol, has_affinity)
+        let frontends = self.wanted.frontends().map(|it| &it.frontend);
+        let mut waits = false;
+        for frontend in frontends.chain(&self.holdings.frontends) {
+            let unread = self.diff.lists[frontend.family().index()].unread_mut();
+            let routes = self.diff.frontends.get(frontend).into_iter().flat_map(|it| it.routes());
+            for list in routes.filter_map(Route::list) {
+                waits |= unread.hurry(list);
+            }
+        }
+        waits || self.wanted.ports.iter().any(|port| self.needs_new_list(port))
+    }
+
+    /// Returns whether a port may need a new list of a table whose lists are not all read.
+    fn needs_new_list(&self, port: &DesiredPort) -> bool {
+        let lists = &self.diff.lists[port.family.index()];
+        let is_of_session = port.timeout.is_some() && !lists.are_sessions_full();
+        let mut scopes = Scope::ALL.into_iter().filter(|scope| {
+            !port.endpoints(*scope).is_empty()
+                && port.frontends.iter().any(|it| it.traffic.uses(*scope))
+        });
+        !lists.unread().are_none()
+            && !is_of_session
+            && scopes.any(|scope| self.known_list(port, scope, false).is_none())
     }
 
     fn add_problem(&mut self, port: &DesiredPort, field: &str, message: &str) {

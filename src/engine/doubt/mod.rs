@@ -18,16 +18,21 @@
 //! Rules ---+- Anything ----------> All
 //!          +- ReadNow, Failed ---> Tables
 //!
+//! Lists ---+- Refused -----------> Rules
+//!          +- Anything ----------> All
+//!          +- ReadNow, Failed ---> Tables
+//!
 //! Sets ----+- Anything ----------> All
 //!          +- ReadNow, Failed ---> Tables
 //!
 //! All -----+- ReadNow, Failed ---> Tables
 //! ```
 //!
-//! Any other input leaves the extent as it is. A start begins with `Tables`. `Elements` has the
-//! effect of `Anything` in three cases: at a start, while `All` is due, and if one of them is a
-//! source range. Elements of the map that packets write are dropped. `Refused` with very many
-//! elements leads to `Tables`.
+//! Any other input leaves the extent as it is. A start begins with `Tables`. Their answer may leave
+//! `Lists` to be read: services of other lists are committed meanwhile. `Elements` has the effect of
+//! `Anything` in three cases: at a start, while `All` is due, and if one of them is a source range.
+//! Elements of the map that packets write are dropped. `Refused` with very many elements leads to
+//! `Tables`.
 //!
 //! An answer that does not suffice widens the extent: keys and rules to `Tables`, or to `All` if
 //! another program changed them, and very many differences of `All` to `Tables`. A comparison of
@@ -52,7 +57,7 @@ pub use request::{Keys, Reading, Reply, Request, Rules, Size};
 use std::time::{Duration, Instant};
 
 use self::limits::{
-    AFTER_ERROR, MAX_DIFFERENCES, MAX_REFUSED, SECOND_LOOKUP, backoff, pause_after,
+    AFTER_ERROR, LISTS, MAX_DIFFERENCES, MAX_REFUSED, SECOND_LOOKUP, backoff, pause_after,
 };
 use self::parts::{Origin, Parts};
 use self::round::{Asked, Piece, Round};
@@ -69,6 +74,8 @@ pub struct Doubt {
     failures: u32,
     /// The kernel has never held the desired state.
     is_start: bool,
+    /// Endpoint lists are not read yet.
+    has_unread_lists: bool,
     /// Elements and rules.
     parts: Parts,
     /// Sets with elements that are not installed.
@@ -92,6 +99,8 @@ pub enum Extent {
     Nothing,
     /// Elements.
     Keys,
+    /// Endpoint lists, after a start on existing tables.
+    Lists,
     /// Chains, rules and sets of a table, and perhaps elements.
     Rules,
     /// Sets with more elements than were written.
@@ -110,6 +119,7 @@ impl Doubt {
             tables: Some(now),
             failures: 0,
             is_start: true,
+            has_unread_lists: false,
             parts: Parts::default(),
             search: Search::None,
             round: Round::new(Some(check_period).filter(|period| !period.is_zero()), now),
@@ -182,6 +192,8 @@ impl Doubt {
             Extent::Sets
         } else if self.parts.have_rules() {
             Extent::Rules
+        } else if self.has_unread_lists {
+            Extent::Lists
         } else if self.parts.are_none() {
             Extent::Nothing
         } else {
@@ -207,7 +219,15 @@ impl Doubt {
 
     /// Returns whether the next request is for what is not certain, and not for the background.
     pub fn is_urgent(&self) -> bool {
-        self.round.is_urgent || self.search.is_active() || !self.parts.are_none()
+        self.round.is_urgent
+            || self.search.is_active()
+            || self.has_unread_lists
+            || !self.parts.are_none()
+    }
+
+    /// Returns whether endpoint lists are to be read, although services are committed.
+    pub fn has_unread_lists(&self) -> bool {
+        self.has_unread_lists && self.tables.is_none()
     }
 
     /// Returns whether the kernel has never held the desired state.
@@ -230,7 +250,7 @@ impl Doubt {
     pub fn due(&self) -> Option<Instant> {
         if self.tables.is_some() || self.search.is_dumping() {
             None
-        } else if self.search.is_active() || !self.parts.are_none() {
+        } else if self.search.is_active() || self.has_unread_lists || !self.parts.are_none() {
             Some(self.since)
         } else if self.is_changed && !self.round.is_urgent {
             // The urgent check compares everything soon.
@@ -242,10 +262,13 @@ impl Doubt {
 
     /// Returns the next request; `None` if a step needs none. The answer goes to
     /// [`Doubt::answer`]. `elements` is the number of all installed elements.
-    pub fn next(&mut self, engine: &Engine, elements: usize, now: Instant) -> Option<Request> {
+    pub fn next(&mut self, engine: &mut Engine, elements: usize, now: Instant) -> Option<Request> {
         self.asked = Asked::Part;
         if let Some(request) = self.parts.next() {
             return Some(request);
+        }
+        if let Some((family, lists)) = engine.next_lists(LISTS) {
+            return Some(Request::Lists(family, lists));
         }
         if self.search.is_active() {
             return self.next_of_search(engine, now);
@@ -279,7 +302,13 @@ impl Doubt {
                 let Reading { tables, is_torn, took, .. } = *reading;
                 engine.replace_installed_state(tables);
                 self.were_read(is_torn, took, now);
+                self.has_unread_lists = !engine.has_read_lists();
                 true
+            }
+            (Reply::Lists(read), _) => {
+                let is_known = engine.read_lists(read);
+                self.has_unread_lists = !engine.has_read_lists();
+                is_known
             }
             (Reply::Failed, Asked::Piece(_)) if !self.round.is_urgent => {
                 self.round.pause(now + AFTER_ERROR);
@@ -439,6 +468,7 @@ impl Doubt {
     /// Forgets what the tables, once they are read, make certain.
     fn forget(&mut self) {
         self.parts.forget();
+        self.has_unread_lists = false;
         self.search = Search::None;
         self.round.is_urgent = false;
     }

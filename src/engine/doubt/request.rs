@@ -6,7 +6,9 @@ use ahash::{HashMap, HashSet};
 use nft::kernel::Contents;
 use nft::{Family, Value};
 
-use crate::ruleset::SetId;
+use super::limits::LISTS;
+use crate::diff::ReadLists;
+use crate::ruleset::{NamedList, SetId};
 use crate::{Changed, ElementId, FoundTable};
 
 /// Something to be read.
@@ -14,6 +16,10 @@ use crate::{Changed, ElementId, FoundTable};
 pub enum Request {
     /// Both tables as a whole. Commits wait for the answer.
     Tables,
+    /// As `Tables`, without endpoint lists that can be read later.
+    TablesWithoutLists,
+    /// Endpoint lists of one table. Commits of services with other lists do not wait.
+    Lists(Family, Vec<NamedList>),
     /// Chains, rules and sets of a table.
     Rules(Family),
     /// Elements by their keys.
@@ -29,6 +35,8 @@ pub enum Request {
 pub enum Reply {
     /// Both tables.
     Tables(Box<Reading>),
+    /// Endpoint lists.
+    Lists(ReadLists),
     /// Chains, rules and sets.
     Rules(Rules),
     /// The finding at each key, in any order.
@@ -52,6 +60,17 @@ pub struct Reading {
     pub port: u32,
     /// Duration of the reading.
     pub took: Duration,
+}
+
+impl Reading {
+    /// Returns endpoint lists of one table to be read next; `None` if all are read.
+    pub fn next_lists(&mut self) -> Option<(Family, Vec<NamedList>)> {
+        let next = |table: &mut FoundTable| {
+            let lists = table.elements.next_lists(LISTS);
+            (!lists.is_empty()).then(|| (table.elements.family(), lists))
+        };
+        self.tables.iter_mut().find_map(next)
+    }
 }
 
 /// Chains, rules and sets of a table that was read.

@@ -12,8 +12,15 @@ use crate::model::{Change, Event, ObjectName, Resource, Service, ServicePort};
 use crate::routing::Routing;
 use crate::{ElementId, Finding, FoundTable};
 
-const ALL: [Extent; 6] =
-    [Extent::Nothing, Extent::Keys, Extent::Rules, Extent::Sets, Extent::All, Extent::Tables];
+const ALL: [Extent; 7] = [
+    Extent::Nothing,
+    Extent::Keys,
+    Extent::Lists,
+    Extent::Rules,
+    Extent::Sets,
+    Extent::All,
+    Extent::Tables,
+];
 
 fn key(last: u8) -> ElementId {
     let key = Value::new().ip([10, 96, 0, last].into());
@@ -31,6 +38,7 @@ fn doubt(extent: Extent, now: Instant) -> Doubt {
     match extent {
         Extent::Nothing | Extent::Tables => {}
         Extent::Keys => doubt.handle(Input::Elements(vec![key(1)]), now),
+        Extent::Lists => doubt.has_unread_lists = true,
         Extent::Rules => doubt.handle(Input::Refused(vec![key(1)]), now),
         Extent::Sets => doubt.search = Search::Due(vec![(Family::Ip, SetId::Endpoints)]),
         Extent::All => doubt.handle(Input::Anything, now),
@@ -51,11 +59,12 @@ fn inputs() -> [(&'static str, Input); 6] {
 
 /// Each extent with the extents after the inputs in the order of [`inputs`].
 fn every_pair() -> [(Extent, [Extent; 6]); ALL.len()] {
-    use Extent::{All, Keys, Nothing, Rules, Sets, Tables};
+    use Extent::{All, Keys, Lists, Nothing, Rules, Sets, Tables};
     //         Elements Refused Anything ReadNow Failed  Committed
     [
         (Nothing, [Keys, Rules, All, Tables, Tables, Nothing]),
         (Keys, [Keys, Rules, All, Tables, Tables, Keys]),
+        (Lists, [Lists, Rules, All, Tables, Tables, Lists]),
         (Rules, [Rules, Rules, All, Tables, Tables, Rules]),
         (Sets, [Sets, Sets, All, Tables, Tables, Sets]),
         (All, [All, All, All, Tables, Tables, All]),
@@ -107,8 +116,8 @@ fn commits_wait_for_few_elements_for_a_refused_step_and_for_the_tables() {
         let doubt = doubt(extent, now);
         doubt.must_wait() || doubt.tables_due().is_some()
     });
-    //                 Nothing Keys Rules Sets All   Tables
-    assert_eq!(waits, [false, true, true, false, false, true]);
+    //                 Nothing Keys Lists Rules Sets  All    Tables
+    assert_eq!(waits, [false, true, false, true, false, false, true]);
 }
 
 #[test]
@@ -202,7 +211,9 @@ fn answers(request: &Request, engine: &Engine) -> [Option<Reply>; 2] {
             [None, Some(Reply::Rules(Rules { family: *family, contents: None, port: 0 }))]
         }
         Request::Dump(_) => [Some(Reply::Dump(Keys::default())), None],
-        Request::Tables | Request::Sizes => panic!("not the first request"),
+        Request::Tables | Request::TablesWithoutLists | Request::Lists(..) | Request::Sizes => {
+            panic!("not the first request")
+        }
     }
 }
 
@@ -222,12 +233,12 @@ fn every_answer_leads_to_the_extent_in_this_table() {
             let (mut engine, mut doubt) = (engine(), doubt(extent, now));
             doubt.hurry(now);
             doubt.begin_round(true, now);
-            let request = doubt.next(&engine, 0, now)?;
+            let request = doubt.next(&mut engine, 0, now)?;
             let [certain, insufficient] = answers(&request, &engine);
             let reply = [certain, insufficient, Some(Reply::Failed)].into_iter().nth(i)??;
             doubt.answer(reply, &mut engine, now);
             while doubt.search.is_active() && !doubt.is_dumping() {
-                assert_eq!(doubt.next(&engine, 0, now), None);
+                assert_eq!(doubt.next(&mut engine, 0, now), None);
             }
             Some(doubt.extent())
         });
@@ -244,7 +255,7 @@ fn a_difference_in_the_background_begins_the_urgent_check_a_second_later() {
     doubt.were_read(false, Duration::ZERO, now);
     doubt.handle(Input::Committed, now);
     doubt.hurry(now);
-    let request = doubt.next(&engine, 0, now).unwrap();
+    let request = doubt.next(&mut engine, 0, now).unwrap();
     let [_, different] = answers(&request, &engine);
     let corrections = doubt.answer(different.unwrap(), &mut engine, now);
     assert_eq!(corrections, Corrections::default());

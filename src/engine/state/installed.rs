@@ -11,10 +11,10 @@ use super::found::FoundTable;
 use super::least_connections::adopt_weights;
 use super::tables::header;
 use super::{Engine, context};
-use crate::diff::{FoundElements, InstalledElement};
+use crate::diff::{FoundElements, InstalledElement, ReadLists};
 use crate::model::ObjectName;
-use crate::ruleset;
 use crate::ruleset::base::has_guard;
+use crate::ruleset::{self, NamedList};
 
 impl Engine {
     /// Replaces the installed state by a read-back and queues all services.
@@ -35,6 +35,25 @@ impl Engine {
         self.diff.replace_installed_elements(elements);
         adopt_weights(&mut self.cluster, &self.diff);
         self.updates.all_again(self.diff.services());
+    }
+
+    /// Returns at most `most` endpoint lists of one table to be read next, those first that services
+    /// wait for. `None` if all are read.
+    pub fn next_lists(&mut self, most: usize) -> Option<(Family, Vec<NamedList>)> {
+        self.diff.next_lists(most)
+    }
+
+    /// Returns whether all endpoint lists are read.
+    pub fn has_read_lists(&self) -> bool {
+        self.diff.has_read_lists()
+    }
+
+    /// Adds lists that were not read yet, and queues the services that waited. Returns false if the
+    /// tables must be read: there are other lists than routes name.
+    pub fn read_lists(&mut self, read: ReadLists) -> bool {
+        let is_known = self.diff.read_lists(read);
+        self.updates.lists_read();
+        is_known
     }
 
     /// Returns whether the installed state is that of the last commit or read-back in both tables.

@@ -201,7 +201,7 @@ impl Engine {
     }
 
     /// Updates services until the piece is full, small changes first. The piece stays empty only if
-    /// nothing differs, or if `interrupted` returned true.
+    /// nothing differs, if `interrupted` returned true, or if lists must be read before.
     ///
     /// A piece of small changes holds no part of a large one, so small changes do not wait until
     /// that part is rendered and applied. The next piece belongs to the large change, so that it
@@ -223,9 +223,13 @@ impl Engine {
                 }
                 is_small = false;
             }
+            if self.updates.must_read_lists() {
+                break;
+            }
+            let lane = self.updates.queue.next_lane().unwrap_or(Lane::Slow);
             let Some((name, extent)) = self.updates.next(&self.cluster) else { break };
             let bytes = piece.bytes();
-            let progress = self.update(name.clone(), &extent, piece);
+            let progress = self.update((name.clone(), lane), &extent, piece);
             if piece.bytes() != bytes {
                 updated.add(name);
             }
@@ -240,10 +244,7 @@ impl Engine {
         if self.tables.are_bisecting() && !piece.is_empty() {
             return updated;
         }
-        if self.updates.queue.is_empty()
-            && self.updates.postponed.is_none()
-            && self.updates.sweep_due
-        {
+        if self.updates.is_sweep_next() && self.diff.has_read_lists() {
             self.diff.begin_sweep();
             self.updates.sweep_due = false;
         }
@@ -251,7 +252,12 @@ impl Engine {
         updated
     }
 
-    fn update(&mut self, name: ObjectName, extent: &Extent, piece: &mut Piece) -> Progress {
+    fn update(
+        &mut self,
+        (name, lane): (ObjectName, Lane),
+        extent: &Extent,
+        piece: &mut Piece,
+    ) -> Progress {
         let may_postpone = self.updates.postponed.is_some();
         let context = context(&self.cluster, &self.tables, &self.updates, may_postpone);
         // Only an update of the whole service finds out whether its problems are over.
@@ -261,7 +267,7 @@ impl Engine {
             self.problems.end(&name, &updated.problems, &self.diff);
         }
         self.problems.add_updated(updated.conflicts, updated.problems);
-        self.updates.note(name, &updated.progress, updated.affected);
+        self.updates.note((name, lane), &updated.progress, updated.affected);
         updated.progress
     }
 

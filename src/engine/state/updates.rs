@@ -9,10 +9,13 @@ use crate::desired::{SlotBudget, SlotDemand};
 use crate::diff::{self, Progress};
 use crate::model::{Cluster, Extent, ObjectName};
 
+/// Services that wait for lists before lists are read.
+const MAX_UNREAD: usize = 256;
+
 /// Services to be updated: rendered, and compared with what is installed.
 ///
 /// Each service whose installed elements may differ from its desired elements is in `queue`,
-/// `after_commit` or `postponed`.
+/// `after_commit`, `postponed` or `unread`.
 #[derive(Debug)]
 pub(super) struct Updates {
     pub(super) queue: Queue,
@@ -29,6 +32,8 @@ pub(super) struct Updates {
     /// Services to be updated after all others, from a read-back on; `None` once the queue holds
     /// them.
     pub(super) postponed: Option<BTreeSet<ObjectName>>,
+    /// Services that wait until more lists are read, with their lane.
+    unread: Vec<(Lane, ObjectName)>,
 }
 
 impl Updates {
@@ -41,6 +46,7 @@ impl Updates {
             sweep_due: false,
             after_commit: Vec::new(),
             postponed: None,
+            unread: Vec::new(),
         }
     }
 
@@ -49,12 +55,21 @@ impl Updates {
         self.queue.is_empty()
             && self.postponed.is_none()
             && self.after_commit.is_empty()
+            && self.unread.is_empty()
             && !self.sweep_due
     }
 
     /// Queues a service to be compared as a whole.
     pub(super) fn again(&mut self, service: ObjectName) {
         self.queue.add([(service, Extent::Whole)].into_iter());
+    }
+
+    /// Returns whether orphans are to be removed now.
+    pub(super) fn is_sweep_next(&self) -> bool {
+        self.sweep_due
+            && self.queue.is_empty()
+            && self.postponed.is_none()
+            && self.unread.is_empty()
     }
 
     /// Queues `services` after a read-back, which may show orphans, and those that were postponed.
@@ -64,6 +79,7 @@ impl Updates {
         let services: Vec<_> = services.cloned().chain(postponed).collect();
         self.queue.add(services.into_iter().map(|name| (name, Extent::Whole)));
         self.after_commit.clear();
+        self.lists_read();
         self.sweep_due = true;
     }
 
@@ -74,9 +90,25 @@ impl Updates {
         }
     }
 
+    /// Queues the services that waited for lists.
+    pub(super) fn lists_read(&mut self) {
+        for (lane, service) in std::mem::take(&mut self.unread).into_iter().rev() {
+            self.queue.put_first(lane, service);
+        }
+    }
+
+    /// Returns whether so many services wait for lists that no more of a large change are taken.
+    pub(super) fn must_read_lists(&mut self) -> bool {
+        self.unread.len() >= MAX_UNREAD && self.queue.next_lane() == Some(Lane::Slow)
+    }
+
     /// Takes the next service, with the extent of its update.
     pub(super) fn next(&mut self, cluster: &Cluster) -> Option<(ObjectName, Extent)> {
         self.queue.take().or_else(|| {
+            // Their claims are not known yet.
+            if !self.unread.is_empty() {
+                return None;
+            }
             let mut postponed: Vec<_> = self.postponed.take()?.into_iter().collect();
             // The winning claim first: a frontend that is taken and taken back would be written
             // twice.
@@ -89,7 +121,7 @@ impl Updates {
     /// Records the progress of a service, and that the update affected others.
     pub(super) fn note(
         &mut self,
-        name: ObjectName,
+        (name, lane): (ObjectName, Lane),
         progress: &Progress,
         affected: Vec<ObjectName>,
     ) {
@@ -98,6 +130,7 @@ impl Updates {
             Progress::AfterCommit => self.after_commit.push(name),
             // The remainder of a large service counts as a large change.
             Progress::Partial => self.queue.put_first(Lane::Slow, name),
+            Progress::Unread => self.unread.push((lane, name)),
             Progress::Postponed => {
                 self.postponed.get_or_insert_default().insert(name);
             }

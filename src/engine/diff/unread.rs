@@ -1,0 +1,100 @@
+//! Endpoint lists of one table that routes name and that are not read yet.
+//!
+//! Until all are read, other lists may exist in the kernel, so no new number is given out. Lists
+//! that are not read are not changed, so the number of elements stays that of the map.
+
+use std::collections::BTreeMap;
+
+use ahash::HashMap;
+use nft::Family;
+
+use super::lists::List;
+use crate::model::{Protocol, Target};
+use crate::ruleset::NamedList;
+use crate::ruleset::number::ListId;
+
+/// Lists that are not read yet.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct UnreadLists {
+    lists: BTreeMap<ListId, NamedList>,
+    /// Those to be read first: services wait for them.
+    first: Vec<ListId>,
+    /// Elements of the map of endpoints, without those that were read.
+    elements: usize,
+}
+
+/// Lists that were read by their keys.
+#[derive(Debug)]
+pub struct ReadLists {
+    /// The family of the table.
+    pub family: Family,
+    /// The lists.
+    pub lists: Vec<NamedList>,
+    /// Their endpoints, with the slot of each.
+    pub endpoints: Vec<(ListId, Protocol, u32, Target)>,
+}
+
+impl UnreadLists {
+    pub(super) fn new(lists: BTreeMap<ListId, NamedList>, elements: usize) -> Self {
+        Self { lists, first: Vec::new(), elements }
+    }
+
+    /// Returns whether all lists are read.
+    pub(super) fn are_none(&self) -> bool {
+        self.lists.is_empty()
+    }
+
+    /// Returns whether the lists that were read have all elements of the map.
+    pub(super) fn are_complete(&self) -> bool {
+        self.lists.is_empty() && self.elements == 0
+    }
+
+    fn contain(&self, list: ListId) -> bool {
+        self.lists.contains_key(&list)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &NamedList> {
+        self.lists.values()
+    }
+
+    /// Lets a list be read before others; returns false if it is read.
+    pub(super) fn hurry(&mut self, list: ListId) -> bool {
+        let is_unread = self.contain(list);
+        if is_unread {
+            self.first.push(list);
+        }
+        is_unread
+    }
+
+    pub(super) fn has_hurried(&self) -> bool {
+        !self.first.is_empty()
+    }
+
+    /// Returns at most `most` lists to be read next, or more if services wait for them.
+    pub(super) fn next(&mut self, most: usize) -> Vec<NamedList> {
+        let mut first = std::mem::take(&mut self.first);
+        first.sort_unstable();
+        first.dedup();
+        let mut next: Vec<_> = first.iter().filter_map(|id| self.lists.get(id)).copied().collect();
+        let others = self.lists.values().filter(|it| first.binary_search(&it.list).is_err());
+        next.extend(others.take(most.saturating_sub(next.len())));
+        next
+    }
+
+    /// Puts the endpoints that were read into `lists`.
+    pub(super) fn read(&mut self, read: ReadLists, lists: &mut HashMap<ListId, List>) {
+        self.elements = self.elements.saturating_sub(read.endpoints.len());
+        for (id, protocol, slot, target) in read.endpoints {
+            if self.contain(id) {
+                let list = lists.entry(id).or_insert(List::new(read.family, protocol));
+                list.put(slot as usize, target);
+            }
+        }
+        for NamedList { list: id, .. } in read.lists {
+            self.lists.remove(&id);
+            if let Some(list) = lists.get_mut(&id) {
+                list.trim();
+            }
+        }
+    }
+}
