@@ -481,6 +481,8 @@ fn a_list_that_no_route_names_is_found_before_its_number_is_given_out() {
     let mut daemon = Daemon::start_unlisted(engine(), kernel);
     daemon.list([service(1, 2), service(2, 4)].concat());
     daemon.wait();
+    let none = "deltaproxy_transactions_total{result=\"refused\"} 0";
+    assert!(daemon.observe.metrics_text().contains(none), "a number was given out");
     daemon.end();
 }
 
