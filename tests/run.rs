@@ -421,15 +421,11 @@ fn one_of_many(number: u16, endpoints: u8) -> Vec<Event> {
     let name = ObjectName::namespaced("default", &format!("service{number:05}"));
     let mut events = service(low, endpoints);
     for event in &mut events {
-        match event {
-            Event::Service(Change::Is(service)) => {
-                service.name = name.clone();
-                service.cluster_ips = vec![[10, 97, high, low].into()];
-            }
-            Event::EndpointSlice(Change::Is(slice)) => {
-                (slice.name, slice.service) = (name.clone(), name.clone());
-            }
-            _ => {}
+        if let Event::Service(Change::Is(service)) = event {
+            service.name = name.clone();
+            service.cluster_ips = vec![[10, 97, high, low].into()];
+        } else if let Event::EndpointSlice(Change::Is(slice)) = event {
+            (slice.name, slice.service) = (name.clone(), name.clone());
         }
     }
     events
