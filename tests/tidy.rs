@@ -45,7 +45,7 @@ const LAYERS: &[Layers] = &[
                     "ruleset",
                 ],
             ),
-            ("doubt", &["state", "model", "ruleset"]),
+            ("doubt", &["diff", "model", "ruleset", "state"]),
         ],
     ),
     (

@@ -18,6 +18,7 @@ mod found;
 mod frontends;
 mod goal;
 mod held;
+mod list;
 mod lists;
 mod lists_by_purpose;
 mod members;

@@ -4,7 +4,7 @@
 
 use smallvec::SmallVec;
 
-use super::lists::List;
+use super::list::List;
 use crate::model::Target;
 use crate::ruleset::number::SizeClass;
 

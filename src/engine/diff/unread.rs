@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use ahash::HashMap;
 use nft::Family;
 
-use super::lists::List;
+use super::list::List;
 use crate::model::{Protocol, Target};
 use crate::ruleset::NamedList;
 use crate::ruleset::number::ListId;
