@@ -107,6 +107,27 @@ fn without_a_protocol_each_one_that_has_a_service_is_explained() {
 }
 
 #[test]
+fn a_name_explains_each_address_of_the_service() {
+    let lab = lab();
+    let node = lab.world.node();
+    let by_name = explain(node, &["default/web", "--from", "10.244.1.9"]).ok();
+    let by_address = explain(node, &["10.96.0.10:80", "--from", "10.244.1.9"]).ok();
+    let sorted = |text: &str| {
+        let mut packets: Vec<_> =
+            text.lines().filter(|line| line.starts_with("packet ")).map(str::to_owned).collect();
+        packets.sort();
+        packets
+    };
+    assert_eq!(sorted(&by_name), sorted(&by_address));
+    assert_eq!(sorted(&by_name).len(), 3);
+    let one = explain(node, &["default/web:p80-udp"]).ok();
+    assert_has(&one, &["-> 10.96.0.10:80/udp"]);
+    let unknown = explain(node, &["default/unheard"]);
+    assert_eq!(unknown.code(), Some(2));
+    assert_has(&unknown.stderr, &["the tables have no service default/unheard"]);
+}
+
+#[test]
 fn a_load_balancer_address_has_its_service_and_ranges_wherever_the_packet_is_from() {
     let mut lab = Lab::new();
     let ranges = json!(["203.0.113.0/24", "192.0.2.0/28"]);

@@ -261,6 +261,58 @@ fn an_endpoint_drains_until_its_connections_end() {
     drop(connection);
 }
 
+#[test]
+fn services_are_found_by_endpoint_namespace_text_and_address() {
+    let mut lab = Lab::new();
+    let other = Service::new("other", "10.96.0.11").port(80);
+    lab.apply(&[&web_with_node_port(), &slice("a"), &other]);
+    let node = lab.world.node();
+    let names = |arguments: &str| {
+        let rows = rows(node, arguments).into_iter();
+        let mut names: Vec<_> = rows.map(|it| it["service"].as_str().unwrap().to_owned()).collect();
+        names.dedup();
+        names
+    };
+    for arguments in ["--endpoint 10.244.1.5", "--endpoint 10.244.1.0/24", "--search WEB"] {
+        assert_eq!(names(arguments), ["default/web"], "{arguments}");
+    }
+    assert_eq!(names("10.96.0.11 --namespace default"), ["default/other"]);
+    assert_eq!(names("--endpoint 10.244.9.9 --endpoint 10.244.1.5:8080"), ["default/web"]);
+    let nothing = show(node, "--namespace kube-system");
+    assert_eq!((nothing.code(), &*nothing.stderr), (Some(0), "no service matches\n"));
+    assert_trouble(&show(node, "10.96.0.12"), "the tables have no service at 10.96.0.12");
+}
+
+#[test]
+fn connections_are_listed_with_their_clients() {
+    let mut lab = Lab::new();
+    lab.apply(&[&web_with_node_port(), &slice("a")]);
+    let (node, pod) = (lab.world.node().clone(), lab.world.host("pod").clone());
+    node.sysctl("netfilter/nf_conntrack_acct", "1");
+    let _former = pod.open_tcp(WEB).unwrap();
+    lab.apply(&[&slice("c")]);
+    let _present = pod.open_tcp(WEB).unwrap();
+    let listed = |arguments: &str| {
+        let finished = show(&node, &format!("default/web --connections -o json {arguments}"));
+        let document: Value = serde_json::from_str(&finished.stdout).unwrap();
+        let listed = document["connections"].as_array().unwrap().clone();
+        (finished.code(), listed)
+    };
+    let (code, all) = listed("");
+    assert_eq!(code, Some(0));
+    let endpoints: Vec<_> = all.iter().map(|it| it["endpoint"].as_str().unwrap()).collect();
+    assert_eq!(endpoints, ["10.244.1.5:8080", "10.244.2.7:8080"]);
+    for connection in &all {
+        assert!(connection["client"].as_str().unwrap().starts_with("10.244.1.9:"), "{connection}");
+        assert!(connection["bytes"].as_u64().unwrap() > 0, "{connection}");
+        assert_eq!(
+            (&connection["state"], &connection["age_seconds"]),
+            (&json!("active"), &json!(null))
+        );
+    }
+    assert_eq!(listed("--draining"), (Some(1), vec![all[0].clone()]));
+}
+
 /// An endpoint of another port of the service, or one that a policy passes over, does not drain.
 #[test]
 fn an_endpoint_that_a_policy_passes_over_does_not_drain() {

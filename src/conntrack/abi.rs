@@ -17,6 +17,8 @@ pub(super) const CTA_TUPLE_REPLY: u16 = 2;
 pub(super) const CTA_STATUS: u16 = 3;
 pub(super) const CTA_PROTOINFO: u16 = 4;
 pub(super) const CTA_TIMEOUT: u16 = 7;
+pub(super) const CTA_COUNTERS_ORIG: u16 = 9;
+pub(super) const CTA_COUNTERS_REPLY: u16 = 10;
 pub(super) const CTA_ID: u16 = 12;
 pub(super) const CTA_ZONE: u16 = 18;
 pub(super) const CTA_TIMESTAMP: u16 = 20;
@@ -38,6 +40,7 @@ pub(super) const CTA_PROTOINFO_TCP: u16 = 1;
 pub(super) const CTA_PROTOINFO_SCTP: u16 = 3;
 /// The same number as `CTA_PROTOINFO_SCTP_STATE`.
 pub(super) const CTA_PROTOINFO_TCP_STATE: u16 = 1;
+pub(super) const CTA_COUNTERS_BYTES: u16 = 2;
 pub(super) const CTA_TIMESTAMP_START: u16 = 1;
 
 pub(super) const IPS_SEEN_REPLY: u32 = 1 << 1;

@@ -29,6 +29,8 @@ pub(super) struct Attributes<'a> {
     pub(super) zone: Option<u16>,
     /// Start in nanoseconds since 1970.
     pub(super) started: Option<NonZeroU64>,
+    /// Bytes of both directions.
+    pub(super) bytes: Option<u64>,
 }
 
 /// One direction of an entry.
@@ -71,11 +73,20 @@ impl<'a> Attributes<'a> {
                 CTA_ID => found.id = Some(attr.be32().ok()?),
                 CTA_ZONE => found.zone = Some(attr.be16().ok()?),
                 CTA_TIMESTAMP => found.started = started_at(&attr),
+                CTA_COUNTERS_ORIG | CTA_COUNTERS_REPLY => {
+                    let sum = found.bytes.unwrap_or_default().saturating_add(counted(&attr)?);
+                    found.bytes = Some(sum);
+                }
                 _ => {}
             }
         }
         Some(found)
     }
+}
+
+fn counted(counters: &Attr<'_>) -> Option<u64> {
+    let bytes = counters.nested().flatten().find(|attr| attr.kind == CTA_COUNTERS_BYTES)?;
+    bytes.be64().ok()
 }
 
 fn started_at(timestamps: &Attr<'_>) -> Option<NonZeroU64> {

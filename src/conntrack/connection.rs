@@ -15,6 +15,8 @@ use super::attributes::Attributes;
 pub struct Connection {
     /// Transport protocol.
     pub protocol: Protocol,
+    /// Original source.
+    pub client: Option<Target>,
     /// Original destination.
     pub sent_to: Target,
     /// Source address and port of the replies.
@@ -29,6 +31,8 @@ pub struct Connection {
     pub is_offloaded: bool,
     /// Start in nanoseconds since 1970; only with `net.netfilter.nf_conntrack_timestamp`.
     pub started: Option<NonZeroU64>,
+    /// Bytes of both directions; only with `net.netfilter.nf_conntrack_acct`.
+    pub bytes: Option<u64>,
 }
 
 /// Stage of a connection's life.
@@ -46,7 +50,7 @@ impl Connection {
     /// Decodes the payload of a message of type `kind`. Returns `None` unless it is a translated
     /// connection of the default zone: in other zones a packet is tracked a second time.
     pub fn decode(kind: u16, payload: &[u8]) -> Option<Self> {
-        let Attributes { original, reply, status, protocol_info, id, zone, started, .. } =
+        let Attributes { original, reply, status, protocol_info, id, zone, started, bytes, .. } =
             Attributes::decode(kind, payload)?;
         let status = status?;
         let is_of_zone = zone.is_some() || original.has_zone || reply.has_zone;
@@ -56,6 +60,7 @@ impl Connection {
         let state = protocol_info.as_ref().and_then(State::read);
         Some(Self {
             protocol: original.protocol?,
+            client: original.source.target(),
             sent_to: original.destination.target()?,
             answered_by: reply.source.target()?,
             stage: state.and_then(State::stage).unwrap_or(match status & IPS_SEEN_REPLY {
@@ -66,6 +71,7 @@ impl Connection {
             id: id.unwrap_or(0),
             is_offloaded: status & IPS_OFFLOAD != 0,
             started,
+            bytes,
         })
     }
 }
@@ -174,9 +180,12 @@ mod tests {
     fn an_entry_has_both_ends_its_number_and_its_start() {
         let payload = entry(6, IPS_DST_NAT | IPS_SEEN_REPLY | IPS_ASSURED | IPS_OFFLOAD, |w| {
             w.nest(CTA_TIMESTAMP, |w| w.be64(CTA_TIMESTAMP_START, 1_000));
+            w.nest(CTA_COUNTERS_ORIG, |w| w.be64(CTA_COUNTERS_BYTES, 60));
+            w.nest(CTA_COUNTERS_REPLY, |w| w.be64(CTA_COUNTERS_BYTES, 40));
         });
         let expected = Connection {
             protocol: Protocol::Tcp,
+            client: Some(target("10.244.1.9:40000")),
             sent_to: target("10.96.0.10:80"),
             answered_by: target("10.244.1.5:8080"),
             stage: Stage::Active,
@@ -184,6 +193,7 @@ mod tests {
             id: 7,
             is_offloaded: true,
             started: NonZeroU64::new(1_000),
+            bytes: Some(100),
         };
         assert_eq!(Connection::decode(NEW, &payload), Some(expected));
     }

@@ -5,7 +5,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
+use engine::ruleset::Frontend;
 use inspect::explain::{Explanation, Kernel, Question, Start, explain as explain_packet};
+use inspect::show::{Selector, read};
+use inspect::tables::TableReader;
 use nft::Family;
 use serde_json::json;
 
@@ -18,9 +21,10 @@ use super::output::{Output, print};
 #[derive(Debug, Args)]
 pub struct ExplainFlags {
     /// Destination, such as 10.96.0.10:53/udp or [fd00::1]:53; without a protocol, each of tcp, udp
-    /// and sctp with a service there, or tcp if there is none
-    #[arg(value_name = "ADDRESS:PORT[/PROTOCOL]")]
-    to: Destination,
+    /// and sctp with a service there, or tcp if there is none. The name of a service, such as
+    /// default/web or default/web:http, means each of its addresses except node ports
+    #[arg(value_name = "ADDRESS:PORT[/PROTOCOL]|SERVICE")]
+    to: To,
     /// Source, such as 10.244.1.9 or [fd00::9]:40000 [default: this node]
     #[arg(long, value_name = "ADDRESS[:PORT]")]
     from: Option<Source>,
@@ -88,6 +92,15 @@ struct Destination {
     protocol: Option<u8>,
 }
 
+/// Destination of a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum To {
+    /// One address.
+    Address(Destination),
+    /// The addresses of a service.
+    Service(Selector),
+}
+
 /// An address, and optionally a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Source(IpAddr, Option<u16>);
@@ -98,26 +111,29 @@ struct Source(IpAddr, Option<u16>);
 /// The arguments are inconsistent, nftables cannot be read, no table exists, or no packet could be
 /// traced.
 pub fn explain(flags: &ExplainFlags) -> Result<Explained, Failure> {
-    let question = flags.question()?;
+    let questions = flags.questions()?;
     let mut kernel = Kernel::open().map_err(Failure::new)?;
-    let explanations = explain_packet(&mut kernel, &question).map_err(Failure::new)?;
+    let mut explanations = Vec::new();
+    for question in &questions {
+        explanations.extend(explain_packet(&mut kernel, question).map_err(Failure::new)?);
+    }
     if !flags.trace {
         for (i, explanation) in explanations.iter().enumerate() {
             print_explanation(explanation, flags.output, i == 0);
         }
         return Ok(Explained::Agrees);
     }
-    let [explanation] = explanations.as_slice() else {
+    let ([explanation], [question]) = (explanations.as_slice(), questions.as_slice()) else {
         let protocols: Vec<_> = explanations.iter().map(Explanation::protocol).collect();
         return Err(Failure::new(format!(
             "--trace: one packet is traced, but {} have a service there: give one of them, as {}/{}",
             protocols.join(" and "),
-            question.to,
+            questions.first().map_or_else(String::new, |question| question.to.to_string()),
             protocols.first().map_or("tcp", String::as_str),
         )));
     };
     let limit = Duration::from_secs(flags.trace_time.into());
-    let comparison = live_trace::compare(explanation, &question, limit)?;
+    let comparison = live_trace::compare(explanation, question, limit)?;
     match flags.output {
         Output::Text => print(&format_args!("{explanation}\n{comparison}")),
         Output::Json => {
@@ -138,9 +154,34 @@ fn print_explanation(explanation: &Explanation, output: Output, is_first: bool) 
     }
 }
 
+/// Most addresses of a service that are explained.
+const MOST: usize = 20;
+
 impl ExplainFlags {
-    fn question(&self) -> Result<Question, Failure> {
-        let to = self.to.address;
+    /// Returns a question for each destination; for a service, those of the family of --from.
+    fn questions(&self) -> Result<Vec<Question>, Failure> {
+        let selector = match &self.to {
+            To::Address(to) => return Ok(vec![self.question(*to)?]),
+            To::Service(selector) => selector,
+        };
+        let mut all = addresses(selector)?;
+        if let Some(Source(from, _)) = self.from {
+            all.retain(|to| Family::of(to.address.ip()) == Family::of(from));
+        }
+        if all.is_empty() {
+            return Err(Failure::new(format!(
+                "the tables have no service {selector} with an address that can be explained"
+            )));
+        }
+        if all.len() > MOST {
+            eprintln!("the first {MOST} of {} addresses are explained", all.len());
+            all.truncate(MOST);
+        }
+        all.into_iter().map(|to| self.question(to)).collect()
+    }
+
+    fn question(&self, to: Destination) -> Result<Question, Failure> {
+        let Destination { address: to, protocol } = to;
         if let Some(Source(from, _)) = self.from
             && Family::of(from) != Family::of(to.ip())
         {
@@ -158,7 +199,7 @@ impl ExplainFlags {
         }
         Ok(Question {
             to,
-            protocol: self.to.protocol,
+            protocol,
             from: self.from.map(|Source(address, port)| (address, port)),
             interface: self.in_interface.clone(),
             start: self.hook.map(|hook| match hook {
@@ -166,6 +207,32 @@ impl ExplainFlags {
                 HookFlag::Output => Start::Output,
             }),
         })
+    }
+}
+
+/// Returns the addresses of a service in the tables, without node ports.
+fn addresses(selector: &Selector) -> Result<Vec<Destination>, Failure> {
+    let mut reader = TableReader::open().map_err(Failure::new)?;
+    let (services, _) = read(&mut reader).map_err(Failure::new)?;
+    let entries = selector.select(&services).into_iter().map(|place| &services.entries()[place]);
+    let addresses = entries.filter_map(|entry| match entry.frontend {
+        Frontend::Address { address, protocol, port } => Some(Destination {
+            address: SocketAddr::new(address, port.get()),
+            protocol: Some(protocol.number()),
+        }),
+        Frontend::NodePort { .. } => None,
+    });
+    Ok(addresses.collect())
+}
+
+impl FromStr for To {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text.parse(), text.parse()) {
+            (_, Ok(selector @ Selector::Service { .. })) => Ok(Self::Service(selector)),
+            (destination, _) => destination.map(Self::Address),
+        }
     }
 }
 
@@ -244,6 +311,20 @@ mod tests {
             let error = parse(text).unwrap_err();
             assert!(error.starts_with(why), "{text}: {error}");
             assert!(error.contains("10.96.0.10:53/udp"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_a_service_and_all_else_a_destination() {
+        let parse = |text: &str| text.parse::<To>();
+        for text in ["default/web", "kube-system/kube-dns:dns-tcp"] {
+            assert_eq!(parse(text), Ok(To::Service(text.parse().unwrap())), "{text}");
+        }
+        let address = "10.96.0.10:53".parse().unwrap();
+        let destination = Destination { address, protocol: Some(17) };
+        assert_eq!(parse("10.96.0.10:53/udp"), Ok(To::Address(destination)));
+        for (text, why) in [("10.96.0.10/udp", "the port is missing"), ("web", "\"web\" is not")] {
+            assert!(parse(text).unwrap_err().starts_with(why), "{text}");
         }
     }
 

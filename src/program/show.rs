@@ -7,12 +7,16 @@ use clap::{Args, ValueEnum};
 use conntrack::ReopenedTable;
 use daemon::config::duration;
 use engine::printable::Printable;
-use inspect::show::{Clients, Connections, Selector, Services, View, format, read};
+use inspect::show::{
+    ClientConnections, Clients, Connections, Endpoints, Filter, OfEndpoints, Selector, Services,
+    View, format, read,
+};
 use inspect::tables::{OurTable, TableReader};
 use nft::kernel::Generation;
 
 use super::failure::Failure;
 use super::outcome::Exit;
+use super::output::DocumentOutput;
 use super::run::stop_signal;
 
 /// Exit codes and examples of `show`, for `--help`.
@@ -43,20 +47,42 @@ Exit codes:
   1  with --draining: some are
   2  an error: no permission, no tables, no such service
 
+With --connections, a line for each connection:
+  CLIENT     address and port that began it
+  STATE      new, active or ended
+  AGE        with sysctl net.netfilter.nf_conntrack_timestamp
+  BYTES      of both directions, with sysctl net.netfilter.nf_conntrack_acct
+
 Examples:
   deltaproxy show
   deltaproxy show default/web --watch
   deltaproxy show 10.96.0.10:53/udp --sample 5s
+  deltaproxy show --endpoint 10.244.1.5 --endpoint 10.244.7.0/24
+  deltaproxy show --namespace default --search web
+  deltaproxy show --connections --draining default/web
   deltaproxy show --output ipvsadm
   until deltaproxy show --draining default/web; do sleep 1; done";
 
 /// The flags of `deltaproxy show`.
 #[derive(Debug, Clone, Args)]
 pub struct ShowFlags {
-    /// Service to show with its endpoints: NAMESPACE/NAME, NAMESPACE/NAME:PORT-NAME or
+    /// Service to show with its endpoints: NAMESPACE/NAME, NAMESPACE/NAME:PORT-NAME, ADDRESS or
     /// ADDRESS:PORT[/PROTOCOL]; without it, a line for each address of each service
     #[arg(value_name = "SERVICE")]
     pub service: Option<Selector>,
+    /// Show only services of this namespace
+    #[arg(long, short, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+    /// Show only services whose name or address contains this text
+    #[arg(long, value_name = "TEXT")]
+    pub search: Option<String>,
+    /// Show only services that use this endpoint, or one of a range, such as the pods of a node; may
+    /// be given several times
+    #[arg(long, value_name = "ADDRESS[:PORT]|RANGE")]
+    pub endpoint: Vec<Endpoints>,
+    /// List the connections one by one, with their clients: the first 1,000
+    #[arg(long, conflicts_with_all = ["sample", "watch"])]
+    pub connections: bool,
     /// Show former endpoints with live connections; with --watch, until there are none
     #[arg(long)]
     pub draining: bool,
@@ -186,10 +212,37 @@ fn warn(note: &str) {
     let _ = writeln!(io::stderr(), "{}", Printable(note));
 }
 
+/// The selected frontends.
+struct Selection {
+    selector: Selector,
+    filter: Filter,
+    places: Vec<usize>,
+    /// The tables have what the selector names.
+    is_found: bool,
+}
+
+impl Selection {
+    fn new(flags: &ShowFlags) -> Self {
+        let filter = Filter {
+            namespace: flags.namespace.clone(),
+            part: flags.search.clone(),
+            endpoints: flags.endpoint.clone(),
+        };
+        let selector = flags.service.clone().unwrap_or_default();
+        Self { selector, filter, places: Vec::new(), is_found: false }
+    }
+
+    fn find(&mut self, services: &Services) {
+        self.places = self.selector.select(services);
+        self.is_found = !self.places.is_empty();
+        self.filter.apply(services, &mut self.places);
+    }
+}
+
 /// The flags, and the result of the last read.
 struct Reading<'a> {
     flags: &'a ShowFlags,
-    selector: Selector,
+    selection: Selection,
     reader: TableReader,
     conntrack: ReopenedTable,
     services: Services,
@@ -197,8 +250,8 @@ struct Reading<'a> {
     /// Generation of `services`; `None` if they must be read.
     generation: Option<Generation>,
     connections: Result<Connections, String>,
+    listed: ClientConnections,
     clients: Clients,
-    places: Vec<usize>,
     now: Duration,
     is_first: bool,
 }
@@ -207,15 +260,15 @@ impl<'a> Reading<'a> {
     fn open(flags: &'a ShowFlags) -> Result<Self, Failure> {
         Ok(Self {
             flags,
-            selector: flags.service.clone().unwrap_or_default(),
+            selection: Selection::new(flags),
             reader: TableReader::open().map_err(Failure::new)?,
             conntrack: ReopenedTable::default(),
             services: Services::default(),
             tables: Vec::new(),
             generation: None,
             connections: Err(String::new()),
+            listed: ClientConnections::default(),
             clients: Clients::default(),
-            places: Vec::new(),
             now: Duration::ZERO,
             is_first: true,
         })
@@ -228,11 +281,12 @@ impl<'a> Reading<'a> {
             // Counters change without a commit.
             let is_still_true = !services.is_torn() && !services.has_counters();
             self.generation = Some(generation).filter(|_| is_still_true);
-            self.places = self.selector.select(&services);
+            self.selection.find(&services);
             (self.services, self.tables) = (services, tables);
         }
-        if self.places.is_empty() && self.selector.is_specific() {
-            return Err(Failure::new(format!("the tables have no service {}", self.selector)));
+        let Selection { selector, is_found, .. } = &self.selection;
+        if !is_found && selector.is_specific() {
+            return Err(Failure::new(format!("the tables have no service {selector}")));
         }
         self.clients = Clients::read(&mut self.reader, &self.tables).map_err(Failure::new)?;
         self.read_connections()?;
@@ -245,11 +299,20 @@ impl<'a> Reading<'a> {
         let read = self.conntrack.with(|table| Connections::read(table, &self.services, former));
         self.connections = read.map_err(|error| error.to_string());
         match &self.connections {
-            Err(error) if self.flags.draining => {
+            Err(error) if self.flags.draining || self.flags.connections => {
                 Err(Failure::new(format!("connections cannot be read: {error}")))
             }
+            Ok(_) if self.flags.connections => self.list_connections(),
             Ok(_) | Err(_) => Ok(()),
         }
+    }
+
+    fn list_connections(&mut self) -> Result<(), Failure> {
+        let which = if self.flags.draining { OfEndpoints::Draining } else { OfEndpoints::All };
+        let (services, places) = (&self.services, &self.selection.places);
+        let read = |table: &mut _| ClientConnections::read(table, services, places, which);
+        self.listed = self.conntrack.with(read).map_err(Failure::new)?;
+        Ok(())
     }
 
     fn view(&self) -> View<'_> {
@@ -257,7 +320,7 @@ impl<'a> Reading<'a> {
             services: &self.services,
             connections: self.connections.as_ref().ok(),
             clients: &self.clients,
-            places: &self.places,
+            places: &self.selection.places,
             now: self.now,
         }
     }
@@ -273,6 +336,9 @@ impl<'a> Reading<'a> {
     /// Returns sentences about missing data in the last read.
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
+        if self.selection.places.is_empty() && self.selection.filter.is_specific() {
+            notes.push("no service matches".into());
+        }
         if self.services.is_torn() {
             notes.push("the tables changed while they were read: lines may differ in age".into());
         }
@@ -296,18 +362,34 @@ impl<'a> Reading<'a> {
 
     fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let view = self.view();
+        if self.flags.connections {
+            return self.write_connections(out, &view);
+        }
         match (self.flags.output, self.flags.draining) {
             (ShowOutput::Json, true) => format::draining_json(out, &view),
             (ShowOutput::Yaml, true) => format::draining_yaml(out, &view),
             (ShowOutput::Text | ShowOutput::Wide | ShowOutput::Ipvsadm, true) => {
                 format::draining(out, &view)
             }
-            (ShowOutput::Text, false) if self.selector.is_specific() => format::detail(out, &view),
+            (ShowOutput::Text, false) if self.selection.selector.is_specific() => {
+                format::detail(out, &view)
+            }
             (ShowOutput::Text, false) => format::listing(out, &view, false),
             (ShowOutput::Wide, false) => format::listing(out, &view, true),
             (ShowOutput::Json, false) => format::json(out, &view),
             (ShowOutput::Yaml, false) => format::yaml(out, &view),
             (ShowOutput::Ipvsadm, false) => format::ipvsadm(out, &view),
+        }
+    }
+
+    fn write_connections(&self, out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
+        let document = || format::client_connections_document(view, &self.listed);
+        match self.flags.output {
+            ShowOutput::Text | ShowOutput::Wide | ShowOutput::Ipvsadm => {
+                format::client_connections(out, view, &self.listed)
+            }
+            ShowOutput::Json => DocumentOutput::Json.write(out, &document()),
+            ShowOutput::Yaml => DocumentOutput::Yaml.write(out, &document()),
         }
     }
 

@@ -6,8 +6,10 @@
 //! number of connections.
 
 mod busiest;
+mod client_connections;
 mod clients;
 mod connections;
+mod filter;
 pub mod format;
 mod latest;
 mod read;
@@ -18,8 +20,10 @@ mod services;
 mod view;
 
 pub use busiest::{BusyService, DrainingEndpoint, Order, Top};
+pub use client_connections::{ClientConnection, ClientConnections, MOST, OfEndpoints};
 pub use clients::Clients;
 pub use connections::{Connections, Counts};
+pub use filter::{Endpoints, EndpointsError, Filter};
 pub use latest::Latest;
 pub use read::read;
 pub use row::{Choice, EndpointRow, EndpointState, Kind, Policy, Row, Scheduler};

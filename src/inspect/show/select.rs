@@ -31,17 +31,25 @@ pub enum Selector {
         /// Transport protocol; `None` for all.
         protocol: Option<Protocol>,
     },
+    /// The frontends at this address, of all ports.
+    EveryPort(IpAddr),
 }
 
 /// Error: a text selects nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("is neither NAMESPACE/NAME, NAMESPACE/NAME:PORT-NAME nor ADDRESS:PORT[/tcp|udp|sctp]")]
+#[error(
+    "is neither NAMESPACE/NAME, NAMESPACE/NAME:PORT-NAME, ADDRESS nor ADDRESS:PORT[/tcp|udp|sctp]"
+)]
 pub struct SelectorError;
 
 impl FromStr for Selector {
     type Err = SelectorError;
 
     fn from_str(text: &str) -> Result<Self, SelectorError> {
+        let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+        if let Ok(address) = bare.parse::<IpAddr>() {
+            return Ok(Self::EveryPort(address.to_canonical()));
+        }
         let (socket, protocol) = match text.rsplit_once('/') {
             Some((socket, protocol)) => (socket, Some(protocol)),
             None => (text, None),
@@ -86,6 +94,7 @@ impl fmt::Display for Selector {
                 write!(f, "at {}", SocketAddr::new(*address, port.get()))?;
                 protocol.map_or(Ok(()), |protocol| write!(f, "/{protocol}"))
             }
+            Self::EveryPort(address) => write!(f, "at {address}"),
         }
     }
 }
@@ -106,6 +115,10 @@ impl Selector {
                     let own = entry.name();
                     own.0 == name && port.as_deref().is_none_or(|port| port == own.1)
                 });
+                meant.map(|(place, _)| place).collect()
+            }
+            Self::EveryPort(address) => {
+                let meant = entries().filter(|(_, entry)| services.is_at(entry, *address));
                 meant.map(|(place, _)| place).collect()
             }
             Self::Address { target, protocol } => {
@@ -164,6 +177,8 @@ mod tests {
             ("10.96.0.1:443/TCP", address("10.96.0.1", 443, Some(Protocol::Tcp))),
             ("[fd00::1]:53/udp", address("fd00::1", 53, Some(Protocol::Udp))),
             ("[::ffff:10.96.0.1]:53", address("10.96.0.1", 53, None)),
+            ("10.96.0.1", Ok(Selector::EveryPort("10.96.0.1".parse().unwrap()))),
+            ("[fd00::1]", Ok(Selector::EveryPort("fd00::1".parse().unwrap()))),
             ("web", Err(SelectorError)),
             ("a/b/c", Err(SelectorError)),
             ("10.96.0.1:0", Err(SelectorError)),

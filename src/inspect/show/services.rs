@@ -212,6 +212,18 @@ impl Services {
         })
     }
 
+    /// Returns whether packets to this address can reach a frontend; a node port only at an address
+    /// that the tables name.
+    pub(super) fn is_at(&self, entry: &Entry, address: IpAddr) -> bool {
+        match entry.frontend {
+            Frontend::Address { address: own, .. } => own == address,
+            Frontend::NodePort { family, .. } => {
+                let addresses = self.node_port_addresses(family);
+                addresses.is_some_and(|addresses| addresses.contains(&address))
+            }
+        }
+    }
+
     /// Returns the frontend of a connection.
     pub(super) fn of_connection(&self, connection: &Connection) -> Option<u32> {
         self.frontend_of(connection.sent_to, connection.protocol)

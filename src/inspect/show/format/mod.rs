@@ -4,6 +4,7 @@
 
 mod brief;
 pub(super) mod cells;
+mod client_connections;
 mod detail;
 mod document;
 mod draining;
@@ -15,6 +16,7 @@ pub(super) mod sample;
 pub use brief::{Brief, brief};
 #[cfg(feature = "top")]
 pub(crate) use cells::age;
+pub use client_connections::{client_connections, client_connections_document};
 pub use detail::detail;
 pub use document::{draining_json, draining_yaml, json, yaml};
 pub use draining::draining;

@@ -12,6 +12,7 @@ use engine::ruleset::{Frontend, Range, Unserved};
 use nft::Counter;
 use nft::family::Family;
 
+use crate::show::client_connections::ClientConnections;
 use crate::show::clients::Clients;
 use crate::show::connections::Connections;
 use crate::show::select::Selector;
@@ -45,11 +46,18 @@ fn at(text: &str) -> Frontend {
     Frontend::Address { address, protocol: Protocol::Tcp, port }
 }
 
-fn connection(id: u32, to: &str, by: &str, stage: Stage, age: u64) -> Connection {
+pub(in crate::show) fn connection(
+    id: u32,
+    to: &str,
+    by: &str,
+    stage: Stage,
+    age: u64,
+) -> Connection {
     let started = NonZeroU64::new((NOW.as_secs() - age) * 1_000_000_000);
     let (sent_to, answered_by) = (target(to), target(by));
     Connection {
         protocol: Protocol::Tcp,
+        client: Some(target(&format!("192.0.2.7:{}", 40_000 + id))),
         sent_to,
         answered_by,
         stage,
@@ -57,6 +65,7 @@ fn connection(id: u32, to: &str, by: &str, stage: Stage, age: u64) -> Connection
         id,
         is_offloaded: false,
         started,
+        bytes: Some(120),
     }
 }
 
@@ -181,6 +190,16 @@ impl Sample {
     pub(in crate::show) fn of(mut self, text: &str) -> Self {
         self.places = text.parse::<Selector>().unwrap().select(&self.services);
         self
+    }
+
+    /// Lists two connections of `default/web`.
+    pub(super) fn client_connections(&self) -> ClientConnections {
+        let to = "10.96.0.10:80";
+        let connections = [
+            connection(2, to, "10.244.1.6:8080", Stage::Ended, 430),
+            connection(1, to, "10.244.1.5:8080", Stage::Active, 7_500),
+        ];
+        ClientConnections::of_list(&self.services, &self.places, &connections)
     }
 
     /// Returns a view without connections.
