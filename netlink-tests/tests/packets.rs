@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 
 use Expect::{Closed, Refused, Silent};
+use engine::model::ExternalAddresses;
 use engine::routing::Routing;
 use netlink_tests::Answer;
 use netlink_tests::reader;
@@ -56,7 +57,8 @@ fn external_ips_that_no_interface_has_work_from_everywhere() {
 /// A packet that is not translated takes the default route, where no host answers.
 #[test]
 fn external_ips_may_be_switched_off() {
-    let mut lab = Lab::with(Routing { external_ips: false, ..routing() });
+    let external_addresses = ExternalAddresses { external_ips: false, ..Default::default() };
+    let mut lab = Lab::with(Routing { external_addresses, ..routing() });
     let service = web().external_ip("198.51.100.1").load_balancer_ip("198.51.100.2");
     lab.apply(&[&service.external_local(), &slice("c")]);
     lab.check(&[

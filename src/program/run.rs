@@ -92,7 +92,7 @@ pub fn run(
     observe.configuration().loaded(loaded.sha256.as_deref());
     let config = noted(loaded);
     let startup = startup(&config).map_err(Failure::new)?;
-    observe.component().feature(EXTERNAL_IPS, "", config.routing.external_ips);
+    observe.component().feature(EXTERNAL_IPS, "", config.routing.external_addresses.external_ips);
     observe.own().problem_kinds(ProblemKind::ALL.map(ProblemKind::name));
     api_server::check(&config.source)?;
     if let Err(error) = open_files::raise() {

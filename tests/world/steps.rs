@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use engine::counters::Counters;
-use engine::model::{Event, Resource};
+use engine::model::{Event, ExternalAddresses, Resource};
 use engine::routing::{LeastConnections, LocalDetection, Routing};
 use nft::Errno;
 use proptest::collection::vec;
@@ -139,7 +139,7 @@ pub(crate) fn routing(number: u8) -> Routing {
         2 => Routing {
             counters: Counters::Endpoints,
             local_detection: LocalDetection::ClusterCidr("10.244.0.0/16".parse().unwrap()),
-            external_ips: false,
+            external_addresses: ExternalAddresses { external_ips: false, ..Default::default() },
             ..usual
         },
         _ => usual,

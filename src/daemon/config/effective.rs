@@ -179,6 +179,9 @@ mod tests {
             "deltaproxy.flowtableAfter" => texts(&["", "9bytes", "3 packets"]),
             "deltaproxy.flowtableDevices" => texts(&["", "eth0,cali*", "*"]),
             "deltaproxy.scheduler" => texts(&["", "random", "sed", "lc", "mh-port"]),
+            "deltaproxy.externalAddresses.allowed" => {
+                vec![json!([]), json!(["192.0.2.0/24", "fd00::1/64"]), json!(["x"])]
+            }
             "deltaproxy.leastConnections.interval" => texts(&["", "0s", "1s", "1m30s"]),
             "deltaproxy.leastConnections.changesPerSecond" => vec![json!(1), json!(50)],
             _ => of_type(kind),

@@ -11,6 +11,9 @@ pub(super) const DEFAULT_MODE: &str = "iptables";
 pub(super) const OWN_SCHEDULER: &str = "deltaproxy.scheduler";
 pub(super) const STRICT_MODE: &str = "deltaproxy.strictMode";
 
+/// Field of mode iptables that opens NodePorts at loopback addresses.
+pub(super) const LOCALHOST_NODE_PORTS: &str = "iptables.localhostNodePorts";
+
 /// Fields with an effect in one mode of local detection.
 pub(super) const DETECTION_FIELDS: [&str; 3] =
     [CLUSTER_CIDR, BRIDGE_INTERFACE, INTERFACE_NAME_PREFIX];

@@ -6,7 +6,7 @@
 mod reader;
 
 use std::mem;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(super) use self::reader::Origin;
 use self::reader::Reader;
 use super::fields::{
     API_VERSION, BRIDGE_INTERFACE, DEFAULT_MODE, DETECTION_FIELDS, INTERFACE_NAME_PREFIX,
-    IPVS_SCHEDULER, KIND, OWN_SCHEDULER, STRICT_MODE, detection_field,
+    IPVS_SCHEDULER, KIND, LOCALHOST_NODE_PORTS, OWN_SCHEDULER, STRICT_MODE, detection_field,
 };
 use super::log::LogFlags;
 use super::notes::Notes;
@@ -140,7 +140,18 @@ impl<'a> Reader<'a> {
         let scheduler = scheduler.with(values.config.routing.least_connections);
         values.config.routing.scheduler = scheduler.scheduler;
         values.notes.scheduler = scheduler.reservation;
+        values.notes.closes_localhost = self.closes_localhost(&values);
         values
+    }
+
+    /// Returns whether kube-proxy would serve NodePorts at 127.0.0.1, which needs `localhost` here.
+    fn closes_localhost(&self, values: &Values) -> bool {
+        let addresses = &values.config.routing.node_port_addresses;
+        let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        values.notes.other_mode.as_deref() == Some("iptables")
+            && self.value(LOCALHOST_NODE_PORTS) != Some(&Value::Bool(false))
+            && !addresses.localhost
+            && addresses.ranges.iter().any(|range| range.contains(&loopback))
     }
 
     /// Returns the root object if it is a KubeProxyConfiguration.
@@ -420,10 +431,16 @@ mod tests {
 
     #[test]
     fn external_ips_are_served_unless_the_gate_says_otherwise() {
-        assert!(read("").config.routing.external_ips);
-        assert!(read("featureGates: {NFTablesProxyMode: true}\n").config.routing.external_ips);
+        assert!(read("").config.routing.external_addresses.external_ips);
+        assert!(
+            read("featureGates: {NFTablesProxyMode: true}\n")
+                .config
+                .routing
+                .external_addresses
+                .external_ips
+        );
         let file = read("featureGates: {AllowServiceExternalIPs: false}\n");
-        assert!(!file.config.routing.external_ips);
+        assert!(!file.config.routing.external_addresses.external_ips);
         assert!(file.notes.without_effect.is_empty());
     }
 
@@ -645,6 +662,28 @@ mod tests {
         let file = read("iptables: {masqueradeAll: true, masqueradeBit: 3}\n");
         assert!(!file.config.routing.masquerade_all);
         assert_eq!(file.notes.without_effect, ["iptables.masqueradeAll", "iptables.masqueradeBit"]);
+    }
+
+    #[test]
+    fn node_ports_at_localhost_are_noted_where_kube_proxy_serves_them() {
+        let head = HEAD.replace("nftables", "iptables");
+        for (body, is_noted) in [
+            ("", true),
+            ("nodePortAddresses: [127.0.0.0/8]\n", true),
+            ("iptables: {localhostNodePorts: true}\n", true),
+            ("iptables: {localhostNodePorts: false}\n", false),
+            ("nodePortAddresses: [localhost, all]\n", false),
+            ("nodePortAddresses: [10.0.0.0/8]\n", false),
+        ] {
+            let file = Values::parse(Path::new("k"), &format!("{head}{body}")).unwrap();
+            let line = file.notes.lines().remove(0);
+            assert_eq!(line.contains("need localhost in nodePortAddresses"), is_noted, "{body}");
+        }
+        for mode in ["nftables", "ipvs"] {
+            let head = HEAD.replace("nftables", mode);
+            let file = Values::parse(Path::new("k"), &head).unwrap();
+            assert!(!file.notes.closes_localhost, "{mode}");
+        }
     }
 
     #[test]

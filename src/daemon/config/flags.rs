@@ -318,7 +318,7 @@ mod tests {
     use clap::error::ErrorKind;
     use engine::counters::Counters;
     use engine::flowtable::{Offload, Threshold};
-    use engine::model::{HashedSource, Scheduler};
+    use engine::model::{ExternalAddresses, HashedSource, Scheduler};
     use engine::routing::{LeastConnections, LocalDetection, Routing};
     use tempfile::NamedTempFile;
 
@@ -384,7 +384,8 @@ mod tests {
              --healthz-bind-address= --metrics-bind-address 1.2.3.4 --min-sync-period 500ms \
              --counters services --flowtable on --flowtable-after 9bytes \
              --flowtable-devices eth0 --check-period 1m --scheduler mh-port --hash-seed 5 --slot-budget 9 \
-             --least-connections 5s --table-ownership off",
+             --least-connections 5s --table-ownership off --external-addresses 192.0.2.0/24 \
+             --refuse-internal-addresses on",
         );
         let expected = Config {
             node_name: "n1".to_owned(),
@@ -396,7 +397,11 @@ mod tests {
                 ),
                 masquerade_all: true,
                 masquerade_bit: 3,
-                external_ips: false,
+                external_addresses: ExternalAddresses {
+                    external_ips: false,
+                    allowed: vec!["192.0.2.0/24".parse().unwrap()],
+                    refuse_internal: true,
+                },
                 node_ip: None,
                 node_port_addresses: "0.0.0.0/0".parse().unwrap(),
                 counters: Counters::Services,
@@ -549,6 +554,7 @@ mod tests {
             "--detect-local-mode InterfaceNamePrefix --pod-interface-name-prefix cali",
             "--masquerade-all --masquerade-bit 5 --scheduler mh --counters endpoints",
             "--flowtable on --flowtable-after 9bytes --flowtable-devices eth0,cali*",
+            "--external-addresses 192.0.2.0/24,fd00::/64 --refuse-internal-addresses on",
             "--least-connections 5s --scheduler lc --nodeport-addresses primary,10.0.0.0/8",
             "--feature-gates AllowServiceExternalIPs=false --detect-local-mode NodeCIDR",
             &of_file,

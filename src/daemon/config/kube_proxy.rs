@@ -480,7 +480,7 @@ mod tests {
         let ranges = "10.0.0.0/8,fd00::/8".parse().unwrap();
         assert_eq!(config.routing.node_port_addresses, ranges);
         assert_eq!(config.min_sync_period.as_secs(), 2);
-        assert!(!config.routing.external_ips);
+        assert!(!config.routing.external_addresses.external_ips);
         assert_eq!(config.healthz_bind_address, Some("127.0.0.1:10256".parse().unwrap()));
         assert_eq!(config.metrics_bind_address, Some("[::1]:1".parse().unwrap()));
     }

@@ -11,6 +11,8 @@ pub struct Notes {
     pub flags: Vec<&'static str>,
     /// The configured mode, if it is not nftables. An absent mode is iptables, as in kube-proxy.
     pub other_mode: Option<String>,
+    /// kube-proxy would serve NodePorts at 127.0.0.1 with this configuration.
+    pub closes_localhost: bool,
     /// Reservation about a scheduler that is only the nearest to the configured one.
     pub scheduler: Option<String>,
 }
@@ -20,9 +22,10 @@ impl Notes {
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if let Some(mode) = &self.other_mode {
+            let localhost = if self.closes_localhost { LOCALHOST } else { "" };
             lines.push(format!(
                 "mode {mode} is not supported: mode nftables is used; where nodePortAddresses is \
-                 empty, every local address serves NodePorts, as in mode {mode}"
+                 empty, every local address serves NodePorts, as in mode {mode}{localhost}"
             ));
         }
         lines.extend(self.scheduler.clone());
@@ -40,3 +43,7 @@ impl Notes {
         lines
     }
 }
+
+/// What to change where kube-proxy serves NodePorts at 127.0.0.1.
+const LOCALHOST: &str =
+    "; NodePorts at 127.0.0.1, which kube-proxy serves there, need localhost in nodePortAddresses";

@@ -53,6 +53,7 @@ pub fn render(
         wanted.members.extend(cluster_ips().map(Member::ClusterIp));
     }
     report_unused(view, scheduler, &mut wanted);
+    wanted.problems.extend(view.refused.iter().cloned());
     wanted.keep_first_of_each();
     wanted
 }

@@ -12,7 +12,8 @@ use nft::family::Family;
 use super::balanced::{Balanced, Shares};
 use super::endpoint::EndpointSlice;
 use super::endpoint_changes::EndpointChanges;
-use super::event::{Change, Event, Resource};
+use super::event::{Change, Event, Problem, Resource};
+use super::external_addresses::{ExternalAddresses, Internal};
 use super::name::ObjectName;
 use super::node::{Node, ServiceCidr};
 use super::scheduler::Scheduler;
@@ -36,6 +37,9 @@ pub struct Cluster {
     with_source_ranges: HashSet<ObjectName>,
     node: Option<Node>,
     service_cidrs: HashMap<ObjectName, ListedObject<Vec<IpNet>>>,
+    external_addresses: ExternalAddresses,
+    /// Pod ranges from the settings.
+    pod_ranges: Vec<IpNet>,
     listings: [Listing; Resource::ALL.len()],
     pub(super) balanced: Balanced,
 }
@@ -43,8 +47,10 @@ pub struct Cluster {
 /// A service with all that determines where its packets go.
 #[derive(Clone, Debug)]
 pub struct ServiceView<'a> {
-    /// The service.
+    /// The service, without the external addresses that it may not have.
     pub service: Service,
+    /// A problem for each of these addresses.
+    pub refused: Vec<Problem>,
     slices: &'a [StoredSlice],
     node: Option<&'a Node>,
     /// Shares of endpoints under scheduler `lc`, if it is in use.
@@ -73,6 +79,12 @@ struct Listing {
 }
 
 impl Cluster {
+    /// Limits the external addresses of services; `pod_ranges` are those of the settings.
+    pub fn restrict_external(&mut self, settings: ExternalAddresses, pod_ranges: Vec<IpNet>) {
+        self.external_addresses = settings;
+        self.pod_ranges = pod_ranges;
+    }
+
     /// Applies one event and adds to `touched` what must be rendered again.
     pub fn apply(&mut self, event: Event, touched: &mut Touched) {
         match event {
@@ -121,10 +133,23 @@ impl Cluster {
     /// Returns the routed service of this name.
     pub fn service(&self, name: &ObjectName) -> Option<ServiceView<'_>> {
         let (name, entry) = self.services.get_key_value(name)?;
-        let service = entry.service.as_ref()?.restore(name.clone());
+        let mut service = entry.service.as_ref()?.restore(name.clone());
+        let refused = self.refuse_external(&mut service);
         let is_balanced = service.scheduler == Some(Scheduler::LeastConnections);
         let shares = is_balanced.then(|| self.balanced.shares(name)).flatten();
-        Some(ServiceView { service, slices: &entry.slices, node: self.node(), shares })
+        Some(ServiceView { service, refused, slices: &entry.slices, node: self.node(), shares })
+    }
+
+    /// Removes the external addresses that the service may not have; returns their problems.
+    fn refuse_external(&self, service: &mut Service) -> Vec<Problem> {
+        let settings = &self.external_addresses;
+        if settings.allowed.is_empty() && !settings.refuse_internal {
+            return Vec::new();
+        }
+        let service_cidrs =
+            if settings.refuse_internal { self.service_cidrs() } else { Vec::new() };
+        let (node, pod_ranges) = (self.node(), &self.pod_ranges[..]);
+        settings.restrict(service, &Internal { node, service_cidrs: &service_cidrs, pod_ranges })
     }
 
     /// Returns the stored form of a routed service, and its slices.
@@ -306,8 +331,12 @@ impl Cluster {
         touched.node |= former != Some(&node);
         let other_zone = former.and_then(|former| former.zone.as_ref()) != node.zone.as_ref();
         let other_addresses = former.is_none_or(|former| former.addresses != node.addresses);
+        let other_ranges = former.is_none_or(|former| former.pod_cidrs != node.pod_cidrs);
+        let refuses = self.external_addresses.refuse_internal && (other_addresses || other_ranges);
         let depends = |entry: &Entry| {
-            (other_zone && entry.has_zone_hints()) || (other_addresses && entry.has_source_ranges())
+            (other_zone && entry.has_zone_hints())
+                || (other_addresses && entry.has_source_ranges())
+                || (refuses && entry.has_external_addresses())
         };
         let depending = self.services.iter().filter(|(_, entry)| depends(entry));
         touched.dependents.extend(depending.map(|(name, _)| name.clone()));
@@ -328,7 +357,16 @@ impl Cluster {
             }
         }
         if touched.service_cidrs {
-            self.find_slices_in_service_cidrs();
+            self.change_service_cidrs(touched);
+        }
+    }
+
+    /// Finds what depends on the service address ranges.
+    fn change_service_cidrs(&mut self, touched: &mut Touched) {
+        self.find_slices_in_service_cidrs();
+        if self.external_addresses.refuse_internal {
+            let depending = self.services.iter().filter(|(_, it)| it.has_external_addresses());
+            touched.dependents.extend(depending.map(|(name, _)| name.clone()));
         }
     }
 
@@ -357,7 +395,7 @@ impl Cluster {
                 self.service_cidrs.retain(|_, cidr| cidr.listing == number);
                 if self.service_cidrs.len() != before {
                     touched.service_cidrs = true;
-                    self.find_slices_in_service_cidrs();
+                    self.change_service_cidrs(touched);
                 }
             }
         }
@@ -365,6 +403,10 @@ impl Cluster {
 }
 
 impl Entry {
+    fn has_external_addresses(&self) -> bool {
+        self.service.as_ref().is_some_and(|service| service.has_external_addresses())
+    }
+
     fn has_source_ranges(&self) -> bool {
         self.service.as_ref().is_some_and(|service| service.has_source_ranges())
     }
@@ -512,6 +554,42 @@ mod tests {
     fn an_update_that_changes_nothing_touches_nothing() {
         let objects = || vec![service("web", [10, 96, 0, 1]), slice("web-1", "web", None)];
         check(objects(), objects(), &[]);
+    }
+
+    #[test]
+    fn refused_addresses_depend_on_the_node_and_the_service_ranges() {
+        let web = || {
+            let service = Service::new(name("web"), vec![[10, 96, 0, 1].into()]);
+            let external_ips = vec![[192, 0, 2, 1].into(), [10, 97, 0, 1].into()];
+            Event::Service(Change::Is(Service { external_ips, ..service }))
+        };
+        let node_at = |address: [u8; 4]| {
+            let Event::Node(Change::Is(node)) = node("a") else { unreachable!("it is a node") };
+            Event::Node(Change::Is(Node { addresses: vec![address.into()], ..node }))
+        };
+        let service_cidr = Event::ServiceCidr(Change::Is(ServiceCidr {
+            name: ObjectName::cluster_scoped("second"),
+            cidrs: vec!["10.97.0.0/16".parse().unwrap()],
+        }));
+        for (refuse_internal, left) in [(true, [2, 1, 2, 1]), (false, [2; 4])] {
+            let mut cluster = Cluster::default();
+            let settings = ExternalAddresses { refuse_internal, ..ExternalAddresses::default() };
+            cluster.restrict_external(settings, Vec::new());
+            let before = [service("plain", [10, 96, 0, 2]), web(), node_at([10, 0, 0, 1])];
+            before.into_iter().for_each(|event| cluster.apply(event, &mut Touched::default()));
+            let gone = Event::Node(Change::Gone(ObjectName::cluster_scoped("node")));
+            let events =
+                [gone, node_at([192, 0, 2, 1]), node_at([10, 0, 0, 1]), service_cidr.clone()];
+            for (i, (event, left)) in events.into_iter().zip(left).enumerate() {
+                let mut touched = Touched::default();
+                cluster.apply(event, &mut touched);
+                let view = cluster.service(&name("web")).unwrap();
+                assert_eq!(view.service.external_ips.len(), left, "{i}");
+                assert_eq!(view.refused.len(), 2 - left, "{i}");
+                let is_rendered_again = touched.dependents == [name("web")];
+                assert_eq!(is_rendered_again, refuse_internal && i > 0, "{i}");
+            }
+        }
     }
 
     #[test]

@@ -192,6 +192,12 @@ impl StoredService {
         }
     }
 
+    /// Returns whether it has external IPs or load balancer addresses.
+    pub(super) fn has_external_addresses(&self) -> bool {
+        let has = |it: &Unusual| !it.external_ips.is_empty() || !it.load_balancer_ips.is_empty();
+        self.unusual.as_deref().is_some_and(has)
+    }
+
     pub(super) fn has_source_ranges(&self) -> bool {
         self.unusual.as_ref().is_some_and(|unusual| !unusual.source_ranges.is_empty())
     }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use ipnet::IpNet;
+
 use super::ranges::ClusterCidrs;
 
 /// Criterion for a packet from a pod. Other traffic to a ClusterIP is masqueraded, and external
@@ -17,6 +19,16 @@ pub enum LocalDetection {
     BridgeInterface(InterfaceName),
     /// The packet arrived on an interface whose name has this prefix.
     InterfaceNamePrefix(InterfaceName),
+}
+
+impl LocalDetection {
+    /// Returns the pod ranges that the settings name.
+    pub fn ranges(&self) -> Vec<IpNet> {
+        match self {
+            Self::ClusterCidr(ranges) => ranges.ranges().to_vec(),
+            Self::NodeCidr | Self::BridgeInterface(_) | Self::InterfaceNamePrefix(_) => Vec::new(),
+        }
+    }
 }
 
 impl Default for LocalDetection {

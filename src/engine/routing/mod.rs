@@ -12,7 +12,7 @@ pub use ranges::{ClusterCidrs, NodePortAddresses};
 
 use crate::counters::Counters;
 use crate::flowtable::Offload;
-use crate::model::Scheduler;
+use crate::model::{ExternalAddresses, Scheduler};
 
 /// Treatment of packets that does not come from objects.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,8 +23,8 @@ pub struct Routing {
     pub masquerade_all: bool,
     /// Bit of the packet mark for masquerade, 0 to 31.
     pub masquerade_bit: u8,
-    /// Serve the `spec.externalIPs` of services, which anyone who can write a Service controls.
-    pub external_ips: bool,
+    /// The external IPs and load balancer addresses that services may have.
+    pub external_addresses: ExternalAddresses,
     /// The node's own address of its family; replaces that of the Node object.
     pub node_ip: Option<IpAddr>,
     /// The node's addresses that serve NodePorts.
@@ -56,7 +56,7 @@ impl Default for Routing {
             local_detection: LocalDetection::default(),
             masquerade_all: false,
             masquerade_bit: DEFAULT_MASQUERADE_BIT,
-            external_ips: true,
+            external_addresses: ExternalAddresses::default(),
             node_ip: None,
             node_port_addresses: NodePortAddresses::PRIMARY,
             counters: Counters::Off,

@@ -76,6 +76,11 @@ impl FromStr for ClusterCidrs {
 }
 
 impl ClusterCidrs {
+    /// Returns the ranges of both families.
+    pub fn ranges(&self) -> &[IpNet] {
+        &self.0
+    }
+
     /// Returns the range of a family.
     pub fn of(&self, family: Family) -> Option<IpNet> {
         self.0.iter().copied().find(|range| Family::of(range.addr()) == family)
@@ -156,7 +161,11 @@ impl NodePortAddresses {
     }
 }
 
-fn parse(text: &str) -> Result<IpNet, CidrError> {
+/// Parses an address range, whose host bits become zero.
+///
+/// # Errors
+/// The text is not a range.
+pub fn parse(text: &str) -> Result<IpNet, CidrError> {
     let range: Result<IpNet, _> = text.trim().parse();
     range.map(|range| range.trunc()).map_err(|_| CidrError::NotACidr(text.to_owned()))
 }

@@ -114,6 +114,8 @@ impl Engine {
         if engine.routing.least_connections.is_some() {
             engine.cluster.balance_connections();
         }
+        let external = engine.routing.external_addresses.clone();
+        engine.cluster.restrict_external(external, engine.routing.local_detection.ranges());
         engine.render_tables();
         engine.render_node_ports();
         engine

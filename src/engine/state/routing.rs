@@ -87,7 +87,7 @@ impl Routing {
     pub fn adapt(&self, event: &mut Event) {
         if let Event::Service(Change::Is(service)) = event {
             service.scheduler.get_or_insert(self.scheduler);
-            if !self.external_ips {
+            if !self.external_addresses.external_ips {
                 service.external_ips.clear();
             }
         } else if let Event::Node(Change::Is(node)) = event {

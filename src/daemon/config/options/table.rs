@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::kind::Kind;
 use super::setting::{Scope, Setting};
-use super::values::{count, counters, listen, number, put, switch, text, time};
+use super::values::{count, counters, listen, number, put, ranges, switch, text, time};
 use crate::config::fields::{
     API_VERSION, BRIDGE_INTERFACE, CLUSTER_CIDR, DETECT_LOCAL_MODE, INTERFACE_NAME_PREFIX,
     IPVS_SCHEDULER, KIND, OWN_SCHEDULER, STRICT_MODE, detection_field,
@@ -25,8 +25,8 @@ pub(in crate::config) static SETTINGS: &[Setting] = &[
     Setting::unwritten("kind", Kind::Text, |_, _| Ok(())).default(KIND)
         .about("Type of the API"),
     Setting::new("featureGates.AllowServiceExternalIPs", Kind::Gate,
-        |to, value| put(&mut to.config.routing.external_ips, Ok(value != false)),
-        |config| config.routing.external_ips.into())
+        |to, value| put(&mut to.config.routing.external_addresses.external_ips, Ok(value != false)),
+        |config| config.routing.external_addresses.external_ips.into())
         .default("true").flag("feature-gates", "GATES").kube_proxy_sets("feature-gates", "featureGates")
         .about("Serve external IPs of services; AllowServiceExternalIPs=false ignores them. Other gates have no effect"),
     Setting::ignored("featureGates.ComponentFlagz", Kind::Flag),
@@ -222,6 +222,16 @@ pub(in crate::config) static SETTINGS: &[Setting] = &[
         |config| on_or_off(config.owns_tables))
         .default("on").flag("table-ownership", "SWITCH").scope(Scope::Daemon)
         .about("on: the daemon owns its tables, so that no other program changes or deletes them while it runs (Linux 6.9 and later). off: it repairs changes by other programs within two seconds"),
+    Setting::new("deltaproxy.externalAddresses.allowed", Kind::Texts,
+        |to, value| put(&mut to.config.routing.external_addresses.allowed, ranges(value)),
+        |config| config.routing.external_addresses.allowed.iter().map(ToString::to_string).collect())
+        .flag("external-addresses", "CIDRS")
+        .about("Ranges of the external IPs and load balancer addresses that are served, such as 192.0.2.0/24; others are left out as problems. Without it, all are served"),
+    Setting::new("deltaproxy.externalAddresses.refuseInternal", Kind::Any,
+        |to, value| put(&mut to.config.routing.external_addresses.refuse_internal, switch(value)),
+        |config| on_or_off(config.routing.external_addresses.refuse_internal))
+        .default("off").flag("refuse-internal-addresses", "SWITCH")
+        .about("on: external IPs and load balancer addresses that belong to this node, or are in the cluster's ranges of pods and cluster IPs, are left out as problems. off: they are served"),
     Setting::new("deltaproxy.leastConnections.interval", Kind::Duration,
         |to, value| put(&mut to.config.routing.least_connections, time(value).and_then(least_connections::every)),
         |config| duration::text(least_connections::interval(config.routing.least_connections)).into())

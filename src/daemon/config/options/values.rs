@@ -9,7 +9,9 @@ use std::time::Duration;
 use engine::counters::Counters;
 use engine::flowtable::Offload;
 use engine::routing::local::DetectLocalMode;
+use engine::routing::ranges::parse;
 use engine::routing::{LocalDetection, NodePortAddresses, Routing};
+use ipnet::IpNet;
 use serde_json::Value;
 
 use crate::config::log::LogFlags;
@@ -170,6 +172,19 @@ pub(super) fn listen(value: &Value, port: u16) -> Result<Option<SocketAddr>, Vec
         "" => Ok(None),
         text => address::parse(text, port).map(Some).map_err(|error| vec![error.to_string()]),
     }
+}
+
+/// Reads a list of address ranges.
+pub(super) fn ranges(value: &Value) -> Result<Vec<IpNet>, Vec<String>> {
+    let entries = value.as_array().into_iter().flatten().filter_map(Value::as_str);
+    let (mut ranges, mut errors) = (Vec::new(), Vec::new());
+    for entry in entries {
+        match parse(entry) {
+            Ok(range) => ranges.push(range),
+            Err(error) => errors.push(error.to_string()),
+        }
+    }
+    if errors.is_empty() { Ok(ranges) } else { Err(errors) }
 }
 
 /// Reads `on` or `off`, which YAML parses as booleans where they have no quotes.
