@@ -8,6 +8,8 @@ TARGET_DIR = $${CARGO_TARGET_DIR:-target}
 NAMES = sed 's|.*/||; s|^|--test |; s|\.rs$$||'
 # Without jemalloc, whose C code takes minutes to build.
 PARTS = --workspace --no-default-features
+# The commit that a release build names in its log; none without git.
+COMMIT = git rev-parse --short=12 HEAD 2>/dev/null
 IN_NAMESPACES = sh netlink-tests/in-namespaces
 INTEROP = --manifest-path netlink-tests/interop/Cargo.toml --target-dir "$(TARGET_DIR)"
 # All programs and tests. `cargo test` alone does not build the programs that tests start; with a
@@ -52,10 +54,10 @@ help: ## List the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 14
 
 build: ## Build the release binary, target/release/deltaproxy
-	cargo build --locked --release --bin deltaproxy
+	DELTAPROXY_COMMIT="$$($(COMMIT))" cargo build --locked --release --bin deltaproxy
 
 release: ## Build static binaries for x86_64 and aarch64, with checksums, in target/dist
-	deploy/build-release
+	DELTAPROXY_COMMIT="$$($(COMMIT))" deploy/build-release
 
 # Not part of `test`: it builds everything for another processor and emulates that.
 test-aarch64: ## Run the unit tests of the static aarch64 build, with qemu on other machines

@@ -307,7 +307,7 @@ fn log_start(config: &Config) {
     tracing::info!(
         node = config.node_name,
         version = env!("CARGO_PKG_VERSION"),
-        commit = COMMIT,
+        commit = COMMIT.filter(|commit| !commit.is_empty()),
         source = source_of(&config.source),
         "started"
     );
