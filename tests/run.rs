@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use daemon::handover::Step;
 use daemon::observe::Observe;
-use daemon::run::{Handovers, Parts, RouteLocalnet, Run, RunError, Steps};
+use daemon::run::{Handovers, MissingNode, Parts, RouteLocalnet, Run, RunError, Steps};
 use daemon::source::notice::Notice;
 use daemon::writer::Writer;
 use engine::model::{
@@ -212,7 +212,9 @@ impl Daemon {
         let (events, queue) = mpsc::channel(16);
         let observe = Observe::new();
         let (report, notices) = mpsc::channel(16);
-        let mut parts = Parts { notices: Some(report), ..Parts::default() };
+        // As with manifests, of which none has to be a Node.
+        let node = ("node".to_owned(), MissingNode::Eligible);
+        let mut parts = Parts { notices: Some(report), node, ..Parts::default() };
         change(&mut parts);
         let run = Run::new(engine, writer, queue, observe.clone(), parts);
         let (stop, stopped) = oneshot::channel();

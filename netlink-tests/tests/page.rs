@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 #![allow(clippy::disallowed_methods)] // It draws a minute.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
@@ -115,9 +116,7 @@ fn the_document_has_what_happened() {
     assert!(status["transactions"].as_array().unwrap().len() > transactions, "{status}");
     assert_eq!(last["family"], "IPv4");
     assert!(
-        ["elements", "bytes", "took_us"]
-            .into_iter()
-            .all(|field| last[field].as_f64().unwrap() > 0.0),
+        ["added", "bytes", "took_us"].into_iter().all(|field| last[field].as_f64().unwrap() > 0.0),
         "{last}"
     );
     let slot = &status["latency"]["slots"][0];
@@ -227,12 +226,15 @@ fn the_page_is_there_with_manifests_and_names_their_problems() {
     let mut bad = service("default/bad", "10.96.0.300", 80);
     bad["apiVersion"] = json!("v1");
     manifests.write_text("bad", &bad.to_string());
-    // One for each field that holds the address, the newest first.
+    // One for each field that holds the address.
     let fields = |status: &Value| {
         let problems = status["problems"].as_array().unwrap().iter();
-        problems.map(|problem| problem["field"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        problems
+            .map(|problem| problem["field"].as_str().unwrap().to_owned())
+            .collect::<BTreeSet<_>>()
     };
     let both = ["spec.clusterIP", "spec.clusterIPs[0]"];
+    let both = both.map(str::to_owned).into();
     let has_both = |status: &Value| fields(status) == both;
     let status = wait(net.node(), "/status.json", "both problems", has_both);
     let object = status["problems"][0]["object"].as_str().unwrap();
