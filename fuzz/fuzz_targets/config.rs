@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
     match Loaded::parse(text) {
-        Ok(Loaded { config, notes }) => {
+        Ok(Loaded { config, notes, .. }) => {
             assert!(!config.node_name.trim().is_empty());
             assert!(config.routing.masquerade_mark().is_power_of_two());
             assert!(notes.lines().iter().all(|line| !line.is_empty()));
