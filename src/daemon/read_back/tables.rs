@@ -17,9 +17,6 @@ const STEP: usize = 4_096;
 /// Elements below which a dump is as fast as a request for each.
 const MIN_ASKED: u32 = 256;
 
-/// Lists of one request.
-const LISTS: usize = 512;
-
 /// When endpoint lists are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lists {
@@ -137,7 +134,7 @@ fn read_by_keys<K: Kernel>(
 ) -> bool {
     found.leave_lists(elements);
     let next = |found: &mut diff::FoundElements| match lists {
-        Lists::Now => found.next_lists(LISTS),
+        Lists::Now => found.next_lists(),
         Lists::Later => found.udp_lists(),
     };
     let is_usable = loop {

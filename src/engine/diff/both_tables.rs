@@ -124,12 +124,12 @@ impl Diff {
         self.lists.iter().all(|lists| lists.unread().are_none())
     }
 
-    /// Returns at most `most` lists of one table to be read next; `None` if all are read.
-    pub fn next_lists(&mut self, most: usize) -> Option<(Family, Vec<NamedList>)> {
+    /// Returns the lists of one table to be read next; `None` if all are read.
+    pub fn next_lists(&mut self) -> Option<(Family, Vec<NamedList>)> {
         let lists = self.lists.iter_mut().filter(|lists| !lists.unread().are_none());
         // Services wait for some of them.
         let lists = lists.max_by_key(|lists| lists.unread().has_hurried())?;
-        Some((lists.family(), lists.unread_mut().next(most)))
+        Some((lists.family(), lists.unread_mut().next()))
     }
 
     /// Fills lists that were not read yet. Returns false if all are read now, but are not all

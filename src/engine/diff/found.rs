@@ -199,9 +199,9 @@ impl FoundElements {
         self.unread.are_complete()
     }
 
-    /// Returns at most `most` lists to be read next.
-    pub fn next_lists(&mut self, most: usize) -> Vec<NamedList> {
-        self.unread.next(most)
+    /// Returns the lists to be read next; none once all are read.
+    pub fn next_lists(&mut self) -> Vec<NamedList> {
+        self.unread.next()
     }
 
     /// Adds lists that were left.

@@ -13,6 +13,9 @@ use crate::model::{Protocol, Target};
 use crate::ruleset::NamedList;
 use crate::ruleset::number::ListId;
 
+/// Lists of one request, which takes some 5 ms. A change waits for two of them.
+const AT_A_TIME: usize = 512;
+
 /// Lists that are not read yet.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct UnreadLists {
@@ -70,14 +73,14 @@ impl UnreadLists {
         !self.first.is_empty()
     }
 
-    /// Returns at most `most` lists to be read next, or more if services wait for them.
-    pub(super) fn next(&mut self, most: usize) -> Vec<NamedList> {
+    /// Returns the lists to be read next: all that services wait for, and some others.
+    pub(super) fn next(&mut self) -> Vec<NamedList> {
         let mut first = std::mem::take(&mut self.first);
         first.sort_unstable();
         first.dedup();
         let mut next: Vec<_> = first.iter().filter_map(|id| self.lists.get(id)).copied().collect();
         let others = self.lists.values().filter(|it| first.binary_search(&it.list).is_err());
-        next.extend(others.take(most.saturating_sub(next.len())));
+        next.extend(others.take(AT_A_TIME.saturating_sub(next.len())));
         next
     }
 

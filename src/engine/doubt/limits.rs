@@ -5,9 +5,6 @@ use std::time::Duration;
 /// Elements of one lookup, which takes some 0.1 ms.
 pub(super) const KEYS: usize = 64;
 
-/// Endpoint lists of one request, which takes some 5 ms. A change waits for two of them.
-pub(super) const LISTS: usize = 512;
-
 /// Services rendered for one request.
 pub(super) const SERVICES: usize = 16;
 

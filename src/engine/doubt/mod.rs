@@ -57,7 +57,7 @@ pub use request::{Keys, Reading, Reply, Request, Rules, Size};
 use std::time::{Duration, Instant};
 
 use self::limits::{
-    AFTER_ERROR, LISTS, MAX_DIFFERENCES, MAX_REFUSED, SECOND_LOOKUP, backoff, pause_after,
+    AFTER_ERROR, MAX_DIFFERENCES, MAX_REFUSED, SECOND_LOOKUP, backoff, pause_after,
 };
 use self::parts::{Origin, Parts};
 use self::round::{Asked, Piece, Round};
@@ -227,7 +227,7 @@ impl Doubt {
 
     /// Returns whether endpoint lists are to be read, although services are committed.
     pub fn has_unread_lists(&self) -> bool {
-        self.has_unread_lists && self.tables.is_none()
+        self.has_unread_lists
     }
 
     /// Returns whether the kernel has never held the desired state.
@@ -267,7 +267,7 @@ impl Doubt {
         if let Some(request) = self.parts.next() {
             return Some(request);
         }
-        if let Some((family, lists)) = engine.next_lists(LISTS) {
+        if let Some((family, lists)) = engine.next_lists() {
             return Some(Request::Lists(family, lists));
         }
         if self.search.is_active() {

@@ -6,7 +6,6 @@ use ahash::{HashMap, HashSet};
 use nft::kernel::Contents;
 use nft::{Family, Value};
 
-use super::limits::LISTS;
 use crate::diff::ReadLists;
 use crate::ruleset::{NamedList, SetId};
 use crate::{Changed, ElementId, FoundTable};
@@ -66,7 +65,7 @@ impl Reading {
     /// Returns endpoint lists of one table to be read next; `None` if all are read.
     pub fn next_lists(&mut self) -> Option<(Family, Vec<NamedList>)> {
         let next = |table: &mut FoundTable| {
-            let lists = table.elements.next_lists(LISTS);
+            let lists = table.elements.next_lists();
             (!lists.is_empty()).then(|| (table.elements.family(), lists))
         };
         self.tables.iter_mut().find_map(next)

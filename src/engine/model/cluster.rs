@@ -143,7 +143,8 @@ impl Cluster {
     /// Removes the external addresses that the service may not have; returns their problems.
     fn refuse_external(&self, service: &mut Service) -> Vec<Problem> {
         let settings = &self.external_addresses;
-        if settings.allowed.is_empty() && !settings.refuse_internal {
+        let has_none = service.external_ips.is_empty() && service.load_balancer_ips.is_empty();
+        if has_none || (settings.allowed.is_empty() && !settings.refuse_internal) {
             return Vec::new();
         }
         let service_cidrs =

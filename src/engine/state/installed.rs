@@ -37,10 +37,10 @@ impl Engine {
         self.updates.all_again(self.diff.services());
     }
 
-    /// Returns at most `most` endpoint lists of one table to be read next, those first that services
-    /// wait for. `None` if all are read.
-    pub fn next_lists(&mut self, most: usize) -> Option<(Family, Vec<NamedList>)> {
-        self.diff.next_lists(most)
+    /// Returns the endpoint lists of one table to be read next, those first that services wait for.
+    /// `None` if all are read.
+    pub fn next_lists(&mut self) -> Option<(Family, Vec<NamedList>)> {
+        self.diff.next_lists()
     }
 
     /// Returns whether all endpoint lists are read.

@@ -90,7 +90,7 @@ impl Updates {
         }
     }
 
-    /// Queues the services that waited for lists.
+    /// Queues the services whose lists were not read yet.
     pub(super) fn lists_read(&mut self) {
         for (lane, service) in std::mem::take(&mut self.unread).into_iter().rev() {
             self.queue.put_first(lane, service);

@@ -133,7 +133,7 @@ pub struct ElementKey {
     pub key: Value,
 }
 
-/// Limit of [`OthersChanges::Elements`], which are kept until they are asked for. Each costs a lookup
+/// Limit of [`OthersChanges::Elements`], which are kept until the next query. Each costs a lookup
 /// of its own.
 const MAX_CHANGED_ELEMENTS: usize = 256;
 
