@@ -78,9 +78,12 @@ sbom: ## Write a bill of materials of the program (CycloneDX) to target/dist
 	mv src/program/$(SBOM).json "$(TARGET_DIR)/dist/deltaproxy.cdx.json"
 	rm -f src/*/$(SBOM).json */$(SBOM).json
 
-# The program without an API server, for manifests alone: it needs half the time to build.
+# The program without an API server, for manifests alone: it needs half the time to build. Tests want
+# a fast engine, a first demonstration a short build.
+QUICK_BUILD = --config profile.dev.package.deltaproxy-engine.opt-level=0 \
+	--config profile.dev.package.nft-netlink.opt-level=0
 demo: ## Demonstrate services between temporary network namespaces
-	@cargo build --locked --no-default-features --package deltaproxy --package test-hosts --bins
+	@cargo build --locked $(QUICK_BUILD) --no-default-features --package deltaproxy --package test-hosts --bins
 	@$(IN_NAMESPACES) "$(TARGET_DIR)/debug/demo"
 
 # Leaves out the checks with programs that are not installed, and names them.
