@@ -6,7 +6,7 @@ use engine::{Answer, Engine, GRACE};
 use nft::Transaction;
 use nft::kernel::{CommitError, Committed, Kernel, ReadError};
 
-use crate::read_back::{Reading, read_watching};
+use crate::read_back::{Lists, read_watching};
 
 /// Why the kernel does not hold the desired state.
 #[derive(Debug, thiserror::Error)]
@@ -39,8 +39,8 @@ pub fn converge<K: Kernel>(
     let mut last = io::Error::other("no attempt was made");
     engine.keep_unused_elements();
     for _ in 0..ATTEMPTS {
-        let Reading { tables, is_torn } = read_watching(kernel, engine.tables().layouts(), &|| ())?;
-        engine.replace_installed_state(tables);
+        let reading = read_watching(kernel, engine.tables().layouts(), (Lists::Now, &|| ()))?;
+        engine.replace_installed_state(reading.tables);
         let mut refused = commit_all(engine, kernel, each)?;
         while refused.is_none()
             && let Some(kept) = engine.kept_unused_elements()
@@ -50,7 +50,7 @@ pub fn converge<K: Kernel>(
             refused = commit_all(engine, kernel, each)?;
         }
         match refused {
-            None if !is_torn => return Ok(()),
+            None if !reading.is_torn => return Ok(()),
             None => last = io::Error::other("other programs changed them meanwhile"),
             Some(error) => last = io::Error::other(error),
         }

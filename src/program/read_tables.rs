@@ -1,6 +1,6 @@
 //! Reads the tables for commands that only compare.
 
-use daemon::read_back::read_watching;
+use daemon::read_back::{Lists, read_watching};
 use engine::{Engine, FoundTable};
 use nft::kernel::Nftables;
 
@@ -14,8 +14,8 @@ pub(super) fn read_tables(
     engine: &Engine,
     kernel: &mut Nftables,
 ) -> Result<[FoundTable; 2], Failure> {
-    let mut read =
-        || read_watching(kernel, engine.tables().layouts(), &|| ()).map_err(Failure::new);
+    let layouts = engine.tables().layouts();
+    let mut read = || read_watching(kernel, layouts, (Lists::Now, &|| ())).map_err(Failure::new);
     let mut reading = read()?;
     for _ in 0..ATTEMPTS {
         if reading.is_torn {

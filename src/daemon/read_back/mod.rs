@@ -7,4 +7,4 @@ mod slots;
 mod tables;
 
 pub use requests::{answer, look_up_changed};
-pub use tables::{Reading, read_back, read_watching};
+pub use tables::{Lists, read_back, read_watching};

@@ -9,7 +9,7 @@ use nft::kernel::{ElementRead, Kernel, ReadError};
 use nft::{Family, Value};
 
 use super::slots::read_lists;
-use super::tables::{self, Lists, read_without};
+use super::tables::{Lists, read_watching};
 
 /// Keys of one request: all answers must fit the receive buffer.
 const KEYS: usize = 64;
@@ -28,12 +28,11 @@ pub fn answer<K: Kernel>(
         Request::Tables | Request::TablesWithoutLists => {
             let lists = if *request == Request::Tables { Lists::Now } else { Lists::Later };
             let started = clock();
-            let tables::Reading { tables, is_torn } =
-                read_without(kernel, layouts, lists, &|| {
-                    clock();
-                })?;
-            let (port, took) = (kernel.port(), clock() - started);
-            Reply::Tables(Box::new(Reading { tables, is_torn, port, took }))
+            let progress = || {
+                clock();
+            };
+            let read = read_watching(kernel, layouts, (lists, &progress))?;
+            Reply::Tables(Box::new(Reading { took: clock() - started, ..read }))
         }
         Request::Lists(family, lists) => {
             read_lists(kernel, *family, lists.clone()).map_or(Reply::Failed, Reply::Lists)

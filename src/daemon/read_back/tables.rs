@@ -2,9 +2,11 @@
 
 use std::cmp::Reverse;
 use std::sync::Arc;
+use std::time::Duration;
 
 use engine::FoundTable;
 use engine::diff;
+use engine::doubt::Reading;
 use engine::ruleset::{self, Layouts, SetId, TableElement, TableSets};
 use nft::kernel::{Contents, ElementRead, Kernel, ReadError};
 use nft::{DecodedSet, Family, Operation};
@@ -19,20 +21,11 @@ const MIN_ASKED: u32 = 256;
 
 /// When endpoint lists are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lists {
+pub enum Lists {
     /// With the tables.
     Now,
     /// Later, except those of UDP.
     Later,
-}
-
-/// Both tables as read.
-#[derive(Debug)]
-pub struct Reading {
-    /// `ip` first.
-    pub tables: [FoundTable; 2],
-    /// Another program changed one of them meanwhile, so that the contents may never have existed.
-    pub is_torn: bool,
 }
 
 /// Reads both tables; `ip` first. Does not detect changes of other programs meanwhile.
@@ -43,7 +36,7 @@ pub fn read_back<K: Kernel>(
     kernel: &mut K,
     layouts: &Layouts,
 ) -> Result<[FoundTable; 2], ReadError> {
-    read_noting(kernel, layouts, (Lists::Now, &|| ()))
+    read(kernel, layouts, (Lists::Now, &|| ()))
 }
 
 /// Reads both tables, and watches changes of other programs from then on. Calls `progress` now and
@@ -54,26 +47,17 @@ pub fn read_back<K: Kernel>(
 pub fn read_watching<K: Kernel>(
     kernel: &mut K,
     layouts: &Layouts,
-    progress: &dyn Fn(),
-) -> Result<Reading, ReadError> {
-    read_without(kernel, layouts, Lists::Now, progress)
-}
-
-/// As [`read_watching`], perhaps without endpoint lists.
-pub(super) fn read_without<K: Kernel>(
-    kernel: &mut K,
-    layouts: &Layouts,
-    lists: Lists,
-    progress: &dyn Fn(),
+    (lists, progress): (Lists, &dyn Fn()),
 ) -> Result<Reading, ReadError> {
     kernel.watch_others(&Family::ALL.map(ruleset::table))?;
     // The tables as read below include the changes reported before.
     kernel.tampered();
-    let tables = read_noting(kernel, layouts, (lists, progress))?;
-    Ok(Reading { tables, is_torn: kernel.tampered() })
+    let tables = read(kernel, layouts, (lists, progress))?;
+    let (is_torn, port) = (kernel.tampered(), kernel.port());
+    Ok(Reading { tables, is_torn, port, took: Duration::ZERO })
 }
 
-fn read_noting<K: Kernel>(
+fn read<K: Kernel>(
     kernel: &mut K,
     layouts: &Layouts,
     how: (Lists, &dyn Fn()),

@@ -57,7 +57,7 @@ pub struct Reading {
     pub is_torn: bool,
     /// The netlink port of our socket.
     pub port: u32,
-    /// Duration of the reading.
+    /// Duration of the reading, where it is measured.
     pub took: Duration,
 }
 
