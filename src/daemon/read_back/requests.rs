@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use engine::doubt::{Keys, Reading, Reply, Request, Rules, Size};
+use engine::doubt::{Reading, Reply, Request, Rules, Size};
 use engine::ruleset::{self, Layouts, SetId, TableElement};
 use engine::{Changed, ElementId, Finding, InstalledElement};
 use nft::kernel::{ElementRead, Kernel, ReadError};
@@ -99,14 +99,17 @@ fn count_all<K: Kernel>(kernel: &mut K) -> Result<Vec<Size>, ReadError> {
     Ok(sizes)
 }
 
-/// Returns the keys of the elements of sets.
-fn dump<K: Kernel>(kernel: &mut K, sets: &[(Family, SetId)]) -> Result<Keys, ReadError> {
-    let mut found = Keys::default();
+/// Returns the elements of sets.
+fn dump<K: Kernel>(kernel: &mut K, sets: &[(Family, SetId)]) -> Result<Vec<ElementId>, ReadError> {
+    let mut found = Vec::new();
     for &(family, set) in sets {
-        let keys = found.entry((family, set)).or_default();
+        let before = found.len();
         let mut each = |read: ElementRead<'_>| match read {
-            ElementRead::Start => keys.clear(),
-            ElementRead::Element(view) => keys.extend(Value::from_bytes(view.key)),
+            ElementRead::Start => found.truncate(before),
+            ElementRead::Element(view) => {
+                let key = Value::from_bytes(view.key);
+                found.extend(key.map(|key| ElementId { family, set, key }));
+            }
         };
         match kernel.read_elements(&ruleset::table(family), set.name(), &mut each) {
             Ok(()) | Err(ReadError::Changing { .. }) => {}

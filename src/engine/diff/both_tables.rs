@@ -257,19 +257,6 @@ impl Diff {
         services
     }
 
-    /// Returns whether elements are installed that no service has.
-    pub fn is_left_over(&self, (family, subject): (Family, Subject)) -> bool {
-        match subject {
-            Subject::Frontend(frontend) => {
-                self.frontends.get(&frontend).is_some()
-                    && self.frontends.holder(&frontend).is_none()
-            }
-            Subject::List(list) => {
-                self.lists[family.index()].get(list).is_some_and(|list| !list.is_owned())
-            }
-        }
-    }
-
     /// Searches all services, so it is for rare cases only.
     pub(super) fn service_with(&self, family: Family, id: ListId) -> Option<&ObjectName> {
         let has_it = |held: &Held| {

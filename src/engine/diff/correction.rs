@@ -10,7 +10,7 @@ use ahash::HashSet;
 use smallvec::SmallVec;
 
 use super::both_tables::{Context, Diff};
-use super::finding::{Finding, InstalledElement};
+use super::finding::{Changed, ElementId, Finding, InstalledElement};
 use super::frontends::FrontendState;
 use super::goal::goal;
 use super::held::{HeldList, Holdings, purpose_of};
@@ -23,7 +23,7 @@ use super::unused::Unused;
 use crate::desired::{DesiredPort, Scope, SlotPlan, SmallSet};
 use crate::model::{ObjectName, Target};
 use crate::ruleset::number::{ListId, Route};
-use crate::ruleset::{Frontend, Member, TableElement};
+use crate::ruleset::{Frontend, Member, SetId, Subject, TableElement};
 
 impl Diff {
     /// Calls `each` for every installed element of a service. The elements of no service are the
@@ -53,12 +53,36 @@ impl Diff {
         }
     }
 
-    /// Returns whether an element of a set that services share is installed.
-    pub fn is_member_installed(&self, member: &Member) -> bool {
-        match member {
-            Member::NodePortIp(ip) => self.node_port_ips.installed().any(|it| it == *ip),
-            Member::ClusterIp(_) | Member::Hairpin(..) => self.members.is_installed(member),
+    /// Returns the element that is installed at a place, of a service or of none.
+    pub fn installed_at(&self, place: &ElementId) -> Option<InstalledElement> {
+        if let Some(member) = place.member() {
+            let is_installed = match member {
+                Member::NodePortIp(ip) => self.node_port_ips.is_installed(ip),
+                Member::ClusterIp(_) | Member::Hairpin(..) => self.members.is_installed(&member),
+            };
+            return is_installed.then(|| InstalledElement::member(member));
         }
+        let mut installed = None;
+        let mut each = |it| {
+            if ElementId::of_element(&it) == *place {
+                installed = Some(it);
+            }
+        };
+        match place.subject()? {
+            (_, Subject::Frontend(frontend)) => {
+                self.frontends.get(&frontend)?.each_installed_element(frontend, &mut each);
+            }
+            (family, Subject::List(list)) => {
+                self.lists[family.index()].element_at(list, place).into_iter().for_each(each);
+            }
+        }
+        installed
+    }
+
+    /// Returns whether the finding is not the installed element.
+    pub fn differs(&self, Changed { place, finding }: &Changed) -> bool {
+        let installed = self.installed_at(place);
+        *finding != installed.map_or(Finding::Missing, |it| Finding::Present(Some(it)))
     }
 
     /// Returns the services that need one of these members. Searches all services if there is one.
@@ -70,21 +94,8 @@ impl Diff {
         }
     }
 
-    /// Records whether a member is in the kernel. One that no service needs is deleted later.
-    pub fn set_member_installed(&mut self, member: Member, is_installed: bool) {
-        match (member, is_installed) {
-            (Member::NodePortIp(ip), true) => self.node_port_ips.find(ip),
-            (Member::NodePortIp(ip), false) => self.node_port_ips.lose(ip),
-            (member, true) => {
-                self.members.find(member);
-                self.unused.push_front((Unused::Member(member), None));
-            }
-            (member, false) => self.members.lose(member),
-        }
-    }
-
-    /// Adopts an element found in the kernel that is not installed, if its list or frontend is
-    /// known. The next update deletes it, or leaves it if it is desired.
+    /// Adopts an element found in the kernel that is not installed, unless its list or frontend is
+    /// unknown. The next update deletes it, or leaves it if it is desired.
     pub fn adopt(&mut self, found: InstalledElement) -> bool {
         match found.element {
             TableElement::Endpoint(list, protocol, ..) => {
@@ -106,8 +117,17 @@ impl Diff {
                 }
                 self.correct(found, Finding::Present(Some(found)))
             }
+            TableElement::Member(Member::NodePortIp(ip)) => {
+                self.node_port_ips.find(ip);
+                true
+            }
+            TableElement::Member(member) => {
+                self.members.find(member);
+                // It is deleted if no service needs it.
+                self.unused.push_front((Unused::Member(member), None));
+                true
+            }
             TableElement::SourceRange(..)
-            | TableElement::Member(_)
             | TableElement::AffinitySlot(..)
             | TableElement::AffinityEndpoint(..)
             | TableElement::AffinityList(..) => false,
@@ -267,6 +287,27 @@ impl Lists {
         if let Some(route) = affinity.route {
             give(TableElement::AffinityList(id, route));
         }
+    }
+
+    /// Returns the installed element of a list whose key ends as that of a place.
+    fn element_at(&self, id: ListId, place: &ElementId) -> Option<InstalledElement> {
+        let list = self.get(id)?;
+        // The slot, or the number of an endpoint.
+        let number = u32::from_ne_bytes(*place.key.as_bytes().last_chunk()?);
+        let target = list.slot(number as usize);
+        let element = match self.affinity(id) {
+            None => TableElement::Endpoint(id, list.protocol(), number, target?),
+            Some(affinity) if place.set == SetId::AffinitySlots => {
+                TableElement::AffinitySlot(id, number, *affinity.endpoints.get(&target?)?)
+            }
+            Some(affinity) if place.set == SetId::AffinityEndpoints => {
+                let (_, number) = ListId::from_endpoint(number)?;
+                let target = affinity.targets.get(&number)?;
+                TableElement::AffinityEndpoint(id, list.protocol(), number, *target)
+            }
+            Some(affinity) => TableElement::AffinityList(id, affinity.route?),
+        };
+        Some(InstalledElement { family: self.family(), element, label: 0 })
     }
 }
 

@@ -1,9 +1,24 @@
 //! Installed elements, and what a lookup found in their place.
 
+use std::collections::BTreeSet;
+
+use nft::Value;
 use nft::family::Family;
+use nft::kernel::ElementKey;
 
 use crate::desired::Label;
-use crate::ruleset::{Member, TableElement};
+use crate::ruleset::{Member, SetId, Subject, TableElement};
+
+/// The place of an element in our tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ElementId {
+    /// The family of its table.
+    pub family: Family,
+    /// Its set or map.
+    pub set: SetId,
+    /// Its key; of an interval, the lower end.
+    pub key: Value,
+}
 
 /// An element in the kernel; labels are compared by their digests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +38,43 @@ pub enum Finding {
     Missing,
     /// An element with the same key; `None` if this program never writes such an element.
     Present(Option<InstalledElement>),
+}
+
+/// An element that may differ from the installed one, and its finding in the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Changed {
+    /// Its place.
+    pub place: ElementId,
+    /// What a lookup found there.
+    pub finding: Finding,
+}
+
+impl ElementId {
+    /// Returns the places of elements, each once; `None` if a set is not one of ours.
+    pub fn all_of(elements: &[ElementKey]) -> Option<Vec<Self>> {
+        let places: Option<BTreeSet<_>> = elements.iter().map(Self::of).collect();
+        Some(places?.into_iter().collect())
+    }
+
+    fn of(element: &ElementKey) -> Option<Self> {
+        let set = SetId::by_name(&element.set)?;
+        Some(Self { family: element.table.family.of_addresses()?, set, key: element.key })
+    }
+
+    /// Returns the owner of the element; `None` for sets that services share.
+    pub(crate) fn subject(&self) -> Option<(Family, Subject)> {
+        Some((self.family, Subject::read(self.family, self.set, self.key.as_bytes())?))
+    }
+
+    pub(crate) fn member(&self) -> Option<Member> {
+        Member::read(self.family, self.set, self.key.as_bytes())
+    }
+
+    /// Returns the place of an installed element.
+    pub fn of_element(installed: &InstalledElement) -> Self {
+        let InstalledElement { family, element, .. } = installed;
+        Self { family: *family, set: element.set(), key: element.to_key().key }
+    }
 }
 
 impl InstalledElement {

@@ -45,11 +45,6 @@ impl List {
         self.protocol
     }
 
-    /// Returns whether a service needs the list.
-    pub(super) fn is_owned(&self) -> bool {
-        self.is_owned
-    }
-
     /// Returns the number of slots.
     pub(super) fn len(&self) -> usize {
         match &self.slots {

@@ -115,6 +115,10 @@ impl NodePortIps {
         self.wanted.contains(&address) == self.installed.contains(&address)
     }
 
+    pub(super) fn is_installed(&self, address: IpAddr) -> bool {
+        self.installed.contains(&address)
+    }
+
     pub(super) fn installed(&self) -> impl Iterator<Item = IpAddr> {
         self.installed.iter().copied()
     }

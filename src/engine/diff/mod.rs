@@ -40,7 +40,7 @@ mod waiting;
 
 pub use both_tables::{Context, Diff};
 pub use claims::age;
-pub use finding::{Finding, InstalledElement};
+pub use finding::{Changed, ElementId, Finding, InstalledElement};
 pub use found::FoundElements;
 pub use frontends::FrontendState;
 pub use members::NodePortIps;

@@ -5,11 +5,11 @@ use std::time::Duration;
 /// Elements of one lookup, which takes some 0.1 ms.
 pub(super) const KEYS: usize = 64;
 
-/// Services rendered for one request.
+/// Services walked and rendered for one request.
 pub(super) const SERVICES: usize = 16;
 
-/// Services walked for one request, which takes some 0.1 ms.
-pub(super) const GROUP: usize = 256;
+/// Elements of a dump that are compared at a time, which takes some 0.1 ms.
+pub(super) const AT_A_TIME: usize = 1_024;
 
 /// Most elements of a refused step that are looked up. With more, the tables are read.
 pub(super) const MAX_REFUSED: usize = 1_024;

@@ -52,7 +52,7 @@ mod search;
 
 pub use corrections::{Corrections, Ended};
 pub use input::{Cause, Input};
-pub use request::{Keys, Reading, Reply, Request, Rules, Size};
+pub use request::{Reading, Reply, Request, Rules, Size};
 
 use std::time::{Duration, Instant};
 
@@ -60,10 +60,10 @@ use self::limits::{
     AFTER_ERROR, MAX_DIFFERENCES, MAX_REFUSED, SECOND_LOOKUP, backoff, pause_after,
 };
 use self::parts::{Origin, Parts};
-use self::round::{Asked, Piece, Round};
+use self::round::Round;
 use self::search::Search;
 use crate::ruleset::SetId;
-use crate::{Changed, Corrected, Engine};
+use crate::{Changed, Engine};
 
 /// What is not certain about the kernel's tables.
 #[derive(Debug)]
@@ -87,7 +87,8 @@ pub struct Doubt {
     is_changed: bool,
     /// Time before which `is_changed` causes no urgent check.
     not_before: Instant,
-    asked: Asked,
+    /// The origin of the last request.
+    asked: Origin,
     cause: Cause,
     since: Instant,
 }
@@ -125,7 +126,7 @@ impl Doubt {
             round: Round::new(Some(check_period).filter(|period| !period.is_zero()), now),
             is_changed: false,
             not_before: now,
-            asked: Asked::Part,
+            asked: Origin::default(),
             cause: Cause::Start,
             since: now,
         }
@@ -263,18 +264,16 @@ impl Doubt {
     /// Returns the next request; `None` if a step needs none. The answer goes to
     /// [`Doubt::answer`]. `elements` is the number of all installed elements.
     pub fn next(&mut self, engine: &mut Engine, elements: usize, now: Instant) -> Option<Request> {
-        self.asked = Asked::Part;
-        if let Some(request) = self.parts.next() {
-            return Some(request);
-        }
-        if let Some((family, lists)) = engine.next_lists() {
-            return Some(Request::Lists(family, lists));
-        }
-        if self.search.is_active() {
-            return self.next_of_search(engine, now);
-        }
-        let (request, piece) = self.round.next(engine, elements, now);
-        self.asked = Asked::Piece(piece);
+        let (request, origin) = if let Some(next) = self.parts.next() {
+            next
+        } else if let Some((family, lists)) = engine.next_lists() {
+            (Request::Lists(family, lists), Origin::Search)
+        } else if self.search.is_active() {
+            (self.next_of_search(engine, now)?, Origin::Search)
+        } else {
+            self.round.next(engine.diff(), elements, now)
+        };
+        self.asked = origin;
         Some(request)
     }
 
@@ -282,12 +281,11 @@ impl Doubt {
         if let Some(sets) = self.search.begin() {
             return Some(Request::Dump(sets));
         }
-        match self.search.compare(engine) {
-            None => {}
-            Some(orphans) if orphans.len() > MAX_DIFFERENCES => {
-                self.widen_to_tables(self.cause, now, now);
-            }
-            Some(orphans) => self.parts.add_keys(orphans, Origin::Search),
+        let orphans = self.search.compare(engine.diff())?;
+        if orphans.len() > MAX_DIFFERENCES {
+            self.widen_to_tables(self.cause, now, now);
+        } else {
+            self.parts.add_keys(orphans, Origin::Search);
         }
         None
     }
@@ -295,50 +293,35 @@ impl Doubt {
     /// Processes the answer to the last request of [`Doubt::next`], and corrects the installed
     /// state.
     pub fn answer(&mut self, reply: Reply, engine: &mut Engine, now: Instant) -> Corrections {
-        let asked = std::mem::replace(&mut self.asked, Asked::Part);
         let mut corrections = Corrections::default();
-        let is_enough = match (reply, &asked) {
-            (Reply::Tables(reading), _) => {
+        let is_enough = match reply {
+            Reply::Tables(reading) => {
                 let Reading { tables, is_torn, took, .. } = *reading;
                 engine.replace_installed_state(tables);
                 self.were_read(is_torn, took, now);
-                self.has_unread_lists = !engine.has_read_lists();
+                self.has_unread_lists = !engine.diff().has_read_lists();
                 true
             }
-            (Reply::Lists(read), _) => {
+            Reply::Lists(read) => {
                 let is_known = engine.read_lists(read);
-                self.has_unread_lists = !engine.has_read_lists();
+                self.has_unread_lists = !engine.diff().has_read_lists();
                 is_known
             }
-            (Reply::Failed, Asked::Piece(_)) if !self.round.is_urgent => {
+            Reply::Failed if self.asked == Origin::Background => {
                 self.round.pause(now + AFTER_ERROR);
                 true
             }
-            (Reply::Failed, _) => false,
-            (Reply::Dump(found), _) => {
-                self.search = Search::Comparing { found, last: None };
+            Reply::Failed => false,
+            Reply::Dump(found) => {
+                self.search = Search::Comparing(found, Vec::new());
                 true
             }
-            (Reply::Rules(rules), Asked::Piece(_)) if !self.round.is_urgent => {
-                if !engine.are_rules_as_desired(rules.family, rules.contents.as_ref()) {
-                    self.confirm(now);
-                }
-                true
-            }
-            (Reply::Rules(rules), asked) => {
-                self.correct_rules(&rules, asked, engine, &mut corrections)
-            }
-            (Reply::Keys(found), Asked::Piece(piece)) => {
-                corrections = self.compare_piece(piece, found, engine, now);
-                corrections.elements.is_enough
-            }
-            (Reply::Keys(found), Asked::Part) => {
-                self.correct_elements(&found, engine, &mut corrections)
-            }
-            (Reply::Sizes(sizes), _) => self.note_sizes(&sizes, &mut corrections, now),
+            Reply::Rules(rules) => self.compare_rules(&rules, engine, &mut corrections, now),
+            Reply::Keys(found) => self.compare_elements(&found, engine, &mut corrections, now),
+            Reply::Sizes(sizes) => self.note_sizes(&sizes, &mut corrections, now),
         };
         if !is_enough {
-            self.did_not_suffice(&asked, now);
+            self.did_not_suffice(now);
         }
         let began = self.round.began();
         corrections.ended = self.round.end(now);
@@ -362,61 +345,60 @@ impl Doubt {
         self.not_before = now;
     }
 
-    fn correct_rules(
-        &self,
-        rules: &Rules,
-        asked: &Asked,
+    fn compare_rules(
+        &mut self,
+        Rules { family, contents, port }: &Rules,
         engine: &mut Engine,
         corrections: &mut Corrections,
+        now: Instant,
     ) -> bool {
-        let Rules { family, contents, port } = rules;
-        let is_of_step = matches!(asked, Asked::Part) && self.parts.origin() == Origin::Refused;
-        if !is_of_step {
-            if engine.are_rules_as_desired(*family, contents.as_ref()) {
+        let contents = contents.as_ref();
+        match self.asked {
+            Origin::Refused => {}
+            _ if engine.are_rules_as_desired(*family, contents) => return true,
+            Origin::Background => {
+                self.confirm(now);
                 return true;
             }
-            corrections.rules = Some(*family);
+            Origin::Urgent | Origin::Search | Origin::OtherProgram => {
+                corrections.rules = Some(*family);
+            }
         }
-        engine.replace_installed_rules(*family, contents.as_ref(), *port)
+        engine.replace_installed_rules(*family, contents, *port)
     }
 
-    fn correct_elements(
+    /// Corrects differences at once, or lets them be confirmed in the background.
+    fn compare_elements(
         &mut self,
         found: &[Changed],
         engine: &mut Engine,
         corrections: &mut Corrections,
-    ) -> bool {
-        if self.parts.origin() == Origin::Refused {
-            self.failures = 0;
-            return engine.undo_step(found);
-        }
-        corrections.elements = engine.correct_elements(found, &[]);
-        corrections.elements.is_enough
-    }
-
-    /// Corrects the differences of a piece at once, or lets them be confirmed in the background.
-    fn compare_piece(
-        &mut self,
-        piece: &Piece,
-        found: Vec<Changed>,
-        engine: &mut Engine,
         now: Instant,
-    ) -> Corrections {
-        let checked = piece.services.len();
-        let outdated = piece.outdated(engine);
-        for service in &outdated {
-            engine.update_again(service.clone());
+    ) -> bool {
+        let mut owners = Vec::new();
+        match self.asked {
+            Origin::Refused => {
+                self.failures = 0;
+                return engine.undo_step(found);
+            }
+            Origin::Search | Origin::OtherProgram => {}
+            Origin::Background | Origin::Urgent => {
+                owners = self.round.owners();
+                corrections.checked = self.round.services().len();
+                corrections.outdated = engine.update_outdated(self.round.services());
+            }
         }
-        let differing = piece.differing(found);
-        let mut elements = Corrected::nothing();
-        if self.round.is_urgent && !differing.is_empty() {
-            elements = engine.correct_elements(&differing, &piece.owners);
-            self.round.differences += elements.count();
-            elements.is_enough &= self.round.differences <= MAX_DIFFERENCES;
-        } else if !differing.is_empty() {
-            self.confirm(now);
+        if self.asked == Origin::Background {
+            if found.iter().any(|it| engine.diff().differs(it)) {
+                self.confirm(now);
+            }
+            return true;
         }
-        Corrections { checked, outdated, elements, ..Corrections::default() }
+        corrections.elements = engine.correct_elements(found, &owners);
+        if self.asked == Origin::Urgent {
+            self.round.differences += corrections.elements.differences.len();
+        }
+        !corrections.elements.is_insufficient && self.round.differences <= MAX_DIFFERENCES
     }
 
     /// Lets the urgent check look at a difference of the background check again.
@@ -450,8 +432,9 @@ impl Doubt {
     }
 
     /// Widens the extent after an answer that does not suffice.
-    fn did_not_suffice(&mut self, asked: &Asked, now: Instant) {
-        if matches!(asked, Asked::Part) && self.parts.origin() == Origin::OtherProgram {
+    fn did_not_suffice(&mut self, now: Instant) {
+        // The answer may be that of a dump, requested before.
+        if self.asked == Origin::OtherProgram && !self.search.is_dumping() {
             self.parts.forget();
             self.note_anything(now);
         } else {

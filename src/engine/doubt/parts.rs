@@ -17,16 +17,20 @@ pub(super) struct Parts {
     origin: Origin,
 }
 
-/// Why parts are not certain, the most urgent last.
+/// Why a part is looked at, the most urgent reason last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Origin {
-    /// A comparison of everything begins with them, or a search has found them. They are looked up
-    /// between commits.
+    /// It is its turn in the background check.
+    Background,
+    /// It is its turn in the urgent check.
+    Urgent,
+    /// Another program changed something during the urgent check, or a search has found it. It is
+    /// looked at between commits.
     #[default]
     Search,
-    /// Another program changed them. Commits wait.
+    /// Another program changed it. Commits wait.
     OtherProgram,
-    /// They belong to a step that was refused. Commits wait.
+    /// It belongs to a step that was refused. Commits wait.
     Refused,
 }
 
@@ -46,29 +50,23 @@ impl Parts {
         self.origin = if self.are_none() { origin } else { self.origin.max(origin) };
     }
 
-    /// Takes the next request. Rules come first: packets pass them first, and without a set its
+    /// Takes the next request, with its origin. Rules come first: packets pass them first, and without a set its
     /// elements cannot be looked up.
-    pub(super) fn next(&mut self) -> Option<Request> {
+    pub(super) fn next(&mut self) -> Option<(Request, Origin)> {
         let with_rules = Family::ALL.into_iter().find(|family| self.rules[family.index()]);
         if let Some(family) = with_rules {
             self.rules[family.index()] = false;
-            return Some(Request::Rules(family));
+            return Some((Request::Rules(family), self.origin));
         }
         // A step is undone as a whole, and commits wait for what others changed.
         let most = if self.stop_commits() { self.keys.len() } else { KEYS };
         let keys: Vec<_> = std::iter::from_fn(|| self.keys.pop_first()).take(most).collect();
-        (!keys.is_empty()).then_some(Request::Keys(keys))
+        (!keys.is_empty()).then_some((Request::Keys(keys), self.origin))
     }
 
     pub(super) fn forget(&mut self) {
         self.keys.clear();
         self.rules = [false; 2];
-    }
-
-    /// Returns the most urgent origin. It stays after the last part was taken, until another is
-    /// added.
-    pub(super) fn origin(&self) -> Origin {
-        self.origin
     }
 
     pub(super) fn are_none(&self) -> bool {

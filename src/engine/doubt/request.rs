@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use ahash::{HashMap, HashSet};
+use nft::Family;
 use nft::kernel::Contents;
-use nft::{Family, Value};
 
 use crate::diff::ReadLists;
 use crate::ruleset::{NamedList, SetId};
@@ -42,8 +41,8 @@ pub enum Reply {
     Keys(Vec<Changed>),
     /// The numbers of elements of sets.
     Sizes(Vec<Size>),
-    /// Keys of elements.
-    Dump(Keys),
+    /// The elements of sets. Commits meanwhile may cause missing ones, and deleted ones.
+    Dump(Vec<ElementId>),
     /// None: the kernel returned an error.
     Failed,
 }
@@ -95,7 +94,3 @@ pub struct Size {
     /// The number that was written.
     pub written: i64,
 }
-
-/// The keys of the elements of each set that was dumped. Commits meanwhile may cause missing keys,
-/// and keys of deleted elements.
-pub type Keys = HashMap<(Family, SetId), HashSet<Value>>;

@@ -4,17 +4,19 @@
 //! Rules come first: packets pass them first. Orphans have no known key, so the sizes of the sets are
 //! compared once all services were. Each service is also compared with its objects.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use ahash::HashMap;
 use nft::Family;
 
 use super::corrections::Ended;
-use super::limits::{GROUP, KEYS, LEAST_PAUSE, SERVICES};
+use super::limits::{KEYS, LEAST_PAUSE, SERVICES};
+use super::parts::Origin;
 use super::request::{Request, Size};
+use crate::diff::Diff;
 use crate::model::ObjectName;
 use crate::ruleset::SetId;
-use crate::{Changed, ElementId, Engine, Finding, InstalledElement};
+use crate::{ElementId, InstalledElement};
 
 /// The progress of a comparison of everything.
 #[derive(Debug)]
@@ -25,12 +27,12 @@ pub(super) struct Round {
     began: Instant,
     due: Instant,
     stage: Stage,
-    /// The last service of the current group; the next group begins after it.
-    last: Option<ObjectName>,
-    /// Services of the current group that are not compared yet, the next one last.
-    waiting: Vec<ObjectName>,
-    /// Elements of the last one that are not looked up yet. A commit may change them meanwhile.
-    rest: Vec<InstalledElement>,
+    /// The services of the last piece whose elements were not in an earlier one.
+    services: Vec<ObjectName>,
+    /// The service before them; the first elements of the piece may be its last.
+    before: Option<ObjectName>,
+    /// Elements of the last service that are not looked up yet. A commit may change them meanwhile.
+    rest: VecDeque<ElementId>,
     /// Elements that differed.
     pub(super) differences: usize,
     /// Sets that had another size when they were last compared, with the number of times.
@@ -42,33 +44,12 @@ pub(super) struct Round {
 enum Stage {
     /// Chains, rules and sets of a table.
     Rules(Family),
-    /// Elements of services, in the order of names.
-    Services,
-    /// Addresses for node ports.
-    NodePortIps,
+    /// Addresses for node ports, then elements of services, in the order of names.
+    Elements,
     /// The number of elements of each set. Earlier stages find missing elements by their keys.
     Sizes,
     /// The end.
     End,
-}
-
-/// Elements that are looked up together.
-#[derive(Debug, Default)]
-pub(super) struct Piece {
-    elements: Vec<InstalledElement>,
-    /// The services that have the elements.
-    pub(super) owners: Vec<ObjectName>,
-    /// Those of which all elements are looked up now.
-    pub(super) services: Vec<ObjectName>,
-}
-
-/// The reason of a request.
-#[derive(Debug)]
-pub(super) enum Asked {
-    /// A part is not certain.
-    Part,
-    /// It is the turn of these elements and services in a comparison of everything.
-    Piece(Piece),
 }
 
 /// Sets to be searched, and sets with another size to be reported.
@@ -82,9 +63,9 @@ impl Round {
             began: now,
             due: now,
             stage: Stage::Rules(Family::Ip),
-            last: None,
-            waiting: Vec::new(),
-            rest: Vec::new(),
+            services: Vec::new(),
+            before: None,
+            rest: VecDeque::new(),
             differences: 0,
             wrong_sizes: Vec::new(),
         }
@@ -105,71 +86,77 @@ impl Round {
         self.due = due;
     }
 
-    /// Returns the next request and its piece.
-    pub(super) fn next(&mut self, engine: &Engine, all: usize, now: Instant) -> (Request, Piece) {
-        let (request, piece, next) = match self.stage {
-            Stage::Rules(family) => {
-                let next = match family {
-                    Family::Ip => Stage::Rules(Family::Ip6),
-                    Family::Ip6 => Stage::Services,
-                };
-                (Request::Rules(family), Piece::default(), next)
+    /// Returns the next request. `all` is the number of all installed elements.
+    pub(super) fn next(&mut self, diff: &Diff, all: usize, now: Instant) -> (Request, Origin) {
+        let mut elements = 0;
+        let request = match self.stage {
+            Stage::Rules(Family::Ip) => {
+                self.stage = Stage::Rules(Family::Ip6);
+                Request::Rules(Family::Ip)
             }
-            Stage::Services => {
-                let piece = self.piece_of_services(engine);
-                (piece.request(), piece, self.stage)
+            Stage::Rules(Family::Ip6) => {
+                self.stage = Stage::Elements;
+                self.add_elements(None, diff);
+                Request::Rules(Family::Ip6)
             }
-            Stage::NodePortIps => {
-                let mut piece = Piece::default();
-                engine.each_installed_element(None, &mut |it| piece.elements.push(it));
-                piece.elements.truncate(KEYS);
-                (piece.request(), piece, Stage::Sizes)
+            Stage::Elements => {
+                let keys = self.next_keys(diff);
+                elements = keys.len();
+                Request::Keys(keys)
             }
-            Stage::Sizes | Stage::End => (Request::Sizes, Piece::default(), Stage::End),
+            Stage::Sizes | Stage::End => {
+                self.stage = Stage::End;
+                Request::Sizes
+            }
         };
-        self.due = now + self.pause_after(&piece, all);
-        self.stage = next;
-        (request, piece)
+        self.due = now + self.pause_after(elements, all);
+        (request, if self.is_urgent { Origin::Urgent } else { Origin::Background })
     }
 
-    fn pause_after(&self, piece: &Piece, all: usize) -> Duration {
+    fn pause_after(&self, elements: usize, all: usize) -> Duration {
         if self.is_urgent {
             return Duration::ZERO;
         }
-        let [elements, all] =
-            [piece.elements.len(), all].map(|it| u32::try_from(it).unwrap_or(u32::MAX));
+        let [elements, all] = [elements, all].map(|it| u32::try_from(it).unwrap_or(u32::MAX));
         let period = self.period.unwrap_or_default();
         let pause = period.saturating_mul(elements) / all.max(1);
         pause.clamp(LEAST_PAUSE, period.max(LEAST_PAUSE))
     }
 
-    fn piece_of_services(&mut self, engine: &Engine) -> Piece {
-        if self.waiting.is_empty() {
-            self.waiting = engine.services_after(self.last.as_ref(), GROUP);
-            self.last = self.waiting.last().cloned().or(self.last.take());
-            self.waiting.reverse();
-        }
-        let mut piece = Piece::default();
-        while piece.elements.len() < KEYS && piece.services.len() < SERVICES {
-            let Some(service) = self.waiting.pop() else { break };
-            // One walk for all pieces of a service: a list may have 65,536 slots.
-            if self.rest.is_empty() {
-                engine.each_installed_element(Some(&service), &mut |it| self.rest.push(it));
-            }
-            let left = self.rest.len().saturating_sub(KEYS - piece.elements.len());
-            piece.elements.append(&mut self.rest.split_off(left));
-            piece.owners.push(service.clone());
-            if left == 0 {
-                self.rest = Vec::new();
-                piece.services.push(service);
-            } else {
-                self.waiting.push(service);
+    fn next_keys(&mut self, diff: &Diff) -> Vec<ElementId> {
+        self.before = self.services.pop().or(self.before.take());
+        self.services.clear();
+        let mut is_last = false;
+        while !is_last && self.rest.len() < KEYS && self.services.len() < SERVICES {
+            let last = self.services.last().or(self.before.as_ref());
+            match diff.services_after(last, 1).pop() {
+                Some(service) => {
+                    self.add_elements(Some(&service), diff);
+                    self.services.push(service);
+                }
+                None => is_last = true,
             }
         }
-        if self.waiting.is_empty() && engine.services_after(self.last.as_ref(), 1).is_empty() {
-            self.stage = Stage::NodePortIps;
+        let keys = self.rest.drain(..KEYS.min(self.rest.len())).collect();
+        if is_last && self.rest.is_empty() {
+            self.stage = Stage::Sizes;
         }
-        piece
+        keys
+    }
+
+    fn add_elements(&mut self, service: Option<&ObjectName>, diff: &Diff) {
+        let mut add = |it: InstalledElement| self.rest.push_back(ElementId::of_element(&it));
+        diff.each_installed_element(service, &mut add);
+    }
+
+    /// Returns the services that have the elements of the last piece.
+    pub(super) fn owners(&self) -> Vec<ObjectName> {
+        self.before.iter().chain(&self.services).cloned().collect()
+    }
+
+    /// Returns the services of which the last piece has the first elements.
+    pub(super) fn services(&self) -> &[ObjectName] {
+        &self.services
     }
 
     /// Compares the sizes of sets. Missing elements of services are found by their keys, so a set
@@ -212,30 +199,5 @@ impl Round {
     /// Returns the beginning of the round.
     pub(super) fn began(&self) -> Instant {
         self.began
-    }
-}
-
-impl Piece {
-    fn request(&self) -> Request {
-        Request::Keys(self.elements.iter().map(ElementId::of_element).collect())
-    }
-
-    /// Returns the findings that are not the elements as they were installed.
-    pub(super) fn differing(&self, mut found: Vec<Changed>) -> Vec<Changed> {
-        let expected: HashMap<_, _> =
-            self.elements.iter().map(|it| (ElementId::of_element(it), *it)).collect();
-        found.retain(|Changed { place, finding }| {
-            expected.get(place).is_none_or(|it| *finding != Finding::Present(Some(*it)))
-        });
-        found
-    }
-
-    /// Returns the services whose installed elements are not the desired ones, if they should be.
-    pub(super) fn outdated(&self, engine: &Engine) -> Vec<ObjectName> {
-        let outdated = self
-            .services
-            .iter()
-            .filter(|service| engine.is_settled() && !engine.is_as_desired(service));
-        outdated.cloned().collect()
     }
 }

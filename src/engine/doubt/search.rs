@@ -1,16 +1,14 @@
 //! The search for elements that are not installed, in sets that have more elements than were written.
 //!
-//! A set is dumped beside the loop. Installed elements are taken away from the dump, a group of
-//! services at a time. The others are looked up by their keys, so a dump may be torn by our own
-//! commits.
+//! A set is dumped beside the loop. Installed elements are taken away from the dump, some at a time.
+//! The others are looked up by their keys, so a dump may be torn by our own commits.
 
 use nft::Family;
 
-use super::limits::GROUP;
-use super::request::Keys;
-use crate::model::ObjectName;
+use super::limits::AT_A_TIME;
+use crate::ElementId;
+use crate::diff::Diff;
 use crate::ruleset::SetId;
-use crate::{ElementId, Engine, InstalledElement};
 
 /// The state of a search.
 #[derive(Debug)]
@@ -21,8 +19,8 @@ pub(super) enum Search {
     Due(Vec<(Family, SetId)>),
     /// The sets are dumped.
     Dumping,
-    /// Installed elements are taken away from the dump, those of the services after `last` next.
-    Comparing { found: Keys, last: Option<ObjectName> },
+    /// The elements that were dumped, and those of them that were compared and are not installed.
+    Comparing(Vec<ElementId>, Vec<ElementId>),
 }
 
 impl Search {
@@ -42,28 +40,17 @@ impl Search {
         Some(sets)
     }
 
-    /// Takes a group of services away from the dump. Returns the elements that are not installed
-    /// after the last one, which ends the search.
-    pub(super) fn compare(&mut self, engine: &Engine) -> Option<Vec<ElementId>> {
-        let Self::Comparing { found, last } = self else { return None };
-        let mut take = |installed: InstalledElement| {
-            let ElementId { family, set, key } = ElementId::of_element(&installed);
-            found.get_mut(&(family, set)).map(|keys| keys.remove(&key));
-        };
-        let services = engine.services_after(last.as_ref(), GROUP);
-        for service in &services {
-            engine.each_installed_element(Some(service), &mut take);
-        }
-        if let Some(name) = services.last() {
-            *last = Some(name.clone());
+    /// Compares some elements of the dump. Returns those that are not installed after the last one,
+    /// which ends the search.
+    pub(super) fn compare(&mut self, diff: &Diff) -> Option<Vec<ElementId>> {
+        let Self::Comparing(dumped, orphans) = self else { return None };
+        let some = dumped.split_off(dumped.len().saturating_sub(AT_A_TIME));
+        orphans.extend(some.into_iter().filter(|it| diff.installed_at(it).is_none()));
+        if !dumped.is_empty() {
             return None;
         }
-        engine.each_installed_element(None, &mut take);
-        let found = std::mem::take(found);
+        let orphans = std::mem::take(orphans);
         *self = Self::None;
-        let orphans = found.into_iter().flat_map(|((family, set), keys)| {
-            keys.into_iter().map(move |key| ElementId { family, set, key })
-        });
-        Some(orphans.collect())
+        Some(orphans)
     }
 }

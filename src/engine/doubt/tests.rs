@@ -195,9 +195,11 @@ fn answers(request: &Request, engine: &Engine) -> [Option<Reply>; 2] {
             let as_installed =
                 |place: &ElementId| Changed { place: *place, finding: Finding::Missing };
             let mut installed = Vec::new();
-            engine.each_installed_element(engine.services_after(None, 1).first(), &mut |it| {
-                installed.push(it)
-            });
+            engine
+                .diff()
+                .each_installed_element(engine.diff().services_after(None, 1).first(), &mut |it| {
+                    installed.push(it)
+                });
             let strange =
                 |it| Changed { place: ElementId::of_element(it), finding: Finding::Present(None) };
             let as_installed = places.iter().map(as_installed).collect();
@@ -210,7 +212,7 @@ fn answers(request: &Request, engine: &Engine) -> [Option<Reply>; 2] {
         Request::Rules(family) => {
             [None, Some(Reply::Rules(Rules { family: *family, contents: None, port: 0 }))]
         }
-        Request::Dump(_) => [Some(Reply::Dump(Keys::default())), None],
+        Request::Dump(_) => [Some(Reply::Dump(Vec::new())), None],
         Request::Tables | Request::TablesWithoutLists | Request::Lists(..) | Request::Sizes => {
             panic!("not the first request")
         }

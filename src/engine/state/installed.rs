@@ -6,17 +6,22 @@ use nft::kernel::Contents;
 use nft::{Family, Operation, Transaction};
 
 use super::base_state::BaseState;
-use super::changed_elements::{self, Changed, Corrected, ElementId};
+use super::changed_elements::{self, Corrected};
 use super::found::FoundTable;
 use super::least_connections::adopt_weights;
 use super::tables::header;
 use super::{Engine, context};
-use crate::diff::{FoundElements, InstalledElement, ReadLists};
+use crate::diff::{Changed, Diff, ElementId, FoundElements, InstalledElement, ReadLists};
 use crate::model::ObjectName;
 use crate::ruleset::base::has_guard;
 use crate::ruleset::{self, NamedList};
 
 impl Engine {
+    /// Returns the elements of services.
+    pub(crate) fn diff(&self) -> &Diff {
+        &self.diff
+    }
+
     /// Replaces the installed state by a read-back and queues all services.
     pub fn replace_installed_state(&mut self, found: [FoundTable; 2]) {
         self.steps.forget(false);
@@ -41,11 +46,6 @@ impl Engine {
     /// `None` if all are read.
     pub fn next_lists(&mut self) -> Option<(Family, Vec<NamedList>)> {
         self.diff.next_lists()
-    }
-
-    /// Returns whether all endpoint lists are read.
-    pub fn has_read_lists(&self) -> bool {
-        self.diff.has_read_lists()
     }
 
     /// Adds lists that were not read yet, and queues the services that waited. Returns false if the
@@ -92,23 +92,7 @@ impl Engine {
             self.diff.forget_serving(&service);
             self.update_again(service);
         }
-        corrected.is_enough
-    }
-
-    /// Returns the next `most` services after `last` that hold or claim something, sorted; the
-    /// first ones without `last`.
-    pub fn services_after(&self, last: Option<&ObjectName>, most: usize) -> Vec<ObjectName> {
-        self.diff.services_after(last, most)
-    }
-
-    /// Calls `each` for each installed element of a service; `None` stands for the addresses for
-    /// node ports.
-    pub fn each_installed_element(
-        &self,
-        service: Option<&ObjectName>,
-        each: &mut dyn FnMut(InstalledElement),
-    ) {
-        self.diff.each_installed_element(service, each);
+        !corrected.is_insufficient
     }
 
     /// Returns whether the installed elements of a service equal its desired elements.
@@ -116,6 +100,18 @@ impl Engine {
     pub fn is_as_desired(&self, service: &ObjectName) -> bool {
         let context = context(&self.cluster, &self.tables, &self.updates, false);
         self.diff.is_as_desired(service, context)
+    }
+
+    /// Queues those of the services whose installed elements should be the desired ones and are not;
+    /// returns them.
+    pub(crate) fn update_outdated(&mut self, services: &[ObjectName]) -> Vec<ObjectName> {
+        if !self.is_settled() {
+            return Vec::new();
+        }
+        let outdated = services.iter().filter(|it| !self.is_as_desired(it));
+        let outdated: Vec<_> = outdated.cloned().collect();
+        outdated.iter().for_each(|it| self.update_again(it.clone()));
+        outdated
     }
 
     /// Queues a service to be compared as a whole.

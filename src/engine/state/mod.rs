@@ -35,11 +35,11 @@ mod unused;
 mod updates;
 
 pub use crate::desired::SlotUse;
-pub use crate::diff::{Finding, InstalledElement, Kept, NoLocalPorts};
+pub use crate::diff::{Changed, ElementId, Finding, InstalledElement, Kept, NoLocalPorts};
 pub use answer::{Answer, Cause};
 pub use bisect::Services;
 pub use blocked::Blocked;
-pub use changed_elements::{Changed, Corrected, ElementId};
+pub use changed_elements::{Corrected, Difference};
 pub use devices::{DeviceAnswer, FlowtableDevices};
 pub use found::FoundTable;
 pub use node::NodeState;

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 
 use nft::{Operation, Transaction};
 
-use super::ElementId;
 use super::steps::Steps;
+use crate::diff::ElementId;
 use crate::ruleset::SetId;
 
 impl Steps {
