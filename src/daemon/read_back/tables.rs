@@ -96,7 +96,8 @@ fn read_table<K: Kernel>(
 }
 
 /// Returns our sets with their numbers of elements. Endpoints come last, because they are found by
-/// the routes of frontends; those of lists with affinity come before the slots that name them.
+/// the routes of frontends; those of lists with affinity come before the slots that name them, and
+/// routes after unserved frontends, because the label of a route counts.
 fn sets_to_read(sets: &TableSets, contents: &Contents) -> Vec<(SetId, Option<u32>)> {
     let ours = |found: &DecodedSet| {
         // Packets write the clients of affinity, which may be many.

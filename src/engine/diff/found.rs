@@ -6,13 +6,13 @@ use ahash::HashMap;
 use nft::{Element, Family};
 
 use super::both_tables::Diff;
+use super::finding::InstalledElement;
 use super::frontends::{FrontendState, Rare};
 use super::held::HeldList;
 use super::list::List;
 use super::lists::Affinity;
 use super::packed_map::PackedMap;
 use super::unread::{ReadLists, UnreadLists};
-use crate::desired::Label;
 use crate::model::{Protocol, Target};
 use crate::ruleset::number::{EndpointId, ListId};
 use crate::ruleset::{Frontend, Member, NamedList, SetId, TableElement};
@@ -50,26 +50,17 @@ impl FoundElements {
     }
 
     /// Adds an element. Endpoints of lists with affinity must come before the slots that name them.
+    /// A frontend has the label that was added last.
     pub fn add(&mut self, element: &TableElement<'_>) {
-        let digest = |label: Option<&str>| label.map_or(0, |it| Label::digest_of(it.as_bytes()));
         match *element {
-            TableElement::Route(frontend, route, label) => {
-                let state = self.state(frontend);
-                (state.route, state.label) = (Some(route), digest(label));
-            }
-            TableElement::Internal(frontend, route) => {
-                self.state(frontend).rare().internal = Some(route);
-            }
-            TableElement::NoEndpoint(frontend, unserved, label) => {
-                let state = self.state(frontend);
-                state.rare().unserved = Some(unserved);
-                if state.route.is_none() {
-                    state.label = digest(label);
-                }
-            }
-            TableElement::Restricted(frontend) => self.state(frontend).rare().is_restricted = true,
-            TableElement::SourceRange(frontend, range) => {
-                self.state(frontend).rare().ranges.push(range);
+            TableElement::Route(frontend, ..)
+            | TableElement::NoEndpoint(frontend, ..)
+            | TableElement::Internal(frontend, _)
+            | TableElement::Restricted(frontend)
+            | TableElement::SourceRange(frontend, _) => {
+                let InstalledElement { element, label, .. } =
+                    InstalledElement::found(self.family, element);
+                self.frontends.get_or_default(frontend).find(&element, label);
             }
             TableElement::Member(member) => self.members.push(member),
             TableElement::Endpoint(list, protocol, slot, target) => {
@@ -100,10 +91,6 @@ impl FoundElements {
     /// Adds an element to be deleted.
     pub fn add_stray(&mut self, set: SetId, element: Element) {
         self.strays.entry(set).or_default().push(element);
-    }
-
-    fn state(&mut self, frontend: Frontend) -> &mut FrontendState {
-        self.frontends.get_or_default(frontend)
     }
 
     /// Puts an endpoint into a slot of a list; returns whether the list has this protocol.

@@ -205,6 +205,27 @@ impl FrontendState {
         }
     }
 
+    /// Records an element found in the kernel; `label` is the digest of its label. Returns false if
+    /// it belongs to no frontend.
+    pub(super) fn find(&mut self, element: &TableElement<'_>, label: u32) -> bool {
+        match *element {
+            TableElement::Route(_, route, _) => (self.route, self.label) = (Some(route), label),
+            TableElement::NoEndpoint(_, unserved, _) => {
+                self.rare().unserved = Some(unserved);
+                self.label = label;
+            }
+            TableElement::Internal(_, route) => self.rare().internal = Some(route),
+            TableElement::Restricted(_) => self.rare().is_restricted = true,
+            TableElement::SourceRange(_, range) => self.rare().ranges.push(range),
+            TableElement::Endpoint(..)
+            | TableElement::Member(_)
+            | TableElement::AffinitySlot(..)
+            | TableElement::AffinityEndpoint(..)
+            | TableElement::AffinityList(..) => return false,
+        }
+        true
+    }
+
     /// Replaces an installed element by the finding; `None` for no element. Returns false and
     /// changes nothing if that is impossible: the finding is of another set, or `installed` belongs
     /// to no frontend.
@@ -213,53 +234,31 @@ impl FrontendState {
         installed: TableElement<'_>,
         found: Option<InstalledElement>,
     ) -> bool {
+        if found.is_some_and(|found| found.element.set() != installed.set()) {
+            return false;
+        }
         if let (TableElement::Route(..), Some(rare)) = (installed, self.rare.as_deref_mut()) {
             // The route in the kernel may need them again. The next update decides.
             (rare.internal_unused, rare.ranges_unused) = (None, None);
         }
-        let (element, label) = found.map(|it| (it.element, it.label)).unzip();
-        match (installed, element) {
-            (TableElement::Route(..), Some(TableElement::Route(_, route, _))) => {
-                self.route = Some(route);
-                self.label = label.unwrap_or_default();
-            }
-            (TableElement::Route(..), None) => self.route = None,
-            (TableElement::NoEndpoint(..), Some(TableElement::NoEndpoint(_, unserved, _))) => {
-                self.rare().unserved = Some(unserved);
-                self.label = label.unwrap_or_default();
-            }
-            (TableElement::NoEndpoint(..), None) => self.rare().unserved = None,
-            (TableElement::Internal(..), Some(TableElement::Internal(_, route))) => {
-                self.rare().internal = Some(route);
-            }
-            (TableElement::Internal(..), None) => {
-                let rare = self.rare();
-                (rare.internal, rare.internal_unused) = (None, None);
-            }
-            (TableElement::Restricted(_), Some(TableElement::Restricted(_))) => {
-                self.rare().is_restricted = true;
-            }
-            (TableElement::Restricted(_), None) => self.rare().is_restricted = false,
-            (TableElement::SourceRange(_, range), Some(TableElement::SourceRange(_, found))) => {
-                self.rare().replace_range(range, Some(found));
-            }
-            (TableElement::SourceRange(_, range), None) => self.rare().replace_range(range, None),
-            (
-                TableElement::Route(..)
-                | TableElement::NoEndpoint(..)
-                | TableElement::Internal(..)
-                | TableElement::Restricted(_)
-                | TableElement::SourceRange(..),
-                Some(_),
-            )
-            | (
-                TableElement::Endpoint(..)
-                | TableElement::Member(_)
-                | TableElement::AffinitySlot(..)
-                | TableElement::AffinityEndpoint(..)
-                | TableElement::AffinityList(..),
-                _,
-            ) => return false,
+        match installed {
+            TableElement::Route(..) => self.route = None,
+            TableElement::NoEndpoint(..) => self.rare().unserved = None,
+            TableElement::Internal(..) => self.rare().internal = None,
+            TableElement::Restricted(_) => self.rare().is_restricted = false,
+            TableElement::SourceRange(_, range) => self.rare().ranges.retain(|it| *it != range),
+            TableElement::Endpoint(..)
+            | TableElement::Member(_)
+            | TableElement::AffinitySlot(..)
+            | TableElement::AffinityEndpoint(..)
+            | TableElement::AffinityList(..) => return false,
+        }
+        if let Some(found) = found {
+            self.find(&found.element, found.label);
+        }
+        if let Some(rare) = self.rare.as_deref_mut() {
+            rare.ranges.sort_unstable();
+            rare.internal_unused.take_if(|_| rare.internal.is_none());
         }
         self.rare.take_if(|rare| **rare == Rare::default());
         true
@@ -276,14 +275,6 @@ impl FrontendState {
 
     fn is_empty(&self) -> bool {
         self.holder.is_none() && self.route.is_none() && self.rare.is_none()
-    }
-}
-
-impl Rare {
-    fn replace_range(&mut self, former: Range, new: Option<Range>) {
-        self.ranges.retain(|range| *range != former);
-        self.ranges.extend(new);
-        self.ranges.sort_unstable();
     }
 }
 
