@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use daemon::observe::Observe;
-use daemon::run::{DeviceFollowing, Parts, Run, RunError};
+use daemon::run::{DeviceFollowing, Left, Parts, Run, RunError};
 use daemon::writer::{Requests, Writer};
 use engine::flowtable::Offload;
 use engine::model::{Arrival, Event, Resource};
@@ -24,7 +24,7 @@ use tokio::time::{Instant, advance};
 
 /// A daemon that is polled by hand, in virtual time.
 struct Daemon {
-    run: Pin<Box<dyn Future<Output = Result<(), RunError>>>>,
+    run: Pin<Box<dyn Future<Output = Result<Left, RunError>>>>,
     requests: Requests<Fake>,
     _events: mpsc::Sender<Arrival>,
     _news: mpsc::Sender<LinkNews>,

@@ -294,7 +294,7 @@ async fn each_refusal_is_named_in_one_line_and_tried_again() {
     source.until_listed().await;
     source
         .until(|_, reported| {
-            reported.iter().filter(|r| matches!(r, Report::Recovered(_))).count() == 3
+            reported.iter().filter(|r| matches!(r, Report::Recovered { .. })).count() == 3
         })
         .await;
     let reported = &source.reported;
@@ -409,7 +409,7 @@ async fn a_server_that_is_away_is_tried_again_quickly_and_then_seldom() {
     let mut source = Source::follow(&server);
     let of_services = |reported: &[Report]| -> Vec<Duration> {
         let waits = reported.iter().filter_map(|report| match report {
-            Report::Trouble { resource: Some(Resource::Services), error, retry_in } => {
+            Report::Trouble { resource: Some(Resource::Services), error, retry_in, .. } => {
                 assert!(matches!(error, SourceError::Unreachable { .. }), "{error}");
                 Some(*retry_in)
             }

@@ -113,7 +113,7 @@ fn a_replaced_certificate_authority_is_used_and_the_metrics_say_why_nothing_is_f
     cluster.api.use_tls(&new, None);
     cluster.expect_lost("tls", "no TLS connection");
     cluster.replace(&[("ca.crt", &new.pem())]);
-    cluster.daemon.wait_for_line("following services again", SOON);
+    cluster.daemon.wait_for_line(" again after ", SOON);
     cluster.expect_followed("second");
     // The same authority signs another certificate.
     cluster.api.use_tls(&new, None);

@@ -179,6 +179,70 @@ fn the_rules_stay_while_the_server_is_down_and_missed_changes_follow() {
     eventually("the deleted service to go", SOON, || (!has_gone()).then_some(()));
 }
 
+/// The lines of the log about the watches, the first sync, the start and the end.
+fn lines_with<'a>(log: &'a str, words: &str) -> Vec<&'a str> {
+    log.lines().filter(|line| line.contains(words)).collect()
+}
+
+#[test]
+fn the_log_has_a_line_when_the_server_is_lost_and_one_when_it_is_found_again() {
+    let cluster = Cluster::new();
+    let mut daemon = cluster.daemon();
+    cluster.wait_for("a");
+    let at = format!(
+        "following services, endpointslices.discovery.k8s.io, nodes, \
+         servicecidrs.networking.k8s.io at {}",
+        cluster.api.address()
+    );
+    cluster.api.stop();
+    let lost = daemon.wait_for_line(&at, SOON);
+    assert!(lost.contains("WARN") && lost.contains("the API server cannot be reached"), "{lost}");
+    // Each watch tries some more times.
+    std::thread::sleep(Duration::from_secs(3));
+    cluster.api.reopen();
+    let found = daemon.wait_for_line(&format!("{at} again after "), SOON * 4);
+    let seconds = found.trim().strip_suffix(" s").unwrap().rsplit(' ').next().unwrap();
+    assert!((3.0..60.0).contains(&seconds.parse::<f64>().unwrap()), "{found}");
+    let log = daemon.terminate(SOON).stderr;
+    assert_eq!(lines_with(&log, "following ").len(), 2, "{log}");
+    let [end] = lines_with(&log, "stopped")[..] else { panic!("{log}") };
+    assert!(end.contains("signal=\"SIGTERM\"") && end.contains(" seconds="), "{end}");
+    assert!(end.contains(" tables="), "{end}");
+    assert_eq!(log.lines().count(), lines_with(&log, " INFO ").len() + 1, "{log}");
+}
+
+#[test]
+fn a_server_that_refuses_one_resource_is_logged_for_it_alone() {
+    let cluster = Cluster::new();
+    cluster.api.misbehave(Kind::Node, On::Any, Fault::Status(403, "no nodes"), usize::MAX);
+    let mut daemon = cluster.daemon();
+    let at = cluster.api.address();
+    let words = format!("following nodes at {at}: the API server forbids it (403)");
+    daemon.wait_for_line(&words, SOON);
+    cluster.api.heal();
+    daemon.wait_for_line(&format!("following nodes at {at} again after "), SOON * 2);
+    let log = daemon.terminate(SOON).stderr;
+    assert_eq!(lines_with(&log, "following ").len(), 2, "{log}");
+}
+
+#[test]
+fn debug_lines_are_those_of_our_crates() {
+    let cluster = Cluster::new();
+    let arguments = cluster.arguments("--metrics-bind-address=");
+    let arguments = [&arguments[..], &["-v", "4", "--log-format=json"]].concat();
+    let daemon = cluster.net.node().spawn(deltaproxy_binary(), &arguments);
+    cluster.wait_for("a");
+    cluster.api.stop();
+    cluster.api.reopen();
+    cluster.replace_endpoint("10.244.1.6");
+    cluster.wait_for("b");
+    let log = daemon.terminate(SOON).stderr;
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of_others = |line: &&Value| !line["target"].as_str().unwrap().starts_with("deltaproxy");
+    assert_eq!(lines.iter().filter(of_others).collect::<Vec<_>>(), [&Value::Null; 0]);
+    assert!(lines.iter().any(|line| line["level"] == "DEBUG"), "{log}");
+}
+
 #[test]
 fn a_server_that_refuses_us_is_named_and_the_rules_stay() {
     for (status, reason) in [(401, "Unauthorized"), (403, "Forbidden")] {

@@ -577,6 +577,15 @@ fn devices_are_selected_by_patterns() {
     expected(&["outoutside", "outsecond", "vetha"]);
     drop(second);
     expected(&["outoutside", "vetha"]);
+    // Nothing else changed a flowtable.
+    let args = ["history", "--output", "json"];
+    let history = lab.net.node().output(netlink_tests::deltaproxy_binary(), &args).ok();
+    let history: serde_json::Value = serde_json::from_str(&history).unwrap();
+    let commits = history["commits"].as_array().unwrap().iter();
+    let of_devices = commits.filter(|it| it["causes"] == serde_json::json!(["devices"]));
+    let sum = |field| of_devices.clone().filter_map(|it| it[field].as_u64()).sum::<u64>();
+    let selected = 2 * lab.devices(nft::Family::Ip).len() as u64;
+    assert_eq!(sum("added") - sum("removed"), selected, "{history}");
 }
 
 /// nft 1.0.6 does not load the listing: it has no length for `ct original proto-dst` in a key.

@@ -203,7 +203,7 @@ fn a_server_whose_packets_are_dropped_is_lost_within_90_s_and_found_again() {
                 .unwrap()
                 .reports
                 .iter()
-                .filter(|report| matches!(report, Report::Recovered(_)))
+                .filter(|report| matches!(report, Report::Recovered { .. }))
                 .count()
         };
         until(|| recovered() == RESOURCES).await;

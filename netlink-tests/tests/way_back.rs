@@ -349,7 +349,7 @@ fn the_next_daemon_adopts_the_tables_and_owns_them_later() {
     let daemon = cluster.start(&[]);
     let next = cluster.under_traffic(|| {
         let ended = daemon.terminate(SOON);
-        assert!(ended.stderr.contains("left the tables to the next program"), "{}", ended.stderr);
+        assert!(ended.stderr.contains("tables=left to the next program"), "{}", ended.stderr);
         check_as_kube_proxy_does(cluster.node());
         let left = cluster.node().nft("-a list table ip kube-proxy");
         assert!(!left.contains("flags owner"), "{left}");

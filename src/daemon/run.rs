@@ -34,7 +34,7 @@ pub use devices::DeviceFollowing;
 pub use error::RunError;
 pub use least_connections::Balancing;
 pub use own_node::{MissingNode, RouteLocalnet};
-pub use ownership::{HandOver, Handovers, ListTable, RemoveTables, Steps};
+pub use ownership::{HandOver, Handovers, Left, ListTable, RemoveTables, Steps};
 pub use parts::Parts;
 pub use reads::OpenReader;
 pub use report::left_out;
@@ -118,11 +118,11 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
     }
 
-    /// Runs until `stop` is ready. The kernel keeps its tables.
+    /// Runs until `stop` is ready. The kernel keeps its tables. Returns how they are left.
     ///
     /// # Errors
     /// See [`RunError`].
-    pub async fn until(mut self, stop: impl Future<Output = ()>) -> Result<(), RunError> {
+    pub async fn until(mut self, stop: impl Future<Output = ()>) -> Result<Left, RunError> {
         tokio::pin!(stop);
         self.commits.max_batch = self.writer.run(|kernel| kernel.max_batch()).await?;
         // Slots of least connections show the last weights, so these need all lists.
@@ -259,7 +259,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
 
     fn follow_devices(&mut self, step: DeviceStep) {
         let Some(following) = &mut self.devices else { return };
-        if following.take(step) {
+        if following.take(step, &self.report.observe) {
             self.reads.doubt.handle(doubt::Input::ReadNow, now());
         } else {
             self.send_devices();

@@ -31,6 +31,9 @@ pub fn noted(Loaded { config, notes, .. }: Loaded) -> Config {
 /// Libraries that log each failure, which we report less often, or whole bodies of answers.
 const QUIET: [&str; 2] = ["kube_client", "kube_runtime"];
 
+/// Beginning of the names of our crates that log.
+const OURS: &str = "deltaproxy";
+
 /// Environment variable with levels by module.
 const LEVELS: &str = "RUST_LOG";
 
@@ -104,23 +107,24 @@ where
     }
 }
 
-/// Returns the filter of the comma-separated `directives`, and those that are invalid. Modules that
-/// none of them names have `level`.
+/// Returns the filter of the comma-separated `directives`, and those that are invalid. Our modules
+/// that none of them names have `level`; those of libraries do not log more than warnings.
 fn filter(level: LevelFilter, directives: &str) -> (Targets, Vec<&str>) {
-    let mut filter = Targets::new().with_default(level);
-    let mut invalid = Vec::new();
+    let (mut named, mut invalid) = (Vec::new(), Vec::new());
+    let (mut ours, mut of_libraries) = (level, level.min(LevelFilter::WARN));
     for directive in directives.split(',').filter(|it| !it.is_empty()) {
         match directive.parse::<Targets>() {
             Ok(levels) => {
-                filter =
-                    filter.with_targets(levels.iter().map(|(module, it)| (module.to_owned(), it)));
+                named.extend(levels.iter().map(|(module, it)| (module.to_owned(), it)));
                 if let Some(level) = levels.default_level() {
-                    filter = filter.with_default(level);
+                    (ours, of_libraries) = (level, level);
                 }
             }
             Err(_) => invalid.push(directive),
         }
     }
+    let filter = Targets::new().with_default(of_libraries).with_target(OURS, ours);
+    let filter = filter.with_targets(named);
     (filter.with_targets(QUIET.map(|library| (library, LevelFilter::OFF))), invalid)
 }
 
@@ -139,6 +143,8 @@ mod tests {
             ("deltaproxy_daemon::run", Level::DEBUG, false),
             ("deltaproxy_daemon::run", Level::INFO, true),
             ("kube_client", Level::ERROR, false),
+            ("hyper_util::client", Level::WARN, true),
+            ("hyper_util::client", Level::INFO, false),
         ];
         for (module, level, is_enabled) in levels {
             assert_eq!(filter.would_enable(module, &level), is_enabled, "{module} {level}");
@@ -147,8 +153,20 @@ mod tests {
     }
 
     #[test]
+    fn a_level_of_the_settings_is_that_of_our_crates() {
+        let (filter, _) = filter(LevelFilter::TRACE, "");
+        for module in ["deltaproxy", "deltaproxy_daemon::run", "deltaproxy_measure"] {
+            assert!(filter.would_enable(module, &Level::TRACE), "{module}");
+        }
+        for module in ["hyper", "rustls::client", "tower::buffer", "tokio", "want"] {
+            assert!(!filter.would_enable(module, &Level::INFO), "{module}");
+        }
+    }
+
+    #[test]
     fn a_level_alone_replaces_that_of_the_settings() {
         let (filter, invalid) = filter(LevelFilter::INFO, "debug");
         assert!(filter.would_enable("deltaproxy_daemon::run", &Level::DEBUG) && invalid.is_empty());
+        assert!(filter.would_enable("hyper", &Level::DEBUG), "of libraries too");
     }
 }

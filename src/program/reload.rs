@@ -31,7 +31,8 @@ pub(super) async fn changed(used: Config, load: Load, observe: Observe) {
                     observe.configuration().loaded(sha256.as_deref());
                 }
                 if config != used && last.as_ref() == Some(&config) {
-                    tracing::info!("the configuration has changed; restarting");
+                    let fields = changed_fields(&used, &config);
+                    tracing::info!(fields, "the configuration has changed; restarting");
                     return;
                 }
                 last = Some(config);
@@ -52,11 +53,33 @@ pub(super) async fn changed(used: Config, load: Load, observe: Observe) {
     }
 }
 
+/// Returns the names of the fields that differ.
+fn changed_fields(used: &Config, new: &Config) -> String {
+    let changes = used.changes(new);
+    let mut names: Vec<_> = changes.iter().map(|change| &*change.field).collect();
+    if used.log != new.log {
+        names.push("logging");
+    }
+    names.join(", ")
+}
+
+/// Environment variable with the process that executed itself again.
+const RELOADED: &str = "DELTAPROXY_RELOADED";
+
+/// Returns whether this process executed itself again. Other processes may inherit the variable.
+pub(super) fn is_reload() -> bool {
+    env::var(RELOADED).is_ok_and(|process| process == std::process::id().to_string())
+}
+
 /// Executes the program again in this process. Returns only on failure.
 pub fn restart() -> Failure {
     let mut arguments = env::args_os();
     // The program's name selects the command line.
     let name = arguments.next().unwrap_or_else(|| "deltaproxy".into());
-    let error = Command::new("/proc/self/exe").arg0(name).args(arguments).exec();
+    let error = Command::new("/proc/self/exe")
+        .arg0(name)
+        .args(arguments)
+        .env(RELOADED, std::process::id().to_string())
+        .exec();
     Failure::new(format!("cannot start again with another configuration: {error}"))
 }

@@ -32,12 +32,13 @@ use nft::kernel::{Nftables, Release};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::counts::{Reads, read_counts};
 use super::failure::Failure;
 use super::log::{Log, noted};
 use super::node::{set_conntrack_later, set_up_node};
-use super::reload::{Load, changed};
+use super::reload::{Load, changed, is_reload};
 use super::search::search;
 use super::{api_server, localhost, running};
 
@@ -90,6 +91,9 @@ pub fn run(
     let loaded = load().map_err(|error| Failure::of_config(&error))?;
     *log = Log::start_queued(loaded.config.log, observe.clone()).map_err(Failure::new)?;
     observe.configuration().loaded(loaded.sha256.as_deref());
+    if is_reload() {
+        observe.note_reload();
+    }
     let config = noted(loaded);
     let startup = startup(&config).map_err(Failure::new)?;
     observe.component().feature(EXTERNAL_IPS, "", config.routing.external_addresses.external_ips);
@@ -116,7 +120,7 @@ async fn run_until_stopped(
     mut content: Content,
     counts: CountStore,
 ) -> Result<End, Failure> {
-    let observe = content.observe.clone();
+    let (observe, started) = (content.observe.clone(), Instant::now());
     let kernel = Nftables::open().map_err(Failure::new)?;
     let (offload, release) = (config.routing.flowtable.clone(), kernel.release());
     let flags = if config.owns_tables { kernel.table_flags() } else { TableFlags::default() };
@@ -138,10 +142,12 @@ async fn run_until_stopped(
     tasks.spawn(follow_local_addresses(sender));
     start_servers(&config, &mut tasks, Arc::new(content)).await?;
     let (notices, written) = mpsc::channel(NOTICE_QUEUE);
-    let _ = notices.try_send(Notice::Starting);
+    if !observe.is_reload() {
+        let _ = notices.try_send(Notice::Starting);
+    }
     let events = start_source(&config, &mut tasks, (notices.clone(), written), &observe)?;
     tasks.spawn(serve_health_checks(observe.clone(), closed_ports(notices.clone(), &observe)));
-    log_start(&config);
+    log_start(&config, &observe);
     let report = observed_cleaning(observe.clone());
     let (cleaner, lists) = Cleaner::spawn(Limits::default(), report).map_err(Failure::new)?;
     if !set_up_node(&config) {
@@ -167,12 +173,15 @@ async fn run_until_stopped(
     };
     let observed = observe.clone();
     let run = Run::new(engine, writer, events, observe, parts);
-    let mut end = End::Stopped;
+    let mut signal = None;
     let stop = stop_signal()?;
     let stop = async {
         tokio::select! {
-            () = stop => leaves.store(true, Ordering::Relaxed),
-            () = config_changed(config, load, observed) => end = End::ConfigChanged,
+            name = stop => {
+                signal = Some(name);
+                leaves.store(true, Ordering::Relaxed);
+            }
+            () = config_changed(config, load, observed) => {}
         }
     };
     let ended = run.until(stop).await;
@@ -180,9 +189,11 @@ async fn run_until_stopped(
         tracing::warn!("stale UDP flows stay until the next start");
     }
     tasks.abort_all();
-    ended.map_err(Failure::new)?;
-    tracing::info!("stopped; the tables stay and go on working");
-    Ok(end)
+    let tables = ended.map_err(Failure::new)?;
+    let Some(signal) = signal else { return Ok(End::ConfigChanged) };
+    let seconds = started.elapsed().as_secs_f64();
+    tracing::info!(signal, %tables, seconds, "stopped; the tables stay and go on working");
+    Ok(End::Stopped)
 }
 
 /// Returns a function that records deletions of stale flows in the metrics.
@@ -303,13 +314,14 @@ fn of_file(problem: FileProblem) -> LeftOut {
     LeftOut { kind: ProblemKind::Invalid.name(), object, field, message }
 }
 
-fn log_start(config: &Config) {
+fn log_start(config: &Config, observe: &Observe) {
+    let message = if observe.is_reload() { "started again" } else { "started" };
     tracing::info!(
         node = config.node_name,
         version = env!("CARGO_PKG_VERSION"),
         commit = COMMIT.filter(|commit| !commit.is_empty()),
         source = source_of(&config.source),
-        "started"
+        "{message}"
     );
 }
 
@@ -355,14 +367,15 @@ fn closed_ports(
     }
 }
 
-/// Returns a future that completes at SIGTERM or SIGINT.
-pub(super) fn stop_signal() -> Result<impl Future<Output = ()> + Send + use<>, Failure> {
+/// Returns a future that completes at SIGTERM or SIGINT, with the name of the signal.
+pub(super) fn stop_signal()
+-> Result<impl Future<Output = &'static str> + Send + use<>, Failure> {
     let mut terminate = signal(SignalKind::terminate()).map_err(Failure::new)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::new)?;
     Ok(async move {
         tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
         }
     })
 }

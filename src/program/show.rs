@@ -186,7 +186,7 @@ async fn watch(reading: &mut Reading<'_>) -> Result<Shown, Failure> {
             return Ok(Shown::Done);
         }
         tokio::select! {
-            () = &mut stop => return Ok(reading.end()),
+            _ = &mut stop => return Ok(reading.end()),
             () = tokio::time::sleep(reading.flags.interval) => {}
         }
     }

@@ -170,7 +170,7 @@ async fn live(
     loop {
         screen.draw(&view, &mut state).map_err(Failure::new)?;
         let event = tokio::select! {
-            () = &mut stop => return Ok(()),
+            _ = &mut stop => return Ok(()),
             _ = hang_up.recv() => return Ok(()),
             next = views.recv() => {
                 let ended = || Failure::new("reading has ended");

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use daemon::observe::Observe;
-use daemon::run::{Parts, Run, RunError};
+use daemon::run::{Left, Parts, Run, RunError};
 use daemon::writer::{Requests, Writer};
 use engine::model::{
     Arrival, Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName,
@@ -41,7 +41,7 @@ const STEP: Duration = Duration::from_millis(20);
 
 /// A daemon that is polled by hand, and its kernel.
 pub(crate) struct Checked<K> {
-    run: Pin<Box<dyn Future<Output = Result<(), RunError>>>>,
+    run: Pin<Box<dyn Future<Output = Result<Left, RunError>>>>,
     requests: Requests<K>,
     events: mpsc::Sender<Arrival>,
     observe: Observe,

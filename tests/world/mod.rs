@@ -29,7 +29,7 @@ use conntrack::ConntrackError;
 use daemon::conntrack::{Count, FlowList, Request};
 use daemon::observe::Observe;
 use daemon::read_back::read_back;
-use daemon::run::{Balancing, Cleaning, Parts, Run, RunError};
+use daemon::run::{Balancing, Cleaning, Left, Parts, Run, RunError};
 use daemon::writer::{Requests, Writer};
 use engine::Engine;
 use engine::model::{
@@ -50,7 +50,7 @@ use crate::tables::{contents, settle, settle_unencoded};
 
 /// A daemon that is polled by hand.
 struct Daemon<K> {
-    run: Pin<Box<dyn Future<Output = Result<(), RunError>>>>,
+    run: Pin<Box<dyn Future<Output = Result<Left, RunError>>>>,
     requests: Requests<Hostile<K>>,
     events: mpsc::Sender<Arrival>,
     addresses: watch::Sender<Vec<IpAddr>>,

@@ -199,7 +199,7 @@ fn a_server_that_is_away_is_logged_by_the_program_and_not_by_its_libraries() {
     let args = ["run", "--healthz-bind-address=", "--metrics-bind-address=", "--kubeconfig"];
     let args = [&args[..], &[file.path().to_str().unwrap()]].concat();
     let mut daemon = net.node().spawn(deltaproxy_binary(), &args);
-    daemon.wait_for_line("following nodes: the API server cannot be reached", SOON);
+    daemon.wait_for_line(" at 127.0.0.1:1: the API server cannot be reached", SOON);
     let stderr = daemon.terminate(SOON).stderr;
     let ours = |line: &str| {
         line.contains("started") || line.contains("stopped") || line.contains("following ")

@@ -238,6 +238,57 @@ fn the_history_names_the_cause_and_the_service_of_each_change() {
     assert!(history(net.node(), &["--service", "default/other"]).is_empty());
 }
 
+/// The causes of the commits, each once, without those of elements that are no longer used.
+fn causes(host: &Host) -> Vec<String> {
+    let commits = history(host, &[]);
+    let names = commits.iter().flat_map(|it| it["causes"].as_array().unwrap()).map(|cause| {
+        assert!(cause.is_string(), "{cause}");
+        cause.as_str().unwrap().to_owned()
+    });
+    let mut names: Vec<_> = names.filter(|name| name != "unused").collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+#[test]
+fn the_history_tells_a_reload_and_another_address_of_the_node_from_a_start() {
+    let net = Net::new();
+    let manifests = manifests("a b");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let write = |more: &str| {
+        let text = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n\
+                    mode: nftables\nnodePortAddresses: [192.168.50.0/24]\n\
+                    metricsBindAddress: \"\"\n";
+        fs::write(file.path(), format!("{text}{more}")).unwrap();
+    };
+    write("");
+    let (folder, config) = (manifests.path().to_str().unwrap(), file.path().to_str().unwrap());
+    let args = ["run", "--manifests", folder, "--hostname-override=node-a", "--config", config];
+    let mut daemon = net.node().spawn(deltaproxy_binary(), &args);
+    wait_for_endpoints(net.node(), 2);
+    assert_eq!(causes(net.node()), ["start"]);
+
+    net.node().add_addresses(["192.168.50.77".parse::<std::net::IpAddr>().unwrap()]);
+    eventually("the address in the history", SOON, || {
+        (causes(net.node()) == ["addresses", "start"]).then_some(())
+    });
+
+    write("nftables: {masqueradeBit: 3}\n");
+    let changed = daemon.wait_for_line("the configuration has changed", SOON);
+    assert!(changed.contains("fields=\"nftables.masqueradeBit\""), "{changed}");
+    daemon.wait_for_line("started again", SOON);
+    eventually("the reload in the history", SOON, || {
+        let commits = net.node().output(deltaproxy_binary(), &["history"]);
+        commits.stdout.contains(" reload ").then_some(())
+    });
+    assert_eq!(causes(net.node()), ["reload"]);
+    manifests.set_endpoints("a b c");
+    eventually("the change in the history", SOON, || {
+        (causes(net.node()) == ["event", "reload"]).then_some(())
+    });
+}
+
 #[test]
 fn changes_made_while_no_daemon_runs_are_found_at_the_next_start() {
     let net = Net::new();
@@ -293,6 +344,15 @@ fn tables_that_apply_made_are_owned_by_the_next_daemon() {
     eventually("owners of both tables", Duration::from_secs(60), || {
         owners().iter().all(Option::is_some).then_some(())
     });
+    let handovers = eventually("the replaced tables in the history", SOON, || {
+        let commits = history(net.node(), &[]).into_iter();
+        let of: Vec<_> = commits.filter(|it| it["causes"] == json!(["handover"])).collect();
+        (of.len() == 2).then_some(of)
+    });
+    let mut families: Vec<_> = handovers.iter().map(|it| it["family"].to_string()).collect();
+    families.sort_unstable();
+    assert_eq!(families, ["\"IPv4\"", "\"IPv6\""], "{handovers:?}");
+    assert!(handovers.iter().all(|it| it["took_us"].as_u64() > Some(0)), "{handovers:?}");
 }
 
 /// The loss of tables without an owner is noticed.

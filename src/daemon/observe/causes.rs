@@ -21,10 +21,16 @@ pub enum Cause {
     Unused,
     /// Scheduler `lc` counted connections.
     Connections,
+    /// Network devices came or went, so the flowtable changed.
+    Devices,
+    /// A table was replaced by one with other flags, or a copy of that replacement was removed.
+    Handover,
+    /// The first lists of objects after the configuration changed.
+    Reload,
 }
 
 impl Cause {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 11] = [
         Self::Start,
         Self::Event,
         Self::Addresses,
@@ -33,6 +39,9 @@ impl Cause {
         Self::Refusal,
         Self::Unused,
         Self::Connections,
+        Self::Devices,
+        Self::Handover,
+        Self::Reload,
     ];
 
     /// Returns the name in documents.
@@ -46,18 +55,28 @@ impl Cause {
             Self::Refusal => "refusal",
             Self::Unused => "unused",
             Self::Connections => "connections",
+            Self::Devices => "devices",
+            Self::Handover => "handover",
+            Self::Reload => "reload",
         }
     }
 }
 
 /// The causes that waited when a transaction was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Causes(u8);
+pub struct Causes(u16);
 
 impl Causes {
     /// Adds a cause.
     pub fn add(&mut self, cause: Cause) {
         self.0 |= 1 << cause as u8;
+    }
+
+    /// Returns this cause alone.
+    pub fn only(cause: Cause) -> Self {
+        let mut causes = Self::default();
+        causes.add(cause);
+        causes
     }
 
     /// Returns their names.

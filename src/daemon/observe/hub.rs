@@ -3,6 +3,7 @@
 //! Its methods never block: they add to counters, or hold a lock for a few instructions. The servers
 //! read it from tasks of their own.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -42,6 +43,7 @@ pub(super) struct Shared {
     health_checks: HealthChecks,
     pub(super) slis: Slis,
     pub(super) record: Record,
+    is_reload: AtomicBool,
 }
 
 impl Observe {
@@ -65,8 +67,19 @@ impl Observe {
             health_checks: HealthChecks::default(),
             slis: Slis::default(),
             record: Record::new(),
+            is_reload: AtomicBool::default(),
         };
         Self { shared: Arc::new(shared) }
+    }
+
+    /// Records that the daemon did not start, but follows itself with another configuration.
+    pub fn note_reload(&self) {
+        self.shared.is_reload.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether [`Self::note_reload`] was called.
+    pub fn is_reload(&self) -> bool {
+        self.shared.is_reload.load(Ordering::Relaxed)
     }
 
     /// Records that a change waits for the kernel since `now`, unless one waits already.
@@ -159,6 +172,11 @@ impl Observe {
     /// Counts a transaction that the kernel applied.
     pub fn committed(&self, transaction: &Transaction<'_>) {
         self.commits().committed(transaction);
+        self.shared.record.committed(transaction);
+    }
+
+    /// Adds a transaction to the history that updates no service.
+    pub fn committed_beside(&self, transaction: &Transaction<'_>) {
         self.shared.record.committed(transaction);
     }
 

@@ -7,10 +7,11 @@ use engine::{DeviceAnswer, FlowtableDevices, FoundTable, Tables};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use nft::family::Family;
-use nft::kernel::{CommitError, Contents, Kernel, LinkNews, interface_index};
+use nft::kernel::{CommitError, Committed, Contents, Kernel, LinkNews, interface_index};
 use nft::{Device, Operation, Transaction};
 use tokio::sync::mpsc;
 
+use crate::observe::{self, Cause, Causes, Observe};
 use crate::writer::{Writer, WriterGone};
 
 /// The devices of the node, and the transaction about them that is in the kernel.
@@ -20,8 +21,15 @@ pub struct DeviceFollowing {
     in_flight: Option<BoxFuture<'static, Result<DeviceOutcome, WriterGone>>>,
 }
 
-/// A transaction about devices, its outcome, and its devices that do not exist after a refusal.
-type DeviceOutcome = (Transaction, Result<(), CommitError>, Vec<Device>);
+/// A transaction about devices and its outcome.
+pub(super) struct DeviceOutcome {
+    transaction: Transaction,
+    outcome: Result<(), CommitError>,
+    /// What the kernel applied.
+    committed: Option<Committed>,
+    /// Devices of the transaction that do not exist after a refusal.
+    missing: Vec<Device>,
+}
 
 /// A step of [`DeviceFollowing`].
 pub(super) enum DeviceStep {
@@ -50,14 +58,17 @@ impl DeviceFollowing {
     }
 
     /// Processes a step. Returns whether the tables must be read.
-    pub(super) fn take(&mut self, step: DeviceStep) -> bool {
-        let (transaction, outcome, missing) = match step {
+    pub(super) fn take(&mut self, step: DeviceStep, observe: &Observe) -> bool {
+        let DeviceOutcome { transaction, outcome, committed, missing } = match step {
             DeviceStep::News(news) => {
                 self.devices.learn(news);
                 return false;
             }
             DeviceStep::Outcome(outcome) => outcome,
         };
+        if let Some(committed) = committed {
+            record(&transaction, &committed, observe);
+        }
         match (self.devices.answer(&transaction, &outcome, &missing), outcome) {
             (DeviceAnswer::LeftOut, Err(error)) => {
                 tracing::warn!("a device is left out of the flowtable: {error}");
@@ -90,10 +101,13 @@ impl DeviceFollowing {
         }
         let Some(transaction) = self.devices.next_transaction() else { return false };
         let commit = writer.run(move |kernel| {
-            let outcome = kernel.commit(&transaction).map(drop);
+            let (outcome, committed) = match kernel.commit(&transaction) {
+                Ok(committed) => (Ok(()), Some(committed)),
+                Err(error) => (Err(error), None),
+            };
             // Devices may vanish between the notification and the commit.
             let missing = if outcome.is_err() { missing_of(&transaction) } else { Vec::new() };
-            (transaction, outcome, missing)
+            DeviceOutcome { transaction, outcome, committed, missing }
         });
         self.in_flight = Some(commit.boxed());
         true
@@ -115,6 +129,27 @@ impl DeviceFollowing {
             self.devices.observe(family, flowtable.devices.clone());
         }
     }
+}
+
+/// Adds a transaction about devices to the history; it adds and removes these.
+fn record(transaction: &Transaction, committed: &Committed, observe: &Observe) {
+    let (mut added, mut removed) = (0, 0);
+    for operation in &transaction.operations {
+        let count = operation.devices().map_or(0, <[_]>::len);
+        let is_removal = matches!(operation, Operation::DeleteDevices(..));
+        *(if is_removal { &mut removed } else { &mut added }) += count;
+    }
+    let causes = Causes::only(Cause::Devices);
+    tracing::debug!(added, removed, bytes = committed.bytes, %causes, "committed");
+    observe.committed_beside(&observe::Transaction {
+        added,
+        removed,
+        causes,
+        bytes: committed.bytes,
+        family: transaction.family(),
+        took: committed.encode_time + committed.kernel_time,
+        ..observe::Transaction::default()
+    });
 }
 
 /// Returns whether a transaction about devices is in the kernel.

@@ -9,7 +9,7 @@ use nft::kernel::{CopyTableError, Kernel};
 
 use super::Run;
 use super::devices::is_committing;
-use super::ownership::{End, Handovers, Listed};
+use super::ownership::{End, Handovers, Left, Listed, record};
 use super::wait::now;
 use crate::writer::WriterGone;
 
@@ -26,7 +26,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     pub(super) async fn end_handover(&mut self) -> Result<(), WriterGone> {
         let is_wanted = self.engine.tables().fixed_flags().is_some();
         match &mut self.handovers {
-            Some(handovers) => handovers.remove_tables(is_wanted, &self.writer).await,
+            Some(handovers) => handovers.remove_tables(is_wanted, &self.writer, &self.report.observe).await,
             None => Ok(()),
         }
     }
@@ -88,7 +88,10 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 handovers.note_given_up(now());
                 self.give_up(error).await
             }
-            Some(End::Changed { family, started }) => {
+            Some(End::Changed { family, started, worked }) => {
+                if !worked.is_zero() {
+                    record(Some(family), worked, &self.report.observe);
+                }
                 let flags = handovers.flags;
                 self.engine.note_flags(family, flags);
                 let took = (now() - started).as_millis();
@@ -138,16 +141,16 @@ impl<K: Kernel + Send + 'static> Run<K> {
     }
 
     /// Completes an attempt whose handover table serves, and leaves the tables to the next program.
-    pub(super) async fn leave(&mut self) -> Result<(), WriterGone> {
+    pub(super) async fn leave(&mut self) -> Result<Left, WriterGone> {
         self.spoil_handover();
         while self.is_replacing() {
             self.handover_step().await?;
         }
-        let Some(handovers) = &mut self.handovers else { return Ok(()) };
+        let Some(handovers) = &mut self.handovers else { return Ok(Left::Unchanged) };
         let is_blocked =
             Family::ALL.iter().any(|family| self.engine.tables().blocked(*family).is_some());
         if !handovers.leaves.load(Ordering::Relaxed) || self.reads.doubt.is_start() || is_blocked {
-            return Ok(());
+            return Ok(Left::Unchanged);
         }
         handovers.leave(&self.writer).await
     }

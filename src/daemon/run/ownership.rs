@@ -28,6 +28,7 @@ use nft::{TableFlags, TableRef};
 
 use super::wait::now;
 use crate::handover::{self, Step};
+use crate::observe::{self, Cause, Causes, Observe};
 use crate::writer::{Writer, WriterGone};
 
 /// Time without a change of services before the flags of the tables are changed.
@@ -97,8 +98,9 @@ struct Attempt<K> {
     family: Family,
     started: Instant,
     stage: Stage<K>,
-    /// The longest step.
+    /// The longest step, and all of them.
     longest: Duration,
+    worked: Duration,
     steps: usize,
 }
 
@@ -116,10 +118,31 @@ enum Stage<K> {
 /// The end of an attempt.
 #[derive(Debug)]
 pub(super) enum End {
-    /// The table has the flags.
-    Changed { family: Family, started: Instant },
+    /// The table has the flags, after this time in the kernel.
+    Changed { family: Family, started: Instant, worked: Duration },
     /// A change of the table interrupted the attempt, or it failed.
     GivenUp(Option<CopyTableError>),
+}
+
+/// How the tables are at the end of the daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// As they were: another daemon follows in this process, or this one did not write them.
+    Unchanged,
+    /// Without flags, so that every program can change them.
+    Free,
+    /// With the flags that they had.
+    Owned,
+}
+
+impl fmt::Display for Left {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unchanged => "unchanged",
+            Self::Free => "left to the next program",
+            Self::Owned => "not left to the next program",
+        })
+    }
 }
 
 pub(super) type Listed<K> = Result<Option<Steps<K>>, CopyTableError>;
@@ -205,6 +228,14 @@ impl<K> Handovers<K> {
     }
 }
 
+/// Adds a replaced table, or the removal of a handover table, to the history. Its elements stay the
+/// same.
+pub(super) fn record(family: Option<Family>, took: Duration, observe: &Observe) {
+    let causes = Causes::only(Cause::Handover);
+    let transaction = observe::Transaction { causes, family, took, ..Default::default() };
+    observe.committed_beside(&transaction);
+}
+
 /// Waits for the list of a table.
 pub(super) async fn listed_table<K>(
     handovers: &mut Option<Handovers<K>>,
@@ -231,14 +262,21 @@ impl<K: Kernel + Send + 'static> Handovers<K> {
         &mut self,
         is_wanted: bool,
         writer: &Writer<K>,
+        observe: &Observe,
     ) -> Result<(), WriterGone> {
         if self.attempt.is_some() || self.rest == Rest::None {
             return Ok(());
         }
         let rest = std::mem::replace(&mut self.rest, Rest::None);
         let remove = Arc::clone(&self.remove);
-        self.note_activity(is_wanted, now());
-        match writer.run(move |kernel| remove(kernel)).await? {
+        let started = now();
+        self.note_activity(is_wanted, started);
+        let outcome = writer.run(move |kernel| remove(kernel)).await?;
+        let tables = outcome.as_ref().map_or(&[][..], Vec::as_slice);
+        for table in tables {
+            record(table.family.of_addresses(), now() - started, observe);
+        }
+        match outcome {
             Ok(removed) if removed.is_empty() || rest == Rest::OfAttempt => {}
             Ok(_) => tracing::info!("removed the handover tables of the previous daemon"),
             Err(error) => tracing::warn!("the handover tables stay until they expire: {error}"),
@@ -281,15 +319,16 @@ impl<K: Kernel + Send + 'static> Handovers<K> {
         let took = now() - started;
         tracing::trace!(number = attempt.steps, took = took.as_micros(), "step of a handover");
         attempt.longest = attempt.longest.max(took);
+        attempt.worked += took;
         attempt.steps += 1;
         attempt.stage = match step {
             Ok(Step::Copied) => Stage::Copying(steps),
             Ok(Step::Serving) => Stage::Serving(steps),
             Ok(Step::Done) => {
-                let Attempt { family, started, steps, longest, .. } = attempt;
+                let Attempt { family, started, steps, longest, worked, .. } = attempt;
                 let (of, longest) = (family.name(), longest.as_millis());
                 tracing::debug!(steps, longest, "replaced the table of {of}");
-                return Ok(Some(End::Changed { family, started }));
+                return Ok(Some(End::Changed { family, started, worked }));
             }
             Err(error) => return Ok(Some(End::GivenUp(Some(error)))),
         };
@@ -318,6 +357,7 @@ impl<K: Kernel + Send + 'static> Handovers<K> {
             started: now(),
             stage: Stage::Listing(listing.boxed(), is_interrupted),
             longest: Duration::ZERO,
+            worked: Duration::ZERO,
             steps: 0,
         });
     }
@@ -331,7 +371,10 @@ impl<K: Kernel + Send + 'static> Handovers<K> {
                 self.attempt = Some(attempt);
                 None
             }
-            Ok(None) => Some(End::Changed { family: attempt.family, started: attempt.started }),
+            Ok(None) => {
+                let Attempt { family, started, worked, .. } = attempt;
+                Some(End::Changed { family, started, worked })
+            }
             Err(error) => Some(End::GivenUp(Some(error))),
         }
     }
@@ -344,24 +387,27 @@ impl<K: Kernel + Send + 'static> Handovers<K> {
     }
 
     /// Leaves the tables without flags, and with handover tables beside them, to the next program.
-    pub(super) async fn leave(&mut self, writer: &Writer<K>) -> Result<(), WriterGone> {
+    pub(super) async fn leave(&mut self, writer: &Writer<K>) -> Result<Left, WriterGone> {
         let hand_over = Arc::clone(&self.hand_over);
         let started = now();
         let outcome = writer.run(move |kernel| {
             kernel.ignore_others();
             hand_over(kernel, &|| now() > started + LEAVE_TIME)
         });
-        match outcome.await? {
+        Ok(match outcome.await? {
             Ok(_) => {
-                let took = (now() - started).as_millis();
-                tracing::info!("left the tables to the next program in {took} ms");
+                let ms = (now() - started).as_millis();
+                tracing::debug!(ms, "left the tables to the next program");
+                Left::Free
             }
-            Err(error) => tracing::warn!(
-                "cannot leave the tables to the next program: {error}; `deltaproxy cleanup` frees or \
-                 removes them"
-            ),
-        }
-        Ok(())
+            Err(error) => {
+                tracing::warn!(
+                    "cannot leave the tables to the next program: {error}; `deltaproxy cleanup` frees \
+                     or removes them"
+                );
+                Left::Owned
+            }
+        })
     }
 }
 
@@ -467,14 +513,14 @@ mod tests {
         let (mut handovers, removals) = handovers(&[]);
         let removed = || removals.load(Ordering::Relaxed);
         handovers.begin(Family::Ip, None, &writer);
-        handovers.remove_tables(true, &writer).await.unwrap();
+        handovers.remove_tables(true, &writer, &Observe::new()).await.unwrap();
         assert_eq!(removed(), 0);
         handovers.attempt = None;
-        handovers.remove_tables(true, &writer).await.unwrap();
-        handovers.remove_tables(true, &writer).await.unwrap();
+        handovers.remove_tables(true, &writer, &Observe::new()).await.unwrap();
+        handovers.remove_tables(true, &writer, &Observe::new()).await.unwrap();
         assert_eq!(removed(), 1);
         handovers.note_given_up(now());
-        handovers.remove_tables(true, &writer).await.unwrap();
+        handovers.remove_tables(true, &writer, &Observe::new()).await.unwrap();
         assert_eq!(removed(), 2);
     }
 }

@@ -16,7 +16,7 @@ use super::own_node::missing_object;
 use super::pending_causes::PendingCauses;
 use super::sizes::ExpectedSizes;
 use super::wait::now;
-use crate::observe::{self, Finder, LeftOut, Observe, Stage};
+use crate::observe::{self, Cause, Finder, LeftOut, Observe, Stage};
 use crate::source::notice::Notice;
 
 /// The receivers of reports, and what was measured for them. Never blocks the loop.
@@ -62,6 +62,7 @@ impl Report {
         node_name: String,
     ) -> Self {
         let sizes = ExpectedSizes::new(&observe);
+        let start = if observe.is_reload() { Cause::Reload } else { Cause::Start };
         Self {
             observe,
             notices,
@@ -69,7 +70,7 @@ impl Report {
             first_sync: Some(FirstSync { started: now(), transactions: 0 }),
             sizes,
             latency: Latency::default(),
-            causes: PendingCauses::default(),
+            causes: PendingCauses::new(start),
             figures: Figures::default(),
         }
     }
@@ -134,7 +135,7 @@ impl Report {
             committed.messages.iter().map(|(kind, count)| (kind.name(), *count)).collect();
         let Committed { encode_time, kernel_time, .. } = *committed;
         let (added, removed) = changed_elements(transaction);
-        let PendingCauses { causes, resource_version } = self.causes;
+        let PendingCauses { causes, resource_version, .. } = self.causes;
         self.observe.committed(&observe::Transaction {
             operations: &operations,
             added,

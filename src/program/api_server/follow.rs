@@ -7,7 +7,7 @@ use daemon::config::Config;
 use daemon::observe::{Finder, Observe};
 use daemon::run::left_out;
 use daemon::source::kube::{
-    Contact, OnContact, OnRequest, Outlet, Progress, Report, follow_api_server, plural,
+    Contact, OnContact, OnRequest, Outages, Outlet, Progress, Report, follow_api_server, plural,
     write_notices,
 };
 use daemon::source::notice::Notice;
@@ -36,12 +36,19 @@ pub(crate) fn follow(
 ) -> Result<(), Failure> {
     let server = server_of(&config.source)?;
     observe.awaits_source(now());
-    let counted = observe.clone();
+    let outages = Outages::default();
+    let (counted, noted) = (observe.clone(), outages.clone());
+    tasks.spawn(outages.log());
     let report = move |report| {
+        noted.note(&report);
         match &report {
-            Report::Recovered(_) | Report::Renewed => tracing::info!("{report}"),
-            Report::Present(..) => {}
-            Report::Object(_) | Report::Trouble { .. } => tracing::warn!("{report}"),
+            Report::Renewed => tracing::info!("{report}"),
+            Report::Object(_) | Report::Trouble { resource: None, .. } => {
+                tracing::warn!("{report}");
+            }
+            // Failures of watches are logged together.
+            Report::Trouble { resource: Some(_), .. } => tracing::debug!("{report}"),
+            Report::Present(..) | Report::Recovered { .. } => {}
         }
         match report {
             Report::Object(problem) => {
@@ -52,7 +59,7 @@ pub(crate) fn follow(
                 let problems = problems.iter().map(left_out).collect();
                 counted.present(Finder::Source, &object.to_string(), problems);
             }
-            Report::Trouble { .. } | Report::Recovered(_) | Report::Renewed => {}
+            Report::Trouble { .. } | Report::Recovered { .. } | Report::Renewed => {}
         }
     };
     let (contacts, requests) = (observed_contacts(observe.clone()), observed_requests(observe));

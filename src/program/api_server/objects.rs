@@ -7,6 +7,7 @@ use daemon::config::Config;
 use daemon::source::addresses::local_addresses;
 use daemon::source::kube::{Outlet, Report, follow_api_server};
 use engine::Engine;
+use engine::printable::Printable;
 use engine::model::{Arrival, Event, Resource};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
@@ -71,8 +72,9 @@ impl Followed {
                     resource: Some(Resource::ServiceCidrs),
                     ..
                 })) => {}
-                Some(News::Report(Report::Trouble { error, .. })) => {
-                    return Err(Failure::new(error));
+                Some(News::Report(Report::Trouble { error, server, .. })) => {
+                    let at = server.map(|it| format!("{}: ", Printable(&it))).unwrap_or_default();
+                    return Err(Failure::new(format!("{at}{error}")));
                 }
                 Some(News::Report(report)) => self.note(&report),
                 None if cidrs_alone => {

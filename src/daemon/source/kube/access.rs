@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::backoff::Backoff;
-use super::client::{ApiServer, load_client};
+use super::client::{ApiServer, Connected, load};
 use super::credentials::digest;
 use super::error::SourceError;
 use super::outlet::{Closed, Outlet, Report};
@@ -35,14 +35,19 @@ const SLOW: Duration = Duration::from_secs(30);
 /// Shared access to the client in use. Clones share it.
 #[derive(Clone)]
 pub(super) struct Access {
-    client: watch::Receiver<Client>,
+    client: watch::Receiver<Connected>,
     rejections: mpsc::Sender<()>,
 }
 
 impl Access {
     /// Returns the newest client.
     pub(super) fn client(&self) -> Client {
-        self.client.borrow().clone()
+        self.client.borrow().client.clone()
+    }
+
+    /// Returns host and port of its server.
+    pub(super) fn server(&self) -> Arc<str> {
+        Arc::clone(&self.client.borrow().server)
     }
 
     /// Reports that the server rejected the client, or the client the server.
@@ -73,7 +78,7 @@ pub(super) struct Keeper {
 /// A client that is being loaded, and the digest of its files.
 struct Loading {
     digest: u64,
-    client: JoinHandle<Result<Client, SourceError>>,
+    client: JoinHandle<Result<Connected, SourceError>>,
 }
 
 impl Keeper {
@@ -89,7 +94,7 @@ impl Keeper {
     }
 
     /// Returns the first client. Retries until there is one.
-    pub(super) async fn first(&mut self) -> Result<Client, Closed> {
+    pub(super) async fn first(&mut self) -> Result<Connected, Closed> {
         loop {
             if let Some(client) = self.load().await? {
                 return Ok(client);
@@ -98,7 +103,7 @@ impl Keeper {
     }
 
     /// Shares `first`, and replaces it when necessary while the future is polled.
-    pub(super) fn share(self, first: Client) -> (Access, impl Future<Output = ()>) {
+    pub(super) fn share(self, first: Connected) -> (Access, impl Future<Output = ()>) {
         let (sender, client) = watch::channel(first);
         let (rejections, received) = mpsc::channel(1);
         let keeping = async move {
@@ -110,7 +115,7 @@ impl Keeper {
 
     async fn keep(
         mut self,
-        client: &watch::Sender<Client>,
+        client: &watch::Sender<Connected>,
         mut rejections: mpsc::Receiver<()>,
     ) -> Result<(), Closed> {
         let mut rejected = 0;
@@ -137,7 +142,7 @@ impl Keeper {
     }
 
     /// Builds a client. After a failure, reports it, waits for the backoff and returns `None`.
-    async fn load(&mut self) -> Result<Option<Client>, Closed> {
+    async fn load(&mut self) -> Result<Option<Connected>, Closed> {
         let mut loading = match self.loading.take() {
             Some(loading) => loading,
             None => self.start().await,
@@ -145,8 +150,11 @@ impl Keeper {
         let digest = loading.digest;
         let error = match tokio::time::timeout(SLOW, &mut loading.client).await {
             Ok(Ok(Ok(client))) => {
+                let is_first = self.used.is_none();
                 self.used = Some((digest, Instant::now()));
-                self.trouble.end();
+                if self.trouble.end() && is_first {
+                    self.outlet.report(Report::Renewed)?;
+                }
                 return Ok(Some(client));
             }
             Ok(Ok(Err(error))) => error,
@@ -172,7 +180,7 @@ impl Keeper {
         let digest = self.digest().await;
         let (server, runtime) = (self.server.clone(), Handle::current());
         let requests = Arc::clone(&self.outlet.requests);
-        let load = move || runtime.block_on(load_client(&server, requests));
+        let load = move || runtime.block_on(load(&server, requests));
         Loading { digest, client: tokio::task::spawn_blocking(load) }
     }
 

@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::Uri;
@@ -71,6 +72,22 @@ impl ApiServer {
 /// [`SourceError::KubeconfigMissing`], [`SourceError::KubeconfigInvalid`],
 /// [`SourceError::NotInCluster`], [`SourceError::AddressInvalid`].
 pub async fn load_client(server: &ApiServer, listener: OnRequest) -> Result<Client, SourceError> {
+    Ok(load(server, listener).await?.client)
+}
+
+/// A client, and the server that it uses.
+#[derive(Clone)]
+pub(super) struct Connected {
+    pub(super) client: Client,
+    /// Host and port.
+    pub(super) server: Arc<str>,
+}
+
+/// Does the same as [`load_client`], and returns the server too.
+pub(super) async fn load(
+    server: &ApiServer,
+    listener: OnRequest,
+) -> Result<Connected, SourceError> {
     let mut config = match server {
         ApiServer::Kubeconfig { path, server: address } => {
             let mut config = from_kubeconfig(path).await.map_err(|error| {
@@ -95,8 +112,10 @@ pub async fn load_client(server: &ApiServer, listener: OnRequest) -> Result<Clie
     // Disabled because our own backoff retries and reports.
     config.default_retry = false;
     let host = config.cluster_url.authority().map_or("", |authority| authority.as_str()).into();
+    let address = host_and_port(&config.cluster_url);
     let client = ClientBuilder::try_from(config).map_err(|error| server.unusable(&error))?;
-    Ok(client.with_layer(&Report { host, listener }).build())
+    let client = client.with_layer(&Report { host, listener }).build();
+    Ok(Connected { client, server: address })
 }
 
 /// Parses the URL of an address, with this scheme if it has none.
@@ -106,7 +125,29 @@ fn url(address: &str, scheme: &str) -> Result<Uri, SourceError> {
     url.map_err(|error| ApiServer::Anonymous(address.to_owned()).unusable(&error))
 }
 
+/// Returns host and port of a URL, whose port may be that of its scheme.
+fn host_and_port(url: &Uri) -> Arc<str> {
+    let usual = if url.scheme_str() == Some("http") { 80 } else { 443 };
+    format!("{}:{}", url.host().unwrap_or_default(), url.port_u16().unwrap_or(usual)).into()
+}
+
 async fn from_kubeconfig(path: &Path) -> Result<Config, KubeconfigError> {
     let kubeconfig = Kubeconfig::read_from(path)?;
     Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_without_a_port_has_that_of_its_scheme() {
+        for (url, expected) in [
+            ("https://api.example.com", "api.example.com:443"),
+            ("http://10.0.0.1/prefix", "10.0.0.1:80"),
+            ("https://[fd00::1]:6443", "[fd00::1]:6443"),
+        ] {
+            assert_eq!(&*host_and_port(&url.parse().unwrap()), expected);
+        }
+    }
 }

@@ -19,7 +19,7 @@ use kube::api::{Api, ApiResource, DynamicObject, PostParams};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::client::{ApiServer, load_client};
+use super::client::{ApiServer, Connected, load};
 use super::error::SourceError;
 use super::rate_limit::RateLimit;
 use super::requests::OnRequest;
@@ -120,7 +120,10 @@ pub async fn write_notices(
         let written = tokio::time::timeout(LIMIT, written);
         let error = match written.await {
             Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(error.to_string()),
+            Ok(Err(error)) => Some(match &client {
+                Some(Connected { server, .. }) => format!("{server}: {error}"),
+                None => error.to_string(),
+            }),
             Err(_) => Some(format!("no answer within {} s", LIMIT.as_secs())),
         };
         if error.is_some() {
@@ -152,14 +155,14 @@ async fn sleep_until(due: Option<Instant>) {
 
 async fn write(
     (server, requests): (&ApiServer, &OnRequest),
-    client: &mut Option<Client>,
+    client: &mut Option<Connected>,
     node_name: &str,
     notice: &Notice,
 ) -> Result<(), SourceError> {
     let Some(mut subject) = Subject::of(notice, node_name) else { return Ok(()) };
-    let client = match client {
+    let Connected { client, .. } = match client {
         Some(client) => client,
-        None => client.insert(load_client(server, requests.clone()).await?),
+        None => client.insert(load(server, requests.clone()).await?),
     };
     match subject.api(client).get_metadata(&subject.name).await {
         Ok(found) => subject.uid = found.metadata.uid,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use engine::model::{Arrival, ObjectRef, Problem, Resource};
 use engine::printable::Printable;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::contact::{Contact, OnContact};
 use super::error::SourceError;
@@ -75,13 +76,20 @@ pub enum Report {
     Trouble {
         /// Resource that cannot be followed; `None` for all of them.
         resource: Option<Resource>,
+        /// Host and port of the server; `None` before they are known.
+        server: Option<Arc<str>>,
         /// What is wrong.
         error: SourceError,
         /// Time until the next attempt.
         retry_in: Duration,
     },
     /// A resource with `Trouble` is followed again.
-    Recovered(Resource),
+    Recovered {
+        /// The resource.
+        resource: Resource,
+        /// Time of the first data.
+        at: Instant,
+    },
     /// The credentials were loaded again, because their files changed or the server rejected them.
     Renewed,
 }
@@ -93,14 +101,17 @@ impl fmt::Display for Report {
             Self::Present(object, problems) => {
                 write!(f, "{}: {} problems", Printable(object), problems.len())
             }
-            Self::Trouble { resource, error, retry_in } => {
+            Self::Trouble { resource, server, error, retry_in } => {
                 if let Some(resource) = resource {
                     write!(f, "following {}: ", plural(*resource))?;
+                }
+                if let Some(server) = server {
+                    write!(f, "{}: ", Printable(server))?;
                 }
                 let error = Printable(error);
                 write!(f, "{error}; trying again in {} ms", retry_in.as_millis())
             }
-            Self::Recovered(resource) => write!(f, "following {} again", plural(*resource)),
+            Self::Recovered { resource, .. } => write!(f, "following {} again", plural(*resource)),
             Self::Renewed => write!(f, "the credentials for the API server were loaded again"),
         }
     }
@@ -125,7 +136,8 @@ mod tests {
         let words = "no\u{1b}[2J\u{7}".to_owned();
         let error = SourceError::Forbidden(words);
         let (resource, retry_in) = (Some(Resource::Nodes), Duration::from_millis(50));
-        let text = Report::Trouble { resource, error, retry_in }.to_string();
+        let server = Some("10.0.0.1\n".into());
+        let text = Report::Trouble { resource, server, error, retry_in }.to_string();
         assert!(text.contains(r"no\u{1b}[2J\u{7}"), "{text}");
         assert!(!text.contains(char::is_control), "{text}");
     }

@@ -359,7 +359,8 @@ impl<T: Watched> Watch<T> {
             if error.is_rejection() {
                 self.access.rejected();
             }
-            self.trouble.report(&self.sender.outlet, Some(T::RESOURCE), error, wait)?;
+            let watch = Some((T::RESOURCE, self.access.server()));
+            self.trouble.report(&self.sender.outlet, watch, error, wait)?;
         }
         let resumable = self.stage == Stage::Watching && !failure.needs_list();
         Ok(if resumable { Next::Resume(wait) } else { Next::Reopen(wait) })
@@ -378,7 +379,8 @@ impl<T: Watched> Watch<T> {
 
     fn recovered(&mut self) -> Result<(), Closed> {
         if self.trouble.end() {
-            self.sender.outlet.report(Report::Recovered(T::RESOURCE))
+            let (resource, at) = (T::RESOURCE, self.link.heard_at());
+            self.sender.outlet.report(Report::Recovered { resource, at })
         } else {
             Ok(())
         }
