@@ -27,7 +27,7 @@ struct Daemon {
     run: Pin<Box<dyn Future<Output = Result<Left, RunError>>>>,
     requests: Requests<Fake>,
     _events: mpsc::Sender<Arrival>,
-    _news: mpsc::Sender<LinkNews>,
+    news: mpsc::Sender<LinkNews>,
     observe: Observe,
     kernel: Fake,
 }
@@ -51,8 +51,7 @@ impl Daemon {
         let listed = Resource::ALL.map(Event::Listed).to_vec();
         events.send(Arrival::new(listed, Instant::now().into_std())).await.unwrap();
         let kernel = Fake::new();
-        let (_events, _news) = (events, news);
-        let mut daemon = Self { run, requests, _events, _news, observe, kernel };
+        let mut daemon = Self { run, requests, _events: events, news, observe, kernel };
         daemon.pass().await;
         daemon
     }
@@ -83,10 +82,38 @@ impl Daemon {
         text.lines().find(counts).unwrap().to_owned()
     }
 
+    /// The numbers of devices that commits about devices added and removed, by family.
+    fn history_of_devices(&self) -> Vec<(String, u64, u64)> {
+        let history = self.observe.history(std::time::SystemTime::now());
+        let commits = history["commits"].as_array().unwrap().iter();
+        let of_devices = commits.filter(|it| it["causes"] == serde_json::json!(["devices"]));
+        let counted = of_devices.map(|it| {
+            let count = |field| it[field].as_u64().unwrap();
+            (it["family"].as_str().unwrap().to_owned(), count("added"), count("removed"))
+        });
+        counted.collect()
+    }
+
     fn devices(&mut self) -> Vec<Device> {
         let contents = self.kernel.read_table(&ruleset::table(Family::Ip)).unwrap().unwrap();
         contents.flowtables.into_iter().flat_map(|it| it.devices).collect()
     }
+}
+
+#[test]
+fn commits_about_devices_are_in_the_history_with_their_cause() {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(tokio::task::unconstrained(async {
+        let mut daemon = Daemon::start().await;
+        let both = |added, removed| ["IPv6", "IPv4"].map(|it| (it.to_owned(), added, removed));
+        assert_eq!(daemon.history_of_devices(), both(1, 0));
+        let eth1 = Link { index: 3, name: "eth1".into(), is_loopback: false, has_master: false };
+        daemon.news.send(LinkNews::All(vec![eth1])).await.unwrap();
+        daemon.pass().await;
+        assert_eq!(daemon.devices().len(), 2);
+        assert_eq!(daemon.history_of_devices(), [both(1, 0), both(1, 0)].concat());
+    }));
 }
 
 #[test]

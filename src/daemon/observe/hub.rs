@@ -153,6 +153,11 @@ impl Observe {
         })
     }
 
+    /// Returns the history of commits as a document.
+    pub fn history(&self, now: SystemTime) -> Value {
+        self.shared.record.history(self.shared.started, now)
+    }
+
     /// Sets whether this node never had a Node object, although everything was listed.
     pub fn lacks_node(&self, lacks_node: bool) {
         self.health().lacks_node = lacks_node;

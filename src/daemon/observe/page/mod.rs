@@ -146,10 +146,7 @@ pub(super) fn answer(
             Some(fresh(response))
         }
         STATUS => Some(document(&status(observe, setup, now))),
-        HISTORY => {
-            let shared = &observe.shared;
-            Some(document(&shared.record.history(shared.started, now.1)))
-        }
+        HISTORY => Some(document(&observe.history(now.1))),
         _ => None,
     }
 }
