@@ -235,7 +235,11 @@ fn another_configuration_in_the_file_is_used_and_a_broken_one_is_not() {
     assert!(log.contains("\"message\":\"started again\""), "{log}");
     assert_eq!(log.matches("stopped").count(), 1, "{log}");
     let events = cluster.api.events();
-    assert_eq!(events.iter().filter(|event| event["reason"] == "Starting").count(), 1, "{events:?}");
+    assert_eq!(
+        events.iter().filter(|event| event["reason"] == "Starting").count(),
+        1,
+        "{events:?}"
+    );
 }
 
 #[test]

@@ -151,7 +151,7 @@ fn the_document_has_what_happened() {
 }
 
 #[test]
-fn services_are_found_by_name_and_address() {
+fn services_are_found_by_name_address_and_endpoint() {
     let cluster = Cluster::new();
     let host = cluster.net.node();
     let search = |text: &str| document(host, &format!("/status.json?services={text}")).unwrap();
@@ -165,6 +165,14 @@ fn services_are_found_by_name_and_address() {
             (&json!("10.96.0.10:80/tcp"), &json!(1))
         );
     }
+    for text in ["10.244.1.5", "10.244.1.5%3A8080", "10.244.1.0%2F24"] {
+        let found = search(text);
+        assert_eq!(found["matches"], json!(1), "{text}");
+        assert_eq!(found["services"][0]["service"], json!("default/web"), "{text}");
+    }
+    for text in ["10.244.1.6", "10.244.1.5%3A8081", "10.244.2.0%2F24"] {
+        assert_eq!(search(text)["matches"], json!(0), "{text}");
+    }
     assert_eq!(search("%00%ff%")["services"], json!([]));
     assert_eq!(search(&"x".repeat(9_000))["services"], json!([]));
     let many = (0..150).map(|n| service(&format!("default/many-{n}"), &format!("10.96.1.{n}"), 80));
@@ -172,6 +180,15 @@ fn services_are_found_by_name_and_address() {
     let found = wait(host, "/status.json?services=many", "all", |found| found["matches"] == 150);
     assert_eq!(found["services"].as_array().unwrap().len(), 100);
     assert_eq!(found["total"], 151);
+    // They share an endpoint.
+    let slices = (0..150).map(|n| {
+        let name = format!("many-{n}");
+        endpoint_slice(&format!("default/{name}-1"), &name, &["10.244.1.7"], 8080)
+    });
+    cluster.api.push_all(slices);
+    let path = "/status.json?services=10.244.1.7";
+    let found = wait(host, path, "those of an endpoint", |found| found["matches"] == 150);
+    assert_eq!(found["services"].as_array().unwrap().len(), 100);
 }
 
 #[test]
@@ -373,7 +390,8 @@ fn a_person_sees_state_problems_transactions_and_services_in_a_browser() {
     cluster.api.push(endpoint_slice("default/web-1", "web", &["10.244.1.6"], 8080));
     // The Service may be measured too: the loop takes both batches at once if it is late.
     cluster.wait("a commit", |status| status["latency"]["count"].as_u64() >= Some(1));
-    let (page, requested) = look(host, "#search=web", &["--dump-dom".to_owned()]);
+    // By its endpoint.
+    let (page, requested) = look(host, "#search=10.244.1.6", &["--dump-dom".to_owned()]);
     assert_eq!(text(&page, "state"), "ready");
     assert!(text(&page, "about").starts_with("node node1 · version "), "{page}");
     assert_eq!(text(&page, "found"), "1 of 1 frontends match.");

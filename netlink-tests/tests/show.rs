@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use engine::routing::Routing;
 use engine::ruleset;
+use netlink_tests::apiserver::{ApiServer, object};
 use netlink_tests::scenario::{
     Lab, Manifests, NODE_PORT, Object, Raw, Service, WEB, routing, slice, web_everywhere,
     web_with_node_port,
@@ -343,6 +344,66 @@ fn clients_of_session_affinity_are_counted() {
     // Two of the three may share a place.
     assert!([2, 3].contains(&clients.as_u64().unwrap()), "{web}");
     assert_eq!(*clients, web["affinity_clients"]);
+}
+
+/// A slice of a service with an endpoint on each of these nodes.
+fn slice_on(service: &str, endpoints: &[(&str, &str)]) -> Value {
+    let addresses: Vec<_> = endpoints.iter().map(|(_, address)| *address).collect();
+    let name = format!("default/{service}-1");
+    let mut slice = object::endpoint_slice(&name, service, &addresses, 8080);
+    for (place, (node, _)) in endpoints.iter().enumerate() {
+        slice["endpoints"][place]["nodeName"] = json!(node);
+    }
+    slice
+}
+
+#[test]
+fn services_are_found_by_the_node_of_an_endpoint() {
+    let net = Net::new();
+    let node = net.node();
+    let api = node.run(ApiServer::with_web);
+    let objects = [
+        object::service("default/other", "10.96.0.11", 80),
+        slice_on("web", &[("n7", "10.244.7.5"), ("n8", "10.244.8.5")]),
+        slice_on("other", &[("n8", "10.244.8.6")]),
+        object::node("n9", "192.168.50.9"),
+    ];
+    api.push_all(objects.clone());
+    let kubeconfig = format!("--kubeconfig={}", api.kubeconfig().display());
+    let arguments = ["run", &kubeconfig, "--hostname-override=node1", "--healthz-bind-address="];
+    let daemon = node.spawn(deltaproxy_binary(), &arguments);
+    let names = |arguments: &str| -> Vec<String> {
+        let rows = rows(node, arguments).into_iter();
+        rows.map(|row| row["service"].as_str().unwrap().to_owned()).collect()
+    };
+    eventually("both services", SOON, || {
+        let finished = show(node, "--output json --endpoint 10.244.8.6");
+        finished.stdout.contains("default/other").then_some(())
+    });
+    // By the running daemon's API server, and by that of a flag.
+    for more in ["", &kubeconfig] {
+        assert_eq!(names(&format!("--node n7 {more}")), ["default/web"]);
+        assert_eq!(names(&format!("--node n8 {more}")), ["default/other", "default/web"]);
+        assert_eq!(names(&format!("--node n8 --search oth {more}")), ["default/other"]);
+        assert!(names(&format!("--node n9 {more}")).is_empty(), "it has no endpoint");
+        let unknown = show(node, &format!("--node n6 {more}"));
+        assert_trouble(&unknown, "--node: the API server has no Node n6, and no endpoint on it");
+    }
+    let manifests = Manifests::new(&[]);
+    let documents: Vec<_> = objects.iter().map(|it| format!("---\n{it}\n")).collect();
+    manifests.write_text("objects", &documents.concat().replace("10.244.8.6", "10.244.8.7"));
+    let path = manifests.path().display().to_string();
+    assert_eq!(names(&format!("--node n8 --manifests {path}")), ["default/web"]);
+    let unknown = show(node, &format!("--node n6 --manifests {path}"));
+    assert_trouble(&unknown, &format!("--node: {path} has no Node n6, and no endpoint on it"));
+
+    api.stop();
+    let at = api.address();
+    let away = show(node, "--node n7");
+    assert_trouble(&away, &format!("--node: {at}: the API server cannot be reached"));
+    let _ = daemon.terminate(SOON);
+    let without = "--node: no daemon runs in this network namespace: give --kubeconfig FILE or";
+    assert_trouble(&show(node, "--node n7"), without);
 }
 
 /// A Service and its slice for each number, as manifests.

@@ -19,9 +19,11 @@ Columns:
   CAUSE     what waited when it was made: start (the first lists), event (an object changed),
             addresses (of this node), other-program (it changed the tables), check (the background
             check found a difference), refusal (the kernel refused a transaction), unused (elements
-            that no packet can need any more), connections (counted for scheduler lc)
+            that no packet can need any more), connections (counted for scheduler lc), devices (of
+            the flowtable came or went), handover (a table was replaced by one with other flags),
+            reload (the first lists after the configuration changed)
   VERSION   resourceVersion of the last object that changed before
-  ADDED     elements that it added to the table; REMOVED those that it deleted
+  ADDED     elements, or devices, that it added to the table; REMOVED those that it deleted
   TOOK      encoding and the kernel's time
   SERVICES  the first four services, and the number of the others
 

@@ -31,6 +31,8 @@ mod localhost;
 mod log;
 mod manifests;
 mod node;
+#[cfg(feature = "inspect")]
+mod node_endpoints;
 mod objects;
 mod outcome;
 mod output;

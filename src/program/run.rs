@@ -368,8 +368,7 @@ fn closed_ports(
 }
 
 /// Returns a future that completes at SIGTERM or SIGINT, with the name of the signal.
-pub(super) fn stop_signal()
--> Result<impl Future<Output = &'static str> + Send + use<>, Failure> {
+pub(super) fn stop_signal() -> Result<impl Future<Output = &'static str> + Send + use<>, Failure> {
     let mut terminate = signal(SignalKind::terminate()).map_err(Failure::new)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::new)?;
     Ok(async move {

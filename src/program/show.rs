@@ -15,6 +15,7 @@ use inspect::tables::{OurTable, TableReader};
 use nft::kernel::Generation;
 
 use super::failure::Failure;
+use super::node_endpoints::OfNodeFlags;
 use super::outcome::Exit;
 use super::output::DocumentOutput;
 use super::run::stop_signal;
@@ -58,6 +59,7 @@ Examples:
   deltaproxy show default/web --watch
   deltaproxy show 10.96.0.10:53/udp --sample 5s
   deltaproxy show --endpoint 10.244.1.5 --endpoint 10.244.7.0/24
+  deltaproxy show --node n7
   deltaproxy show --namespace default --search web
   deltaproxy show --connections --draining default/web
   deltaproxy show --output ipvsadm
@@ -73,13 +75,16 @@ pub struct ShowFlags {
     /// Show only services of this namespace
     #[arg(long, short, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
-    /// Show only services whose name or address contains this text
+    /// Show only services whose name or address contains this text, or that use the endpoint that it
+    /// names
     #[arg(long, value_name = "TEXT")]
     pub search: Option<String>,
     /// Show only services that use this endpoint, or one of a range, such as the pods of a node; may
     /// be given several times
     #[arg(long, value_name = "ADDRESS[:PORT]|RANGE")]
     pub endpoint: Vec<Endpoints>,
+    #[command(flatten)]
+    of_node: OfNodeFlags,
     /// List the connections one by one, with their clients: the first 1,000
     #[arg(long, conflicts_with_all = ["sample", "watch"])]
     pub connections: bool,
@@ -222,14 +227,15 @@ struct Selection {
 }
 
 impl Selection {
-    fn new(flags: &ShowFlags) -> Self {
+    fn new(flags: &ShowFlags) -> Result<Self, Failure> {
         let filter = Filter {
             namespace: flags.namespace.clone(),
             part: flags.search.clone(),
             endpoints: flags.endpoint.clone(),
+            of_services: flags.of_node.endpoints()?,
         };
         let selector = flags.service.clone().unwrap_or_default();
-        Self { selector, filter, places: Vec::new(), is_found: false }
+        Ok(Self { selector, filter, places: Vec::new(), is_found: false })
     }
 
     fn find(&mut self, services: &Services) {
@@ -260,7 +266,7 @@ impl<'a> Reading<'a> {
     fn open(flags: &'a ShowFlags) -> Result<Self, Failure> {
         Ok(Self {
             flags,
-            selection: Selection::new(flags),
+            selection: Selection::new(flags)?,
             reader: TableReader::open().map_err(Failure::new)?,
             conntrack: ReopenedTable::default(),
             services: Services::default(),

@@ -41,14 +41,20 @@ impl Request {
         self.query.get(name).map_or("", String::as_str)
     }
 
-    /// Whether an object is in the namespace of the list and has the labels of the selector, of which
-    /// terms without a value are passed over.
+    /// The name that the field selector asks for.
+    pub(super) fn selected_name(&self) -> Option<&str> {
+        self.parameter("fieldSelector").strip_prefix("metadata.name=")
+    }
+
+    /// Whether an object is in the namespace of the list and has the name and the labels of the
+    /// selectors, of which other terms are passed over.
     pub(super) fn selects(&self, object: &Value) -> bool {
         let metadata = &object["metadata"];
         let is_here = self.namespace.as_ref().is_none_or(|here| metadata["namespace"] == **here);
         let terms = self.parameter("labelSelector").split(',');
         let mut terms = terms.filter_map(|term| term.split_once('='));
-        is_here && terms.all(|(label, value)| metadata["labels"][label] == value)
+        let is_named = self.selected_name().is_none_or(|name| metadata["name"] == *name);
+        is_here && is_named && terms.all(|(label, value)| metadata["labels"][label] == value)
     }
 
     /// Reads a request; `None` if the client hung up.

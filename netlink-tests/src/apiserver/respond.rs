@@ -187,7 +187,10 @@ async fn watch(
     let (mut version, expired) = {
         let store = &mut shared.lock().store;
         match (initial, &fault) {
-            (true, Some(_)) => lines = store.initial_lines(kind),
+            (true, _) if request.selected_name().is_some() => {
+                lines = store.initial_lines(kind, |object| request.selects(object));
+            }
+            (true, Some(_)) => lines = store.initial_lines(kind, |_| true),
             (true, None) => chunks = Some(store.initial_chunks(kind)),
             (false, _) => {}
         }

@@ -131,14 +131,19 @@ impl Store {
         }
     }
 
-    /// All objects as lines of ADDED events.
-    pub(super) fn initial_lines(&self, kind: Kind) -> Vec<String> {
+    /// The selected objects as lines of ADDED events.
+    pub(super) fn initial_lines(
+        &self,
+        kind: Kind,
+        selects: impl Fn(&Value) -> bool,
+    ) -> Vec<String> {
         let line = |object: &Value| {
             let mut object = object.clone();
             add_type(kind, &mut object);
             watch_line(&json!({"type": "ADDED", "object": object}))
         };
-        self.tables[kind as usize].objects.values().map(line).collect()
+        let objects = self.tables[kind as usize].objects.values();
+        objects.filter(|object| selects(object)).map(line).collect()
     }
 
     /// All objects as the chunks of an answer.
@@ -147,7 +152,8 @@ impl Store {
             return Arc::clone(chunks);
         }
         let mut chunks = Vec::new();
-        self.initial_lines(kind).iter().for_each(|line| append_chunk(&mut chunks, line.as_bytes()));
+        let lines = self.initial_lines(kind, |_| true);
+        lines.iter().for_each(|line| append_chunk(&mut chunks, line.as_bytes()));
         let chunks: Arc<[u8]> = chunks.into();
         self.table(kind).chunks = Some(Arc::clone(&chunks));
         chunks

@@ -92,7 +92,11 @@ fn the_objects_of_an_api_server_are_compared_beside_its_daemon() {
     api.stop();
     let trouble = run("verify");
     assert_eq!(trouble.code(), Some(2), "{}", trouble.stdout);
-    assert!(trouble.stderr.contains(&format!("{}: the API server cannot be reached", api.address())), "{}", trouble.stderr);
+    assert!(
+        trouble.stderr.contains(&format!("{}: the API server cannot be reached", api.address())),
+        "{}",
+        trouble.stderr
+    );
 }
 
 /// As README and troubleshooting print the command.

@@ -26,7 +26,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
     pub(super) async fn end_handover(&mut self) -> Result<(), WriterGone> {
         let is_wanted = self.engine.tables().fixed_flags().is_some();
         match &mut self.handovers {
-            Some(handovers) => handovers.remove_tables(is_wanted, &self.writer, &self.report.observe).await,
+            Some(handovers) => {
+                handovers.remove_tables(is_wanted, &self.writer, &self.report.observe).await
+            }
             None => Ok(()),
         }
     }

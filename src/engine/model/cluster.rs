@@ -19,7 +19,7 @@ use super::node::{Node, ServiceCidr};
 use super::scheduler::Scheduler;
 use super::service::{Service, ServicePort};
 use super::slices_in_service_cidrs::SlicesInServiceCidrs;
-use super::stored::{SharedLists, StoredService, StoredSlice};
+use super::stored::{EndpointView, SharedLists, StoredService, StoredSlice};
 use super::target::{Target, TargetList};
 use super::touched::{Extent, Touched};
 use super::usable::UsableEndpoints;
@@ -121,13 +121,11 @@ impl Cluster {
         self.services.values().filter(|entry| entry.service.is_some()).count()
     }
 
-    /// Returns the number of endpoints in all slices. Iterates all of them.
-    pub fn endpoint_count(&self) -> usize {
-        self.services
-            .values()
-            .flat_map(|entry| &entry.slices)
-            .map(|it| it.endpoints().count())
-            .sum()
+    /// Returns the endpoints of all slices, with the name of their service.
+    pub(super) fn all_endpoints(&self) -> impl Iterator<Item = (&ObjectName, EndpointView<'_>)> {
+        let slices = self.services.iter().map(|(name, entry)| (name, &entry.slices));
+        let slices = slices.flat_map(|(name, slices)| slices.iter().map(move |it| (name, it)));
+        slices.flat_map(|(name, slice)| slice.endpoints().map(move |it| (name, it)))
     }
 
     /// Returns the routed service of this name.

@@ -3,6 +3,7 @@
 //! Independent of Kubernetes' JSON and of nftables. `source` creates these types, `desired` reads
 //! them.
 
+mod all_endpoints;
 mod arrival;
 mod balanced;
 mod choice;

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 use std::str::FromStr;
 
-use ahash::HashSet;
+use ahash::{HashMap, HashSet};
 use engine::model::Target;
 use ipnet::IpNet;
 
@@ -40,8 +40,36 @@ impl FromStr for Endpoints {
 }
 
 impl Endpoints {
-    fn contain(&self, target: Target) -> bool {
+    pub(super) fn contain(&self, target: Target) -> bool {
         self.range.contains(&target.address) && self.port.is_none_or(|port| port == target.port)
+    }
+}
+
+/// Addresses of endpoints, by `namespace/name` of their service.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OfServices(HashMap<Box<str>, HashSet<IpAddr>>);
+
+impl OfServices {
+    /// Returns whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn contain(&self, service: &str, target: Target) -> bool {
+        self.0.get(service).is_some_and(|addresses| addresses.contains(&target.address))
+    }
+}
+
+impl<'a> FromIterator<(&'a str, IpAddr)> for OfServices {
+    fn from_iter<I: IntoIterator<Item = (&'a str, IpAddr)>>(endpoints: I) -> Self {
+        let mut of_services: HashMap<Box<str>, HashSet<IpAddr>> = HashMap::default();
+        for (service, address) in endpoints {
+            match of_services.get_mut(service) {
+                Some(addresses) => drop(addresses.insert(address)),
+                None => drop(of_services.insert(service.into(), HashSet::from_iter([address]))),
+            }
+        }
+        Self(of_services)
     }
 }
 
@@ -54,6 +82,8 @@ pub struct Filter {
     pub part: Option<String>,
     /// They lead to one of these endpoints; any frontend if empty.
     pub endpoints: Vec<Endpoints>,
+    /// They lead to one of these endpoints of their service.
+    pub of_services: Option<OfServices>,
 }
 
 impl Filter {
@@ -79,6 +109,13 @@ impl Filter {
             places.retain(|place| {
                 let mut targets = services.targets(&services.entries()[*place]);
                 targets.any(|target| self.endpoints.iter().any(|it| it.contain(target)))
+            });
+        }
+        if let Some(of_services) = &self.of_services {
+            places.retain(|place| {
+                let entry = &services.entries()[*place];
+                let mut targets = services.targets(entry);
+                targets.any(|target| of_services.contain(entry.name().0, target))
             });
         }
     }
@@ -127,6 +164,17 @@ mod tests {
         assert_eq!(of(&["10.244.2.8", "10.244.1.0/24"]), [sticky, web[0], web[1]]);
         assert!(of(&["10.244.1.6"]).is_empty(), "it is draining");
         assert_eq!(of(&[]).len(), 4);
+    }
+
+    #[test]
+    fn frontends_are_found_by_an_endpoint_of_their_service() {
+        let of = |endpoints: &[(&str, &str)]| {
+            let each = endpoints.iter().map(|(name, address)| (*name, address.parse().unwrap()));
+            left(&Filter { of_services: Some(each.collect()), ..Filter::default() }).len()
+        };
+        assert_eq!(of(&[("default/web", "10.244.1.5"), ("default/web", "10.244.9.9")]), 2);
+        assert_eq!(of(&[("default/other", "10.244.1.5")]), 0, "another service");
+        assert_eq!(of(&[]), 0);
     }
 
     #[test]

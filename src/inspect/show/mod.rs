@@ -23,7 +23,7 @@ pub use busiest::{BusyService, DrainingEndpoint, Order, Top};
 pub use client_connections::{ClientConnection, ClientConnections, MOST, OfEndpoints};
 pub use clients::Clients;
 pub use connections::{Connections, Counts};
-pub use filter::{Endpoints, EndpointsError, Filter};
+pub use filter::{Endpoints, EndpointsError, Filter, OfServices};
 pub use latest::Latest;
 pub use read::read;
 pub use row::{Choice, EndpointRow, EndpointState, Kind, Policy, Row, Scheduler};

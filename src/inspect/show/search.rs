@@ -1,9 +1,10 @@
-//! Frontends by a part of their names or addresses.
+//! Frontends by a part of their names or addresses, or by their endpoints.
 
 use std::net::SocketAddr;
 
 use engine::ruleset::Frontend;
 
+use super::filter::Endpoints;
 use super::services::Services;
 
 /// Result of a search.
@@ -17,12 +18,18 @@ pub struct Matches {
 
 impl Services {
     /// Returns the first `most` frontends whose `namespace/name:port` or `address:port/protocol`
-    /// contains `text`, ignoring case. A node port has every address that serves it.
+    /// contains `text`, ignoring case, and those with an endpoint of it, if it is an address, address
+    /// and port, or a range. A node port has every address that serves it.
     pub fn search(&self, text: &str, most: usize) -> Matches {
         let text = text.to_ascii_lowercase();
+        let endpoints = text.parse::<Endpoints>().ok();
         let mut matches = Matches { places: Vec::new(), count: 0 };
         for (place, entry) in self.entries.iter().enumerate() {
-            if !entry.label.contains(&text) && !self.has_address(&entry.frontend, &text) {
+            let is_of = |endpoints: Endpoints| self.targets(entry).any(|it| endpoints.contain(it));
+            if !entry.label.contains(&text)
+                && !self.has_address(&entry.frontend, &text)
+                && !endpoints.is_some_and(is_of)
+            {
                 continue;
             }
             matches.count += 1;

@@ -39,7 +39,7 @@ const HTML: &str = "text/html; charset=utf-8";
 
 /// Nothing is loaded from elsewhere, and only the file's own script runs.
 const POLICY: &str = "default-src 'none'; \
-     script-src 'sha256-3W+99lADXCUSTguTchRN8SnNVvY+Mh1bfwkO04wqr0k='; \
+     script-src 'sha256-fuN+PSv7cL97kuO77rUUBUkN+4IqY247FujlS5RbIoU='; \
      style-src 'sha256-iZ3Q1YfL+Dq7cffsaQXlK9/MAFX0HkYeFrppuZice6Q='; \
      img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; \
      frame-ancestors 'none'";
