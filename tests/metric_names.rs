@@ -141,6 +141,23 @@ fn every_alert_has_an_expression_a_severity_and_a_summary() {
     }
 }
 
+/// Counters of problems end; these stay as long as their cause.
+#[test]
+fn a_dead_daemon_and_all_that_is_wrong_now_have_alerts_that_stay() {
+    let alerts = yaml::parse(&read("deploy/alerts.yaml")).unwrap().remove(0).value;
+    let rules = alerts["groups"][0]["rules"].as_array().unwrap();
+    for (alert, expression) in [
+        ("DeltaproxyAbsent", "absent(deltaproxy_build_info)"),
+        ("DeltaproxyObjectsLeftOut", "deltaproxy_problems_present > 0"),
+        ("DeltaproxyNodeMissing", "deltaproxy_node_missing == 1"),
+        ("DeltaproxyConfigurationRefused", "deltaproxy_configuration_refused == 1"),
+        ("DeltaproxyWatchDisconnected", "deltaproxy_watch_connected == 0"),
+    ] {
+        let rule = rules.iter().find(|rule| rule["alert"] == alert);
+        assert_eq!(rule.map(|rule| &rule["expr"]), Some(&expression.into()), "{alert}");
+    }
+}
+
 #[test]
 fn every_recording_rule_has_a_name_of_its_own_and_an_expression_of_metrics() {
     let rules = yaml::parse(&read("deploy/rules.yaml")).unwrap().remove(0).value;

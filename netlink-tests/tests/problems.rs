@@ -3,10 +3,11 @@
 
 use std::io::{self, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use netlink_tests::apiserver::object::{node, service, service_cidr};
 use netlink_tests::apiserver::{ApiServer, Kind};
+use netlink_tests::scenario::Manifests;
 use netlink_tests::{Host, Net, Process, deltaproxy_binary, eventually};
 use serde_json::{Value, json};
 
@@ -125,6 +126,51 @@ fn a_problem_is_present_until_its_object_is_corrected_or_deleted() {
     api.delete(Kind::Service, "default/one");
     wait_for_metric(host, "deltaproxy_problems_present{kind=\"conflict\"} 0");
     problems(host, 0, "text");
+}
+
+#[test]
+fn the_metrics_name_the_configuration_in_use_and_whether_the_last_change_was_refused() {
+    let net = Net::new();
+    let host = net.node();
+    let manifests = Manifests::new(&[]);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    // Returns the line of the metric with the digest of the text.
+    let write = |body: &str| {
+        let head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
+        std::fs::write(file.path(), format!("{head}mode: nftables\n{body}")).unwrap();
+        let sum = host.output("sha256sum", &[file.path().to_str().unwrap()]).ok();
+        format!("deltaproxy_configuration_info{{sha256=\"{}\"}} 1", &sum[..64])
+    };
+    let since_1970 = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+    let loaded_at = || {
+        let name = "deltaproxy_configuration_last_load_timestamp_seconds ";
+        let page = get(host, 10249, "/metrics");
+        page.lines().find_map(|line| line.strip_prefix(name)).unwrap().parse::<f64>().unwrap()
+    };
+    let (first, before) = (write(""), since_1970());
+    let (folder, config) = (manifests.path().to_str().unwrap(), file.path().to_str().unwrap());
+    let arguments =
+        ["run", "--manifests", folder, "--hostname-override=node1", "--config", config];
+    let _daemon = host.spawn(deltaproxy_binary(), &arguments);
+    wait_for_metric(host, &first);
+    wait_for_metric(host, "deltaproxy_configuration_refused 0");
+    let of_first = loaded_at();
+    assert!((before..=since_1970()).contains(&of_first), "{of_first}");
+
+    let _ = write("clusterCIDR: nonsense\n");
+    wait_for_metric(host, "deltaproxy_configuration_refused 1");
+    wait_for_metric(host, &first);
+    assert_eq!(loaded_at(), of_first);
+
+    // The same settings in another text, without a restart.
+    let same = write("# nothing new\n");
+    wait_for_metric(host, &same);
+    wait_for_metric(host, "deltaproxy_configuration_refused 0");
+    assert!(loaded_at() > of_first);
+    assert!(!get(host, 10249, "/metrics").contains(&first));
+
+    let other = write("nftables: {masqueradeBit: 3}\n");
+    wait_for_metric(host, &other);
 }
 
 #[test]
