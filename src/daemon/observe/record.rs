@@ -160,3 +160,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // After a panic elsewhere a value may be missing from the record, which does no harm.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watch_is_lost_from_its_first_failure_until_it_is_heard() {
+        let record = Record::new();
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        record.watch_heard("nodes", at(1));
+        assert_eq!(record.read().lost, (vec![], None));
+        record.watch_lost("nodes", "tls", at(5));
+        record.watch_lost("nodes", "tls", at(9));
+        record.watch_lost("services", "tls", at(7));
+        assert_eq!(record.read().lost, (vec!["nodes", "services"], Some(at(5))));
+        record.watch_heard("nodes", at(10));
+        assert_eq!(record.read().lost, (vec!["services"], Some(at(7))));
+    }
+}
