@@ -441,6 +441,8 @@ async fn a_kubeconfig_that_appears_later_is_used() {
     let server = ApiServer::replaying();
     std::fs::copy(server.kubeconfig(), &path).unwrap();
     source.until_listed().await;
+    let renewed = source.reported.iter().filter(|it| matches!(it, Report::Renewed)).count();
+    assert_eq!(renewed, 1, "{:?}", source.reported);
 }
 
 #[tokio::test]

@@ -149,8 +149,7 @@ fn the_metrics_name_the_configuration_in_use_and_whether_the_last_change_was_ref
     };
     let (first, before) = (write(""), since_1970());
     let (folder, config) = (manifests.path().to_str().unwrap(), file.path().to_str().unwrap());
-    let arguments =
-        ["run", "--manifests", folder, "--hostname-override=node1", "--config", config];
+    let arguments = ["run", "--manifests", folder, "--hostname-override=node1", "--config", config];
     let _daemon = host.spawn(deltaproxy_binary(), &arguments);
     wait_for_metric(host, &first);
     wait_for_metric(host, "deltaproxy_configuration_refused 0");

@@ -98,4 +98,10 @@ default/web:http  10.96.0.10:80/tcp  10.244.1.6:8080  192.0.2.7:40002  ended   7
         });
         assert_eq!(document["connections"][0], first);
     }
+
+    #[test]
+    fn each_stage_has_its_word() {
+        let words = [Stage::New, Stage::Active, Stage::Ended].map(word);
+        assert_eq!(words, ["new", "active", "ended"]);
+    }
 }
