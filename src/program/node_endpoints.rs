@@ -56,7 +56,9 @@ impl OfNodeFlags {
         if endpoints.is_empty() && !has_node {
             let source = match &config.source {
                 Source::Manifests(path) => path.display().to_string(),
-                _ => "the API server".to_owned(),
+                Source::Kubeconfig(_) | Source::InCluster | Source::Server { .. } => {
+                    "the API server".to_owned()
+                }
             };
             return Err(Failure::new(format!(
                 "{} has no Node {}, and no endpoint on it",

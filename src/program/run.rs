@@ -142,12 +142,9 @@ async fn run_until_stopped(
     tasks.spawn(follow_local_addresses(sender));
     start_servers(&config, &mut tasks, Arc::new(content)).await?;
     let (notices, written) = mpsc::channel(NOTICE_QUEUE);
-    if !observe.is_reload() {
-        let _ = notices.try_send(Notice::Starting);
-    }
     let events = start_source(&config, &mut tasks, (notices.clone(), written), &observe)?;
     tasks.spawn(serve_health_checks(observe.clone(), closed_ports(notices.clone(), &observe)));
-    log_start(&config, &observe);
+    report_start(&config, &observe, &notices);
     let report = observed_cleaning(observe.clone());
     let (cleaner, lists) = Cleaner::spawn(Limits::default(), report).map_err(Failure::new)?;
     if !set_up_node(&config) {
@@ -177,12 +174,10 @@ async fn run_until_stopped(
     let stop = stop_signal()?;
     let stop = async {
         tokio::select! {
-            name = stop => {
-                signal = Some(name);
-                leaves.store(true, Ordering::Relaxed);
-            }
+            name = stop => signal = Some(name),
             () = config_changed(config, load, observed) => {}
         }
+        leaves.store(signal.is_some(), Ordering::Relaxed);
     };
     let ended = run.until(stop).await;
     if !cleaner.finish(CLEAN_TIME) {
@@ -314,7 +309,11 @@ fn of_file(problem: FileProblem) -> LeftOut {
     LeftOut { kind: ProblemKind::Invalid.name(), object, field, message }
 }
 
-fn log_start(config: &Config, observe: &Observe) {
+/// Reports the start, which a changed configuration does not make an Event.
+fn report_start(config: &Config, observe: &Observe, notices: &mpsc::Sender<Notice>) {
+    if !observe.is_reload() {
+        let _ = notices.try_send(Notice::Starting);
+    }
     let message = if observe.is_reload() { "started again" } else { "started" };
     tracing::info!(
         node = config.node_name,
