@@ -104,13 +104,14 @@ impl Formats {
     }
 }
 
-/// A word, an elision, a table, or an object.
+/// A word, words with commas between them, an elision, a table, or an object.
 fn is_value(text: &str) -> bool {
     let words: Vec<_> = text.trim_end().split(' ').collect();
     match words[..] {
         [_] | ["ip" | "ip6", "kube-proxy"] => true,
-        [kind, name] => kind.starts_with(char::is_uppercase) && name.contains('/'),
-        _ => false,
+        [kind, name] if kind.starts_with(char::is_uppercase) => name.contains('/'),
+        [ref before @ .., _] => before.iter().all(|word| word.ends_with(',')),
+        [] => false,
     }
 }
 

@@ -14,8 +14,8 @@ use engine::printable::Printable;
 use inspect::show::OfServices;
 use nft::TableFlags;
 
+use super::api_server::is_in_pod;
 use super::failure::Failure;
-use super::is_in_pod;
 use super::objects::load_objects;
 use super::running::Running;
 

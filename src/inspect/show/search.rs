@@ -25,10 +25,10 @@ impl Services {
         let endpoints = text.parse::<Endpoints>().ok();
         let mut matches = Matches { places: Vec::new(), count: 0 };
         for (place, entry) in self.entries.iter().enumerate() {
-            let is_of = |endpoints: Endpoints| self.targets(entry).any(|it| endpoints.contain(it));
+            let uses = |endpoints: Endpoints| self.targets(entry).any(|it| endpoints.contain(it));
             if !entry.label.contains(&text)
                 && !self.has_address(&entry.frontend, &text)
-                && !endpoints.is_some_and(is_of)
+                && !endpoints.is_some_and(uses)
             {
                 continue;
             }

@@ -116,12 +116,12 @@ impl Watches {
     /// Returns the lines that are due, and forgets the failures that are over.
     fn take_lines(&mut self) -> Vec<Line> {
         let mut lines = Vec::new();
-        let is_brief = |it: &mut Failed| it.line.is_none() && it.over.is_some();
-        for group in groups(self.failed.extract_if(.., is_brief).collect()) {
+        let ended_before_its_line = |it: &mut Failed| it.line.is_none() && it.over.is_some();
+        for group in groups(self.failed.extract_if(.., ended_before_its_line).collect()) {
             lines.push(Line { state: State::Interrupted(outage(&group)), ..Line::of(&group) });
         }
-        let is_new = |it: &mut Failed| it.line.is_none();
-        for mut group in groups(self.failed.extract_if(.., is_new).collect()) {
+        let has_no_line = |it: &mut Failed| it.line.is_none();
+        for mut group in groups(self.failed.extract_if(.., has_no_line).collect()) {
             self.lines += 1;
             lines.push(Line::of(&group));
             group.iter_mut().for_each(|it| it.line = Some(self.lines));
@@ -129,8 +129,8 @@ impl Watches {
         }
         let failing = self.failed.iter().filter(|it| it.over.is_none());
         let failing: Vec<_> = failing.map(|it| it.line).collect();
-        let is_over = |it: &mut Failed| !failing.contains(&it.line);
-        let mut over: Vec<_> = self.failed.extract_if(.., is_over).collect();
+        let ended = |it: &mut Failed| !failing.contains(&it.line);
+        let mut over: Vec<_> = self.failed.extract_if(.., ended).collect();
         over.sort_by_key(|it| it.line);
         for group in over.chunk_by(|one, next| one.line == next.line) {
             lines.push(Line { state: State::Again(outage(group)), ..Line::of(group) });
