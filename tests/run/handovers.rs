@@ -1,0 +1,131 @@
+//! Changes while the ownership of the tables is being taken.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use daemon::handover::Step;
+use daemon::run::{Handovers, Steps};
+use daemon::writer::Writer;
+use fake_kernel::Fake;
+use nft::TableFlags;
+use nft::kernel::CopyTableError;
+
+use crate::kernel::Shared;
+use crate::objects::{dual_stack, frontends};
+use crate::running::{Daemon, LIMIT, wait_for};
+use crate::tables::{engine, owning_engine};
+
+/// Handovers whose parts begin with a message and end when the test allows it.
+struct HeldHandovers {
+    began: std::sync::mpsc::Receiver<&'static str>,
+    allow: std::sync::mpsc::Sender<()>,
+}
+
+impl HeldHandovers {
+    fn new() -> (Self, Handovers<Shared>) {
+        let (tell, began) = std::sync::mpsc::channel();
+        let (allow, allowed) = std::sync::mpsc::channel();
+        let allowed = Arc::new(Mutex::new(allowed));
+        let hold = move |part| {
+            tell.send(part).unwrap();
+            let _ = allowed.lock().unwrap().recv_timeout(LIMIT);
+        };
+        let (of_list, of_removal) = (hold.clone(), hold);
+        let list = move |_: &mut Shared, _, is_interrupted: &dyn Fn() -> bool| {
+            of_list("list");
+            if is_interrupted() {
+                return Err(CopyTableError::Interrupted);
+            }
+            let hold = of_list.clone();
+            let mut steps = [
+                ("copy", Step::Copied),
+                ("serve", Step::Serving),
+                ("replace", Step::Serving),
+                ("end", Step::Done),
+            ]
+            .into_iter();
+            Ok(Some(Box::new(move |_: &mut Shared| {
+                let (name, step) = steps.next().unwrap();
+                hold(name);
+                Ok(step)
+            }) as Steps<_>))
+        };
+        let remove = move |_: &mut Shared| {
+            of_removal("remove");
+            Ok(Vec::new())
+        };
+        let flags = TableFlags { owner: true, persist: true };
+        let hand_over = Arc::new(|_: &mut Shared, _: &dyn Fn() -> bool| Ok(Vec::new()));
+        let mut handovers = Handovers::with(flags, Arc::new(list), hand_over, Arc::new(remove));
+        handovers.idle = Duration::from_millis(1);
+        handovers.pause = Duration::from_millis(1);
+        (Self { began, allow }, handovers)
+    }
+
+    /// Waits for the beginning of a part.
+    #[track_caller]
+    fn expect(&self, part: &str) {
+        assert_eq!(self.began.recv_timeout(LIMIT), Ok(part));
+    }
+
+    fn allow(&self) {
+        self.allow.send(()).unwrap();
+    }
+
+    #[track_caller]
+    fn pass(&self, parts: &[&str]) {
+        for part in parts {
+            self.expect(part);
+            self.allow();
+        }
+    }
+}
+
+#[test]
+fn changes_are_committed_while_the_ownership_is_being_taken() {
+    let kernel = Shared::new(Fake::new());
+    let mut before = Daemon::start_unlisted(engine(), kernel.clone());
+    before.list(dual_stack(1));
+    wait_for(|| frontends(&kernel) == [1, 1]);
+    before.end();
+    let (held, handovers) = HeldHandovers::new();
+    let reader = kernel.clone();
+    let mut daemon = Daemon::start_changed(owning_engine(), kernel.clone(), |parts| {
+        parts.handovers = Some(handovers);
+        parts.open_reader = Some(Box::new(move || Writer::spawn(reader.clone()).ok()));
+    });
+    daemon.list(dual_stack(1));
+    held.pass(&["remove"]);
+
+    // A commit does not wait for the list, and ends the attempt.
+    held.expect("list");
+    daemon.send(dual_stack(2));
+    wait_for(|| frontends(&kernel) == [2, 2]);
+    held.allow();
+
+    // A commit between two steps ends the attempt as long as nothing has changed.
+    held.pass(&["remove", "list"]);
+    held.expect("copy");
+    daemon.send(dual_stack(3));
+    held.allow();
+    held.expect("remove");
+    assert_eq!(frontends(&kernel), [3, 3]);
+    held.allow();
+
+    // Later the steps go on after a commit.
+    held.pass(&["list", "copy"]);
+    for (number, part) in [(4, "serve"), (5, "replace")] {
+        held.expect(part);
+        assert_eq!(frontends(&kernel), [number - 1; 2]);
+        daemon.send(dual_stack(u8::try_from(number).unwrap()));
+        held.allow();
+    }
+    held.expect("end");
+    assert_eq!(frontends(&kernel), [5, 5]);
+    held.allow();
+    // The other table.
+    held.pass(&["list", "copy", "serve", "replace", "end"]);
+    daemon.send(dual_stack(6));
+    wait_for(|| frontends(&kernel) == [6, 6]);
+    daemon.end();
+}
