@@ -11,15 +11,17 @@ use netlink_tests::scenario::{
 use netlink_tests::{Host, Net, deltaproxy_binary, nft_can_load};
 use nft::MessageKind;
 
-const FORMER: [&str; 3] = [
+const FORMER: [&str; 4] = [
     include_str!("fixtures/layout-1.nft"),
     include_str!("fixtures/layout-2.nft"),
     include_str!("fixtures/layout-3.nft"),
+    include_str!("fixtures/layout-4.nft"),
 ];
-const FORMER_EXAMPLES: [&str; 3] = [
+const FORMER_EXAMPLES: [&str; 4] = [
     include_str!("fixtures/layout-1-examples.nft"),
     include_str!("fixtures/layout-2-examples.nft"),
     include_str!("fixtures/layout-3-examples.nft"),
+    include_str!("fixtures/layout-4-examples.nft"),
 ];
 
 const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/manifests");
@@ -101,7 +103,7 @@ fn race_of_layouts(ways: &[(&'static str, &'static str)]) {
     let race = Race { ways: &ways, commits: 8, burst: 1, replaces_tables: true };
     race.run(lab, |proxy, state| match state % 3 {
         0 => {
-            node.nft_script(&in_place_of_others(FORMER[state / 3 % 3]));
+            node.nft_script(&in_place_of_others(FORMER[state / 3 % FORMER.len()]));
             Sent::default()
         }
         1 => Sent::default(),

@@ -159,7 +159,8 @@ impl Table {
             }
             TableElement::Member(_)
             | TableElement::Restricted(_)
-            | TableElement::SourceRange(..) => {
+            | TableElement::SourceRange(..)
+            | TableElement::SourceRefusals(_) => {
                 self.others.insert(text(element), String::new());
             }
         }

@@ -61,8 +61,8 @@ pub struct Context<'a> {
 }
 
 /// Maximum number of elements of a frontend without source ranges: a route, an internal route and a
-/// refusal, each deleted and added, and the element of `restricted-services`.
-pub(super) const FRONTEND_ELEMENTS: usize = 7;
+/// refusal, each deleted and added, and the elements of `restricted-services` and `source-refusals`.
+pub(super) const FRONTEND_ELEMENTS: usize = 8;
 
 impl Default for Diff {
     fn default() -> Self {

@@ -106,7 +106,8 @@ impl Diff {
             TableElement::Route(frontend, ..)
             | TableElement::NoEndpoint(frontend, ..)
             | TableElement::Internal(frontend, _)
-            | TableElement::Restricted(frontend) => {
+            | TableElement::Restricted(frontend)
+            | TableElement::SourceRefusals(frontend) => {
                 if self.frontends.get(&frontend).is_none() {
                     return false;
                 }
@@ -212,7 +213,8 @@ impl Diff {
             | TableElement::NoEndpoint(frontend, ..)
             | TableElement::Internal(frontend, _)
             | TableElement::Restricted(frontend)
-            | TableElement::SourceRange(frontend, _) => {
+            | TableElement::SourceRange(frontend, _)
+            | TableElement::SourceRefusals(frontend) => {
                 return self.correct_frontend(frontend, installed.element, found);
             }
             // An element without data that is there does not differ.

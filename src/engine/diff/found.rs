@@ -57,7 +57,8 @@ impl FoundElements {
             | TableElement::NoEndpoint(frontend, ..)
             | TableElement::Internal(frontend, _)
             | TableElement::Restricted(frontend)
-            | TableElement::SourceRange(frontend, _) => {
+            | TableElement::SourceRange(frontend, _)
+            | TableElement::SourceRefusals(frontend) => {
                 let InstalledElement { element, label, .. } =
                     InstalledElement::found(self.family, element);
                 self.frontends.get_or_default(frontend).find(&element, label);
@@ -139,6 +140,9 @@ impl FoundElements {
                 self.rares_of(set).for_each(|rare| rare.is_restricted = false)
             }
             SetId::SourceRanges => self.rares_of(set).for_each(|rare| rare.ranges.clear()),
+            SetId::SourceRefusals => {
+                self.rares_of(set).for_each(|rare| rare.counts_refusals = false);
+            }
             SetId::AffinityClients => {}
         }
     }

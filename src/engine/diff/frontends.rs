@@ -43,12 +43,14 @@ pub(super) struct Rare {
     /// The frontend is in `restricted-services`.
     pub(super) is_restricted: bool,
     pub(super) ranges: Vec<Range>,
+    /// The frontend is in `source-refusals`.
+    pub(super) counts_refusals: bool,
     /// Epoch in which the last range was added.
-    ranges_added: Option<Epoch>,
+    pub(super) ranges_added: Option<Epoch>,
     /// Epoch since which packets are not sent to `internal`.
     internal_unused: Option<Epoch>,
     /// Epoch since which `ranges` are not looked up.
-    ranges_unused: Option<Epoch>,
+    pub(super) ranges_unused: Option<Epoch>,
 }
 
 /// The desired state of a frontend.
@@ -176,6 +178,7 @@ impl FrontendState {
             rare.filter(|rare| rare.internal_unused.is_none()).and_then(|it| it.internal);
         (self.route, internal, self.source_ranges()) == (goal.route, goal.internal, goal.ranges)
             && self.unserved() == goal.unserved
+            && rare.is_some_and(|rare| rare.counts_refusals) == goal.ranges.is_some()
             && self.label == goal.label.map_or(0, Label::digest)
     }
 
@@ -203,6 +206,9 @@ impl FrontendState {
         for range in &rare.ranges {
             give(TableElement::SourceRange(frontend, *range), 0);
         }
+        if rare.counts_refusals {
+            give(TableElement::SourceRefusals(frontend), 0);
+        }
     }
 
     /// Records an element found in the kernel; `label` is the digest of its label. Returns false if
@@ -217,6 +223,7 @@ impl FrontendState {
             TableElement::Internal(_, route) => self.rare().internal = Some(route),
             TableElement::Restricted(_) => self.rare().is_restricted = true,
             TableElement::SourceRange(_, range) => self.rare().ranges.push(range),
+            TableElement::SourceRefusals(_) => self.rare().counts_refusals = true,
             TableElement::Endpoint(..)
             | TableElement::Member(_)
             | TableElement::AffinitySlot(..)
@@ -247,6 +254,7 @@ impl FrontendState {
             TableElement::Internal(..) => self.rare().internal = None,
             TableElement::Restricted(_) => self.rare().is_restricted = false,
             TableElement::SourceRange(_, range) => self.rare().ranges.retain(|it| *it != range),
+            TableElement::SourceRefusals(_) => self.rare().counts_refusals = false,
             TableElement::Endpoint(..)
             | TableElement::Member(_)
             | TableElement::AffinitySlot(..)
@@ -294,7 +302,8 @@ impl FrontendChange<'_> {
         state: &mut FrontendState,
         goal: Goal<'_>,
     ) -> Result<Progress, Full> {
-        let has_ranges = |rare: &Rare| rare.is_restricted || !rare.ranges.is_empty();
+        let has_ranges =
+            |rare: &Rare| rare.is_restricted || rare.counts_refusals || !rare.ranges.is_empty();
         let mut progress = Progress::Complete;
         if goal.ranges.is_some() || state.rare.as_deref().is_some_and(has_ranges) {
             let is_new = state.route.is_none() && state.rare().unserved.is_none();
@@ -372,79 +381,6 @@ impl FrontendChange<'_> {
         }
     }
 
-    /// Adds all ranges before packets look them up, and keeps them for a while after the last
-    /// lookup. A change of an interval set becomes visible after all else of its commit
-    /// (`nft_set_commit_update`), so `restricted-services` gets the frontend in the next commit.
-    fn install_ranges(
-        &mut self,
-        rare: &mut Rare,
-        goal: Option<&[Range]>,
-    ) -> Result<Progress, Full> {
-        let restricted = TableElement::Restricted(self.frontend);
-        let Some(goal) = goal else {
-            if std::mem::take(&mut rare.is_restricted) {
-                self.replace(Some(restricted), None);
-            }
-            rare.ranges_added = None;
-            if !rare.ranges.is_empty() && rare.ranges_unused.is_none() {
-                rare.ranges_unused = Some(self.leave());
-            }
-            return Ok(Progress::Complete);
-        };
-        rare.ranges_unused = None;
-        if *rare.ranges != *goal {
-            // Deletes first, because new ranges could overlap old ones.
-            self.delete_ranges(rare, |range| goal.binary_search(range).is_ok())?;
-            self.add_ranges(rare, goal)?;
-        }
-        if rare.is_restricted {
-            return Ok(Progress::Complete);
-        }
-        // The first commit may create or replace the whole table, so both sets may get their
-        // elements in it.
-        if self.epochs.present > 0 && rare.ranges_added == Some(self.epochs.present) {
-            return Ok(Progress::AfterCommit);
-        }
-        self.replace(None, Some(restricted));
-        rare.is_restricted = true;
-        rare.ranges_added = None;
-        Ok(Progress::Complete)
-    }
-
-    fn add_ranges(&mut self, rare: &mut Rare, goal: &[Range]) -> Result<(), Full> {
-        let known = rare.ranges.len();
-        let result = goal.iter().try_for_each(|range| {
-            if rare.ranges[..known].binary_search(range).is_err() {
-                self.piece.fits_budget(1)?;
-                self.replace(None, Some(TableElement::SourceRange(self.frontend, *range)));
-                rare.ranges_added = Some(self.epochs.present);
-                rare.ranges.push(*range);
-            }
-            Ok(())
-        });
-        rare.ranges.sort_unstable();
-        result
-    }
-
-    fn delete_ranges(
-        &mut self,
-        rare: &mut Rare,
-        is_kept: impl Fn(&Range) -> bool,
-    ) -> Result<(), Full> {
-        let mut result = Ok(());
-        rare.ranges.retain(|range| {
-            if is_kept(range) || result.is_err() {
-                return true;
-            }
-            result = self.piece.fits_budget(1);
-            if result.is_ok() {
-                self.replace(Some(TableElement::SourceRange(self.frontend, *range)), None);
-            }
-            result.is_err()
-        });
-        result
-    }
-
     /// Deletes unused elements that no packet can look up any more.
     pub(super) fn delete_unused_elements(&mut self, state: &mut FrontendState) -> Result<(), Full> {
         let Some(rare) = state.rare.as_deref_mut() else { return Ok(()) };
@@ -464,12 +400,12 @@ impl FrontendChange<'_> {
         Ok(())
     }
 
-    fn replace(&mut self, old: Option<TableElement<'_>>, new: Option<TableElement<'_>>) {
+    pub(super) fn replace(&mut self, old: Option<TableElement<'_>>, new: Option<TableElement<'_>>) {
         self.piece.replace(self.frontend.family(), old, new);
     }
 
     /// Records an unused element of the frontend; returns the present epoch.
-    fn leave(&mut self) -> Epoch {
+    pub(super) fn leave(&mut self) -> Epoch {
         self.unused.push_back((Unused::Frontend(self.frontend), Some(self.epochs.present)));
         self.epochs.present
     }

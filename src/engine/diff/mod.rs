@@ -31,6 +31,7 @@ mod schedulers;
 mod services;
 mod serving;
 mod slots;
+mod source_ranges;
 #[cfg(test)]
 mod tests;
 mod unread;

@@ -285,7 +285,10 @@ fn source_ranges_come_before_the_mark_that_packets_are_checked_by_and_the_route(
     settled.check(
         is(service),
         &[
-            &["+source-ranges { 192.0.2.3 . tcp . 80 . 198.51.100.0/24 }"],
+            &[
+                "+source-ranges { 192.0.2.3 . tcp . 80 . 198.51.100.0/24 }",
+                "+source-refusals { 192.0.2.3 . tcp . 80 }",
+            ],
             &[
                 "+services { 192.0.2.3 . tcp . 80 comment \"default/web:http\" : 1:23 }",
                 "+restricted-services { 192.0.2.3 . tcp . 80 }",
@@ -305,7 +308,10 @@ fn source_ranges_go_after_the_mark_that_packets_are_checked_by() {
     settled.check(
         is(guarded(&[])),
         &[
-            &["-restricted-services { 192.0.2.3 . tcp . 80 }"],
+            &[
+                "-restricted-services { 192.0.2.3 . tcp . 80 }",
+                "-source-refusals { 192.0.2.3 . tcp . 80 }",
+            ],
             &["-source-ranges { 192.0.2.3 . tcp . 80 . 198.51.100.0/24 }"],
         ],
     );
@@ -585,8 +591,8 @@ fn a_frontend_of_no_service_is_forgotten_when_its_last_element_is_missing() {
     assert!(settled.is_empty(), "{:?}", settled.diff);
 }
 
-/// One element of each kind. The first five belong to a frontend.
-fn elements_of_each_kind() -> [TableElement<'static>; 10] {
+/// One element of each kind. The first [`OF_FRONTENDS`] belong to a frontend.
+fn elements_of_each_kind() -> [TableElement<'static>; 11] {
     let (address, protocol, port) = (IpAddr::from([192, 0, 2, 1]), Protocol::Tcp, NonZeroU16::MIN);
     let frontend = Frontend::Address { address, protocol, port };
     let target = Target { address, port };
@@ -597,6 +603,7 @@ fn elements_of_each_kind() -> [TableElement<'static>; 10] {
         TableElement::Internal(frontend, Route::WITHOUT_LIST),
         TableElement::Restricted(frontend),
         TableElement::SourceRange(frontend, Range { first: address, last: address }),
+        TableElement::SourceRefusals(frontend),
         TableElement::Endpoint(plain, protocol, 0, target),
         TableElement::Member(Member::ClusterIp(address)),
         TableElement::AffinitySlot(session, 0, 1),
@@ -604,6 +611,8 @@ fn elements_of_each_kind() -> [TableElement<'static>; 10] {
         TableElement::AffinityList(session, Route::WITHOUT_LIST),
     ]
 }
+
+const OF_FRONTENDS: usize = 6;
 
 #[test]
 fn a_finding_of_another_set_changes_nothing_and_the_tables_must_be_read() {
@@ -613,9 +622,9 @@ fn a_finding_of_another_set_changes_nothing_and_the_tables_must_be_read() {
             let mut state = FrontendState::default();
             let is_corrected =
                 state.correct(*installed, Some(InstalledElement::found(Family::Ip, found)));
-            assert_eq!(is_corrected, i == j && i < 5, "{found:?} for {installed:?}");
+            assert_eq!(is_corrected, i == j && i < OF_FRONTENDS, "{found:?} for {installed:?}");
             assert_eq!(state == FrontendState::default(), !is_corrected, "{found:?}");
-            assert_eq!(state.correct(*installed, None), i < 5, "{installed:?}");
+            assert_eq!(state.correct(*installed, None), i < OF_FRONTENDS, "{installed:?}");
             assert_eq!(state, FrontendState::default(), "{installed:?} is gone");
         }
     }

@@ -56,21 +56,16 @@ fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
         ),
     ]);
     chains.extend([
-        ChainSpec::new("refuse", refuse(phrases)),
-        ChainSpec::new("no-endpoint", no_endpoint()),
+        ChainSpec::new(REFUSE, refuse(phrases)),
+        ChainSpec::new(NO_ENDPOINT, no_endpoint()),
         ChainSpec::new(CLUSTER_IPS_CHECK, cluster_ips_check(phrases, settings))
             .with_comment("cluster IPs here are for no port of a service"),
     ]);
-    let node_ports =
-        |name, target| ChainSpec::new(name, local_node_ports(family, settings, target));
     if settings.node_ports_everywhere {
-        chains.push(node_ports("no-endpoint-nodeport", "no-endpoint"));
-        if !settings.counts_connections {
-            chains.push(node_ports("nodeport-traffic", "service-traffic"));
-        }
+        chains.push(ChainSpec::new(LOCAL_NODE_PORTS, node_ports(phrases)));
     }
     if settings.optional_chains.source_ranges {
-        chains.push(ChainSpec::new("firewall-sources", source_ranges(phrases)));
+        chains.push(ChainSpec::new(FIREWALL_SOURCES, source_ranges(phrases)));
     }
     chains.extend(settings.offload.map(|_| established::chain(phrases, settings)));
     chains.extend(base_chains(family, settings));
@@ -134,7 +129,7 @@ fn base_chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
 }
 
 /// The first chain for packets of other hosts. These still have their original destination.
-const PRE_DNAT: &str = "filter-prerouting-pre-dnat";
+pub(super) const PRE_DNAT: &str = "filter-prerouting-pre-dnat";
 
 /// Drops packets to loopback addresses with another input interface than the loopback one. The
 /// kernel itself does this without `route_localnet` (CVE-2020-8558).
@@ -142,9 +137,9 @@ const PRE_DNAT: &str = "filter-prerouting-pre-dnat";
 /// The rule stands before DNAT, so it covers packets to node ports. Answers to masqueraded packets
 /// pass: their destination is still another address of the node. It stands before the rule that
 /// accepts all packets but new ones, because those include untracked and invalid ones.
-fn guard() -> [Phrase; 3] {
+fn guard() -> [Phrase; 4] {
     let to_loopback = phrase::destination(loopback(Family::Ip)).equal();
-    [to_loopback, phrase::input_name("lo").unequal(), verdict(Verdict::Drop)]
+    [to_loopback, phrase::input_name("lo").unequal(), phrase::counter(), verdict(Verdict::Drop)]
 }
 
 /// Returns whether rules of the IPv4 table drop packets of other hosts to loopback addresses.
@@ -163,44 +158,40 @@ fn is_address_lookup(expression: &Expression) -> bool {
     matches!(expression, Expression::Lookup(it) if it.set == SetId::NodePortIps.name())
 }
 
-/// Returns the rules that look up frontends, and refuse or drop packets that get no endpoint. A
+/// Returns the rules that look up frontends, and reject or drop packets that get no endpoint. A
 /// lookup counts the packet where elements have counters, so the other conditions of a node port
-/// precede it there.
+/// precede it.
 ///
 /// A packet that found its element does not come to the repeated rules.
 fn services(family: Family, settings: &Settings) -> Vec<Vec<Phrase>> {
     let phrases = Phrases(family);
-    let to_service = || jump("service-traffic");
-    let service = vec![phrases.look_up(SERVICE, SetId::Services), to_service()];
-    let node_port = phrases.look_up(NODE_PORT, SetId::NodePorts);
-    let no_endpoint = phrases.look_up(NODE_PORT, SetId::NoEndpointNodePorts);
-    let [node_port, no_endpoint] = if settings.node_ports_everywhere {
-        let node_port = if settings.counts_connections {
-            let address = is_not_closed_loopback(family, settings);
-            let local = [phrase::destination_is_local(), node_port, to_service()];
-            address.into_iter().chain(local).collect()
-        } else {
-            vec![node_port, jump("nodeport-traffic")]
-        };
-        [node_port, vec![no_endpoint, jump("no-endpoint-nodeport")]]
+    let service = vec![phrases.look_up(SERVICE, SetId::Services), jump("service-traffic")];
+    let unserved = vec![phrases.look_up(SERVICE, SetId::NoEndpointServices), goto(NO_ENDPOINT)];
+    let mut rules = if settings.node_ports_everywhere {
+        let address = is_not_closed_loopback(family, settings);
+        let local = [phrase::destination_is_local(), jump(LOCAL_NODE_PORTS)];
+        let node_port = address.into_iter().chain(local).collect();
+        settings.lookups.repeat([service, node_port, unserved])
     } else {
-        [
-            vec![is_node_port_ip(phrases), node_port, to_service()],
-            vec![is_node_port_ip(phrases), no_endpoint, goto("no-endpoint")],
-        ]
+        let [node_port, no_endpoint] = node_ports(phrases);
+        let at_address = |rule| [vec![is_node_port_ip(phrases)], rule].concat();
+        let rules = [service, at_address(node_port), unserved, at_address(no_endpoint)];
+        settings.lookups.repeat(rules)
     };
-    let lookups = [service, node_port, unserved_service(phrases), no_endpoint];
-    let mut rules = settings.lookups.repeat(lookups);
     rules.push(vec![goto(CLUSTER_IPS_CHECK)]);
     rules
 }
 
-/// Checks that the address is local. The caller compares the port first: a route lookup (`fib`)
-/// costs more than a set lookup.
-fn local_node_ports(family: Family, settings: &Settings, target: &'static str) -> [Vec<Phrase>; 2] {
-    let local = [phrase::destination_is_local(), goto(target)];
-    let address = is_not_closed_loopback(family, settings);
-    [address.into_iter().chain(local).collect(), vec![phrase::clear_priority()]]
+/// The chain for node ports where every local address has them. A route lookup (`fib`) costs more
+/// than a set lookup, so one precedes both lookups.
+const LOCAL_NODE_PORTS: &str = "local-nodeports";
+
+/// Returns the rules that look up the node port of an address that has them.
+fn node_ports(phrases: Phrases) -> [Vec<Phrase>; 2] {
+    [
+        vec![phrases.look_up(NODE_PORT, SetId::NodePorts), jump("service-traffic")],
+        vec![phrases.look_up(NODE_PORT, SetId::NoEndpointNodePorts), goto(NO_ENDPOINT)],
+    ]
 }
 
 fn is_node_port_ip(phrases: Phrases) -> Phrase {
@@ -286,23 +277,35 @@ fn internal_traffic(phrases: Phrases, lookups: Lookups) -> Vec<Vec<Phrase>> {
 /// Runs before DNAT, while the destination is still the service's address.
 fn restricted_services(phrases: Phrases) -> Vec<Phrase> {
     let is_restricted = phrases.in_set(SERVICE, SetId::RestrictedServices.name());
-    vec![is_restricted, goto("firewall-sources")]
+    vec![is_restricted, goto(FIREWALL_SOURCES)]
 }
 
-fn source_ranges(phrases: Phrases) -> Vec<Vec<Phrase>> {
+/// The chain for packets to frontends with source ranges.
+pub(super) const FIREWALL_SOURCES: &str = "firewall-sources";
+
+/// The second rule only counts, so the packet is dropped also if its lookup misses.
+fn source_ranges(phrases: Phrases) -> [Vec<Phrase>; 3] {
     let key = [SERVICE, &[Field::Saddr]].concat();
-    let elsewhere = phrases.not_in_set(&key, SetId::SourceRanges.name());
-    vec![vec![elsewhere, verdict(Verdict::Drop)]]
+    [
+        vec![phrases.in_set(&key, SetId::SourceRanges.name()), verdict(Verdict::Accept)],
+        vec![phrases.in_set(SERVICE, SetId::SourceRefusals.name())],
+        vec![phrase::counter(), verdict(Verdict::Drop)],
+    ]
 }
 
-fn unserved_service(phrases: Phrases) -> Vec<Phrase> {
-    vec![phrases.look_up(SERVICE, SetId::NoEndpointServices), goto("no-endpoint")]
-}
+/// The chain for packets to frontends without usable endpoints.
+pub(super) const NO_ENDPOINT: &str = "no-endpoint";
 
 fn no_endpoint() -> [Vec<Phrase>; 2] {
     let is_drop = phrase::priority(Unserved::Drop.priority()).equal();
-    [vec![is_drop, verdict(Verdict::Drop)], vec![goto("refuse")]]
+    [
+        vec![is_drop, phrase::counter(), verdict(Verdict::Drop)],
+        vec![phrase::counter(), goto(REFUSE)],
+    ]
 }
+
+/// The chain that rejects packets.
+const REFUSE: &str = "refuse";
 
 /// Refuses a packet with an answer to its source. Before routing, the kernel has not yet dropped
 /// packets of other hosts with a source address of this node (`fib_validate_source`).
@@ -318,10 +321,10 @@ pub const CLUSTER_IPS_CHECK: &str = "cluster-ips-check";
 /// Refuses or drops packets whose destination is still a cluster IP: no service port matched.
 fn cluster_ips_check(phrases: Phrases, settings: &Settings) -> Vec<Vec<Phrase>> {
     let cluster_ip = phrases.in_set(&[Field::Daddr], SetId::ClusterIps.name());
-    let mut rules = vec![vec![cluster_ip, goto("refuse")]];
+    let mut rules = vec![vec![cluster_ip, phrase::counter(), goto(REFUSE)]];
     rules.extend(settings.service_cidrs.iter().map(|range| {
         let is_in_range = phrase::destination(*range).equal();
-        vec![is_in_range, verdict(Verdict::Drop)]
+        vec![is_in_range, phrase::counter(), verdict(Verdict::Drop)]
     }));
     rules
 }

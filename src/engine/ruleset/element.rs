@@ -90,6 +90,8 @@ pub enum TableElement<'a> {
     Restricted(Frontend),
     /// Sources that may use the frontend.
     SourceRange(Frontend, Range),
+    /// An element of `source-refusals`: it counts the packets of other sources.
+    SourceRefusals(Frontend),
     /// The endpoint in a slot of a list with affinity.
     AffinitySlot(ListId, u32, EndpointId),
     /// The address and port of an endpoint of a list with affinity.
@@ -212,7 +214,8 @@ impl Subject {
             | SetId::NoEndpointServices
             | SetId::NoEndpointNodePorts
             | SetId::RestrictedServices
-            | SetId::SourceRanges => key.frontend(family, set).map(Self::Frontend),
+            | SetId::SourceRanges
+            | SetId::SourceRefusals => key.frontend(family, set).map(Self::Frontend),
         }
     }
 }
@@ -244,6 +247,7 @@ impl TableElement<'_> {
             Self::Member(Member::Hairpin(..)) => SetId::HairpinConnections,
             Self::Restricted(_) => SetId::RestrictedServices,
             Self::SourceRange(..) => SetId::SourceRanges,
+            Self::SourceRefusals(_) => SetId::SourceRefusals,
             Self::AffinitySlot(..) => SetId::AffinitySlots,
             Self::AffinityEndpoint(..) => SetId::AffinityEndpoints,
             Self::AffinityList(..) => SetId::AffinityLists,
@@ -255,7 +259,9 @@ impl TableElement<'_> {
         let key = match self {
             Self::Endpoint(list, protocol, slot, _) => slot_key(*list, *protocol, *slot),
             Self::Route(frontend, ..) | Self::NoEndpoint(frontend, ..) => frontend.key(),
-            Self::Internal(frontend, _) | Self::Restricted(frontend) => frontend.key(),
+            Self::Internal(frontend, _)
+            | Self::Restricted(frontend)
+            | Self::SourceRefusals(frontend) => frontend.key(),
             Self::Member(Member::ClusterIp(address) | Member::NodePortIp(address)) => {
                 Value::new().ip(*address)
             }
@@ -287,7 +293,10 @@ impl TableElement<'_> {
             Self::NoEndpoint(_, unserved, label) => (class(unserved.priority()), label),
             Self::Internal(_, route) | Self::AffinityList(_, route) => (class(route.bits()), None),
             Self::AffinitySlot(list, _, id) => (class(list.endpoint(id)), None),
-            Self::Member(_) | Self::Restricted(_) | Self::SourceRange(..) => (None, None),
+            Self::Member(_)
+            | Self::Restricted(_)
+            | Self::SourceRange(..)
+            | Self::SourceRefusals(_) => (None, None),
         };
         let comment = label.map(Arc::from);
         Element { data, comment, ..self.to_key() }
@@ -316,6 +325,7 @@ impl<'a> TableElement<'a> {
             Self::Member(member) => TableElement::Member(member),
             Self::Restricted(frontend) => TableElement::Restricted(frontend),
             Self::SourceRange(frontend, range) => TableElement::SourceRange(frontend, range),
+            Self::SourceRefusals(frontend) => TableElement::SourceRefusals(frontend),
             Self::AffinitySlot(list, slot, id) => TableElement::AffinitySlot(list, slot, id),
             Self::AffinityEndpoint(list, protocol, id, target) => {
                 TableElement::AffinityEndpoint(list, protocol, id, target)
@@ -362,6 +372,7 @@ impl<'a> TableElement<'a> {
                 let last = end.address(family).filter(|_| same)?;
                 Self::SourceRange(frontend, Range { first, last })
             }
+            SetId::SourceRefusals => Self::SourceRefusals(key.frontend(family, set)?),
             SetId::AffinitySlots => {
                 let list = ListId::from_session_key(key.number()?)?;
                 let slot = key.number().filter(|it| *it < SizeClass::LARGEST.most())?;
@@ -470,7 +481,7 @@ mod tests {
 
     fn any_element(family: Family) -> impl Strategy<Value = TableElement<'static>> {
         let numbers = (0x100u32..=0xff_ffff, 1u32..=0xffff, 0u32..8_192, 1u16..=0x7fff);
-        let choice = (0usize..10, any::<bool>(), any::<bool>());
+        let choice = (0usize..11, any::<bool>(), any::<bool>());
         (any_target(family), numbers, choice).prop_map(
             move |(target, (list, session, slot, id), (kind, node_port, flag))| {
                 let (list, session) = (ListId::plain(list), ListId::session(session));
@@ -501,6 +512,7 @@ mod tests {
                     }
                     7 => TableElement::AffinitySlot(session, slot, id),
                     8 => TableElement::AffinityEndpoint(session, protocol, id, target),
+                    9 => TableElement::SourceRefusals(service),
                     _ => TableElement::AffinityList(session, sticky),
                 }
             },

@@ -6,7 +6,7 @@ use nft::{Family, TableRef};
 pub const TABLE: &str = "kube-proxy";
 
 /// The number of this layout. A table of another layout is replaced as a whole.
-pub const LAYOUT: u32 = 4;
+pub const LAYOUT: u32 = 5;
 
 /// The comment of our tables, before the layout's number.
 pub const TABLE_COMMENT: &str = "service proxy rules of deltaproxy, layout ";

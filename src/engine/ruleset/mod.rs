@@ -28,6 +28,7 @@ mod layout;
 mod lookups;
 pub mod number;
 pub mod phrase;
+mod refusal;
 mod sets;
 mod settings;
 mod slots;
@@ -42,6 +43,7 @@ pub use layout::{
     LAYOUT, LEAST_CONNECTIONS, TABLE, TABLE_COMMENT, table, table_comment, without_scheduler,
 };
 pub use lookups::Lookups;
+pub use refusal::Refusal;
 pub use sets::{CLIENTS, Layouts, SetId, TableSets};
 pub use settings::{LocalDetector, OptionalChains, Settings};
 pub use slots::{NamedList, SlotKeys};

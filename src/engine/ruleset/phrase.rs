@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use nft::expression::{
-    Bitwise, Byteorder, Cmp, Ct, Dynset, Fib, FlowOffload, Immediate, Lookup, Masq, Meta, Nat,
-    Payload, Reg, Reject,
+    Bitwise, Byteorder, Cmp, CounterExpression, Ct, Dynset, Fib, FlowOffload, Immediate, Lookup,
+    Masq, Meta, Nat, Payload, Reg, Reject,
 };
 use nft::{Expression, Family, Name, Value, Verdict, key};
 
@@ -289,6 +289,11 @@ pub fn begins_sctp() -> Phrase {
     /// Offset of the first chunk's type in the packet (RFC 9260).
     const CHUNK_TYPE: u32 = 12;
     vec![Payload::load(key::PAYLOAD_TRANSPORT, CHUNK_TYPE, 1, FIRST), Cmp::equal(FIRST, [1])]
+}
+
+/// Counts the packets that come to it: `counter`.
+pub fn counter() -> Phrase {
+    vec![CounterExpression { bytes: 0, packets: 0 }.into()]
 }
 
 /// Ends the rule with a verdict.

@@ -37,6 +37,8 @@ pub enum SetId {
     RestrictedServices,
     /// `address . protocol . port . source`
     SourceRanges,
+    /// `address . protocol . port`; counts the packets whose source is in no range.
+    SourceRefusals,
     /// `list . slot : list and endpoint`
     AffinitySlots,
     /// `protocol . list and endpoint : endpoint`
@@ -69,7 +71,7 @@ pub(super) const CLIENT_HASHES: u32 = 32_768;
 
 impl SetId {
     /// All sets and maps, in the order of creation.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Endpoints,
         Self::Services,
         Self::NodePorts,
@@ -82,6 +84,7 @@ impl SetId {
         Self::HairpinConnections,
         Self::RestrictedServices,
         Self::SourceRanges,
+        Self::SourceRefusals,
         Self::AffinitySlots,
         Self::AffinityEndpoints,
         Self::AffinityLists,
@@ -103,6 +106,7 @@ impl SetId {
             Self::HairpinConnections => "hairpin-connections",
             Self::RestrictedServices => "restricted-services",
             Self::SourceRanges => "source-ranges",
+            Self::SourceRefusals => "source-refusals",
             Self::AffinitySlots => "affinity-slots",
             Self::AffinityEndpoints => "affinity-endpoints",
             Self::AffinityLists => "affinity-lists",
@@ -154,6 +158,7 @@ impl SetId {
             Self::HairpinConnections => "endpoints on this node, which may reach themselves",
             Self::RestrictedServices => "service addresses that are subject to source-ranges",
             Self::SourceRanges => "sources that may use a service address",
+            Self::SourceRefusals => "as restricted-services; counts packets of other sources",
             Self::AffinitySlots => "SSSS:0 . slot : SSSS:EEEE, endpoint EEEE of session SSSS",
             Self::AffinityEndpoints => "protocol . SSSS:EEEE : endpoint",
             Self::AffinityLists => {
@@ -165,7 +170,8 @@ impl SetId {
         }
     }
 
-    /// Returns whether its elements have counters.
+    /// Returns whether its elements have counters. Those that count refused packets always do:
+    /// they are few, and no packet that reaches an endpoint finds them.
     ///
     /// A first packet matches one element of `services` or `nodeports`, and one of `endpoints` or
     /// `affinity-endpoints`; a draw that misses counts nothing. It may match its frontend again in
@@ -174,10 +180,9 @@ impl SetId {
         match self {
             Self::Services | Self::NodePorts => !matches!(counters, Counters::Off),
             Self::Endpoints | Self::AffinityEndpoints => matches!(counters, Counters::Endpoints),
+            Self::NoEndpointServices | Self::NoEndpointNodePorts | Self::SourceRefusals => true,
             Self::InternalServices
             | Self::InternalNodePorts
-            | Self::NoEndpointServices
-            | Self::NoEndpointNodePorts
             | Self::ClusterIps
             | Self::NodePortIps
             | Self::HairpinConnections
@@ -206,7 +211,7 @@ impl SetId {
             }
             Self::ClusterIps | Self::NodePortIps => (&[address], &[]),
             Self::HairpinConnections => (&[address, address, protocol, port], &[]),
-            Self::RestrictedServices => (&service, &[]),
+            Self::RestrictedServices | Self::SourceRefusals => (&service, &[]),
             Self::SourceRanges => (&[address, protocol, port, address], &[]),
             Self::AffinitySlots => (&[class, Type::Integer], &[class]),
             Self::AffinityEndpoints => (&[protocol, class], &[address, port]),

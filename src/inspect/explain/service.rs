@@ -46,6 +46,7 @@ pub(super) fn service(element: TableElement<'_>) -> Option<Service> {
         | TableElement::Member(_)
         | TableElement::Restricted(_)
         | TableElement::SourceRange(..)
+        | TableElement::SourceRefusals(_)
         | TableElement::AffinitySlot(..)
         | TableElement::AffinityEndpoint(..)
         | TableElement::AffinityList(..) => return None,

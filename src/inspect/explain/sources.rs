@@ -46,6 +46,7 @@ impl Kernel {
             | TableElement::NoEndpoint(..)
             | TableElement::Member(_)
             | TableElement::SourceRange(..)
+            | TableElement::SourceRefusals(_)
             | TableElement::AffinitySlot(..)
             | TableElement::AffinityEndpoint(..)
             | TableElement::AffinityList(..) => None,

@@ -129,6 +129,9 @@ fn found(event: &Event, family: Family) -> Option<String> {
         TableElement::Restricted(frontend) => {
             format!("only sources in loadBalancerSourceRanges may use {frontend}")
         }
+        TableElement::SourceRefusals(frontend) => {
+            format!("it counts for {frontend} as a packet of another source")
+        }
         TableElement::SourceRange(..) => "the source is in loadBalancerSourceRanges".to_owned(),
         TableElement::AffinityList(..) => "another endpoint is drawn for the client".to_owned(),
         TableElement::Endpoint(..)
@@ -199,6 +202,7 @@ fn missing(set: &str, step: &RuleStep) -> Option<String> {
         | SetId::NodePortIps
         | SetId::HairpinConnections
         | SetId::RestrictedServices
+        | SetId::SourceRefusals
         | SetId::Endpoints
         | SetId::AffinitySlots
         | SetId::AffinityEndpoints

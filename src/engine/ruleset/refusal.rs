@@ -1,0 +1,130 @@
+//! Packets that our rules reject or drop, by reason.
+//!
+//! Each rule that decides this has a counter. Its chain and its verdict show the reason.
+
+use std::fmt;
+
+use nft::expression::Data;
+use nft::{Counter, Expression, ListedRule, Verdict};
+
+use super::base::{CLUSTER_IPS_CHECK, FIREWALL_SOURCES, NO_ENDPOINT, PRE_DNAT};
+
+/// Why a packet is rejected or dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Refusal {
+    /// The frontend has no usable endpoint; rejected.
+    NoEndpoint,
+    /// The frontend has traffic policy `Local`, and its usable endpoints are on other nodes;
+    /// dropped.
+    NoLocalEndpoint,
+    /// The source is in none of the frontend's `loadBalancerSourceRanges`; dropped.
+    SourceRange,
+    /// A cluster IP of a service that lacks the port or protocol; rejected.
+    UnknownPort,
+    /// An address of a ServiceCIDR that no service has; dropped.
+    UnallocatedAddress,
+    /// A loopback address, from another host; dropped.
+    Loopback,
+}
+
+impl Refusal {
+    /// All reasons.
+    pub const ALL: [Self; 6] = [
+        Self::NoEndpoint,
+        Self::NoLocalEndpoint,
+        Self::SourceRange,
+        Self::UnknownPort,
+        Self::UnallocatedAddress,
+        Self::Loopback,
+    ];
+
+    /// Returns the word of metrics and of JSON.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::NoEndpoint => "no_endpoint",
+            Self::NoLocalEndpoint => "no_local_endpoint",
+            Self::SourceRange => "source_range",
+            Self::UnknownPort => "unknown_port",
+            Self::UnallocatedAddress => "unallocated_address",
+            Self::Loopback => "loopback",
+        }
+    }
+
+    /// Returns the reason for which a listed rule of our table rejects or drops packets, and how
+    /// many these were since the rule was added. `None` for other rules.
+    pub fn counted(rule: &ListedRule) -> Option<(Self, Counter)> {
+        let [.., Expression::CounterExpression(counter), Expression::Immediate(end)] =
+            rule.expressions.as_slice()
+        else {
+            return None;
+        };
+        let Data::Verdict(verdict) = &end.data else { return None };
+        let reason = match (&*rule.chain, verdict) {
+            (NO_ENDPOINT, Verdict::Goto(_)) => Self::NoEndpoint,
+            (NO_ENDPOINT, Verdict::Drop) => Self::NoLocalEndpoint,
+            (FIREWALL_SOURCES, Verdict::Drop) => Self::SourceRange,
+            (CLUSTER_IPS_CHECK, Verdict::Goto(_)) => Self::UnknownPort,
+            (CLUSTER_IPS_CHECK, Verdict::Drop) => Self::UnallocatedAddress,
+            (PRE_DNAT, Verdict::Drop) => Self::Loopback,
+            _ => return None,
+        };
+        Some((reason, Counter { packets: counter.packets, bytes: counter.bytes }))
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use nft::Family;
+
+    use super::super::base::Base;
+    use super::super::lookups::Lookups;
+    use super::super::sets::TableSets;
+    use super::super::settings::{OptionalChains, Settings};
+    use super::*;
+    use crate::counters::Counters;
+
+    fn every_rule() -> Settings {
+        Settings {
+            localhost: true,
+            optional_chains: OptionalChains { source_ranges: true, cluster_ip_endpoints: true },
+            counts_connections: false,
+            masquerade_mark: 0x4000,
+            masquerade_all: false,
+            local_detector: None,
+            node_ports_everywhere: true,
+            hash_seed: 1,
+            lookups: Lookups::Once,
+            offload: None,
+            service_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
+            timeouts: [].into(),
+        }
+    }
+
+    #[test]
+    fn each_rule_with_a_counter_has_a_reason_and_each_reason_a_rule() {
+        let base = Base::new(&TableSets::new(Family::Ip, Counters::Off), &every_rule());
+        let mut reasons = BTreeSet::new();
+        for rule in base.chains.iter().flat_map(|chain| &*chain.rules) {
+            let mut listed = ListedRule::of(rule, "kube-proxy", 1);
+            let mut has_counter = false;
+            for expression in &mut listed.expressions {
+                if let Expression::CounterExpression(counter) = expression {
+                    (counter.packets, counter.bytes, has_counter) = (3, 180, true);
+                }
+            }
+            let counted = Refusal::counted(&listed);
+            let expected = has_counter.then_some(Counter { packets: 3, bytes: 180 });
+            assert_eq!(counted.map(|(_, counter)| counter), expected, "{}", rule.text(Family::Ip));
+            reasons.extend(counted.map(|(reason, _)| reason));
+        }
+        assert!(reasons.into_iter().eq(Refusal::ALL));
+    }
+}
