@@ -202,7 +202,12 @@ fn only_the_sets_of_the_setting_have_counters() {
         for set in SetId::ALL {
             let is_frontend = matches!(set, SetId::Services | SetId::NodePorts);
             let is_endpoint = matches!(set, SetId::Endpoints | SetId::AffinityEndpoints);
-            let is_counted = is_frontend && setting >= Counters::Services
+            let is_refusing = matches!(
+                set,
+                SetId::NoEndpointServices | SetId::NoEndpointNodePorts | SetId::SourceRefusals
+            );
+            let is_counted = is_refusing
+                || is_frontend && setting >= Counters::Services
                 || is_endpoint && setting >= Counters::Endpoints;
             let found = counters(net.node(), set);
             assert!(found.iter().all(|it| it.is_some() == is_counted), "{setting}: {set:?}");

@@ -4,6 +4,7 @@
 
 pub mod counts;
 pub mod explain;
+pub mod refusals;
 pub mod show;
 pub mod tables;
 #[cfg(feature = "top")]

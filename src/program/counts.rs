@@ -8,9 +8,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use conntrack::{ConntrackTable, ReopenedTable};
-use daemon::observe::{CountStore, Counted, ReadCounts, ServiceCounts, ServicePortCount};
+use daemon::observe::{
+    CountStore, Counted, ReadCounts, RefusedCount, ServiceCounts, ServicePortCount,
+};
 use futures::FutureExt;
 use inspect::counts::Counts;
+use inspect::refusals::{RefusalSums, refused_packets};
 use inspect::tables::{TableReader, TablesError};
 use nft::Counter;
 use tokio::sync::{Mutex, OwnedMutexGuard};
@@ -37,7 +40,7 @@ pub(super) fn read_counts(store: CountStore, reads: Reads) -> ReadCounts {
     })
 }
 
-/// The counts to read.
+/// The counts to read besides those of refused packets.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Reads {
     /// Counters of elements.
@@ -53,6 +56,7 @@ struct Sampler {
     conntrack: ReopenedTable,
     reader: Option<TableReader>,
     counts: Counts,
+    refusals: RefusalSums,
     /// End and duration of the last read.
     last: Option<(Instant, Duration)>,
 }
@@ -73,22 +77,25 @@ fn take_sample(mut sampler: OwnedMutexGuard<Sampler>, store: &CountStore) {
             }
         }
     }
-    if sampler.reads.elements {
-        sampler.read_elements(store);
-    }
+    sampler.read_tables(store);
     sampler.last = Some((now(), started.elapsed()));
 }
 
 impl Sampler {
-    fn read_elements(&mut self, store: &CountStore) {
+    fn read_tables(&mut self, store: &CountStore) {
         match self.read() {
-            Ok(()) => store.set(Some(service_counts(&self.counts))),
-            // No tables exist before the first commit.
-            Err(TablesError::Missing) => store.set(None),
+            Ok(()) => {
+                store.set(self.reads.elements.then(|| service_counts(&self.counts)));
+                store.set_refused(refused_counts(&self.refusals));
+            }
             Err(error) => {
-                tracing::warn!("cannot read what the kernel counts: {error}");
+                // Before the first commit there are no tables, or those of another program.
+                if !matches!(error, TablesError::Missing | TablesError::Foreign(_)) {
+                    tracing::warn!("cannot read what the kernel counts: {error}");
+                }
                 self.reader = None;
                 store.set(None);
+                store.set_refused(Vec::new());
             }
         }
     }
@@ -98,8 +105,18 @@ impl Sampler {
             Some(reader) => reader,
             none @ None => none.insert(TableReader::open()?),
         };
-        self.counts.read(reader)
+        self.refusals.add(refused_packets(&reader.tables()?));
+        if self.reads.elements { self.counts.read(reader) } else { Ok(()) }
     }
+}
+
+fn refused_counts(refusals: &RefusalSums) -> Vec<RefusedCount> {
+    let sums = refusals.sums().iter().map(|((family, reason), counter)| RefusedCount {
+        family: *family,
+        reason: reason.word(),
+        packets: counter.packets,
+    });
+    sums.collect()
 }
 
 fn service_counts(counts: &Counts) -> ServiceCounts {

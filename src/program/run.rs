@@ -132,9 +132,7 @@ async fn run_until_stopped(
     content.page = Some(page(&config, flags));
     let elements = config.routing.counters != Counters::Off;
     let reads = Reads { elements, offloaded: offload.is_some() };
-    if reads.elements || reads.offloaded {
-        content.read_counts = Some(read_counts(counts, reads));
-    }
+    content.read_counts = Some(read_counts(counts, reads));
     let writer = Writer::spawn(kernel).map_err(Failure::new)?;
 
     let mut tasks = JoinSet::new();

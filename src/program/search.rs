@@ -1,16 +1,18 @@
-//! Searches of the status page: services and draining endpoints, read from the kernel outside the
+//! Searches of the status page: services, draining endpoints and refused packets, read from the kernel outside the
 //! loop.
 //!
 //! One search runs at a time, in a thread of its own. The tables are read at most once in
 //! [`SHORTEST`], and for at most a tenth of the time, whatever the number of searches; likewise
 //! conntrack.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use conntrack::ConntrackTable;
 use daemon::observe::{Query, Search};
 use futures::FutureExt;
+use inspect::refusals::RefusedPackets;
 use inspect::show::{Clients, Connections, Latest, Services, View, format};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, OwnedMutexGuard};
@@ -56,7 +58,7 @@ fn answer(mut found: OwnedMutexGuard<LastRead>, query: &Query) -> Result<Value, 
     }
     match query {
         Query::Services(text) => Ok(matching(found.latest.services(), text)),
-        Query::Draining => found.draining(),
+        Query::Draining => found.draining_and_refused(),
     }
 }
 
@@ -96,6 +98,15 @@ fn draining(services: &Services) -> Result<Value, String> {
     Ok(json!({ "draining": rows.collect::<Value>(), "total": top.count }))
 }
 
+/// Returns the packets of each reason, of both families.
+fn by_reason(refused: &RefusedPackets) -> Value {
+    let mut sums = BTreeMap::<&str, u64>::new();
+    for ((_, reason), counter) in refused {
+        *sums.entry(reason.word()).or_default() += counter.packets;
+    }
+    json!(sums)
+}
+
 /// Frees the memory after [`KEPT`] without a search.
 async fn forget(found: Arc<Mutex<LastRead>>) {
     loop {
@@ -116,7 +127,7 @@ struct LastRead {
     error: Option<String>,
     /// End and duration of the last read.
     read: Option<(Instant, Duration)>,
-    /// Draining endpoints or an error, with end and duration of the read.
+    /// Draining endpoints and refused packets or an error, with end and duration of the read.
     draining: Option<(Result<Value, String>, Instant, Duration)>,
     used_at: Option<Instant>,
     is_forgotten_later: bool,
@@ -132,14 +143,19 @@ impl LastRead {
         self.read = Some((now(), started.elapsed()));
     }
 
-    fn draining(&mut self) -> Result<Value, String> {
+    fn draining_and_refused(&mut self) -> Result<Value, String> {
         if let Some((answer, at, took)) = &self.draining
             && is_fresh((*at, *took))
         {
             return answer.clone();
         }
         let started = now();
-        let answer = draining(self.latest.services());
+        let refused = self.latest.refused().map_err(|error| error.to_string());
+        let answer = refused.and_then(|refused| {
+            let mut answer = draining(self.latest.services())?;
+            answer["refused"] = by_reason(&refused);
+            Ok(answer)
+        });
         self.draining = Some((answer.clone(), now(), started.elapsed()));
         answer
     }

@@ -9,7 +9,7 @@ use daemon::config::duration;
 use engine::printable::Printable;
 use inspect::show::{
     ClientConnections, Clients, Connections, Endpoints, Filter, OfEndpoints, Selector, Services,
-    View, format, read,
+    View, format, read, refresh_refused,
 };
 use inspect::tables::{OurTable, TableReader};
 use nft::kernel::Generation;
@@ -42,6 +42,17 @@ Columns:
   COUNTED    connections that the kernel has counted (option counters) since the element was added;
              BYTES are those of their first packets; of an endpoint, through all addresses of the
              port that lead to it
+  REFUSED    packets to the address that were rejected or dropped since it has no endpoint (no
+             endpoint on this node), or since it has source ranges
+
+With --refused, a line for each reason, of all services and of none:
+  no_endpoint          rejected: the service has no ready endpoint
+  no_local_endpoint    dropped: with policy Local, all endpoints are on other nodes
+  source_range         dropped: the source is not in loadBalancerSourceRanges
+  unknown_port         rejected: the service of the cluster IP lacks the port
+  unallocated_address  dropped: no service has the address of a ServiceCIDR
+  loopback             dropped: another host sent to 127.0.0.0/8
+and a line for each address that refused packets for the first three reasons, the most first.
 
 Exit codes:
   0  done; with --draining: no endpoint is draining
@@ -63,6 +74,7 @@ Examples:
   deltaproxy show --namespace default --search web
   deltaproxy show --connections --draining default/web
   deltaproxy show --output ipvsadm
+  deltaproxy show --refused
   until deltaproxy show --draining default/web; do sleep 1; done";
 
 /// The flags of `deltaproxy show`.
@@ -91,6 +103,10 @@ pub struct ShowFlags {
     /// Show former endpoints with live connections; with --watch, until there are none
     #[arg(long)]
     pub draining: bool,
+    /// List the packets that were rejected or dropped: their number by reason, unless services are
+    /// selected, and the addresses with the most of them
+    #[arg(long, conflicts_with_all = ["connections", "draining", "sample"])]
+    pub refused: bool,
     /// Repeat until Ctrl-C
     #[arg(long)]
     pub watch: bool,
@@ -289,6 +305,8 @@ impl<'a> Reading<'a> {
             self.generation = Some(generation).filter(|_| is_still_true);
             self.selection.find(&services);
             (self.services, self.tables) = (services, tables);
+        } else {
+            refresh_refused(&mut self.reader, &mut self.services).map_err(Failure::new)?;
         }
         let Selection { selector, is_found, .. } = &self.selection;
         if !is_found && selector.is_specific() {
@@ -371,6 +389,9 @@ impl<'a> Reading<'a> {
         if self.flags.connections {
             return self.write_connections(out, &view);
         }
+        if self.flags.refused {
+            return self.write_refused(out, &view);
+        }
         match (self.flags.output, self.flags.draining) {
             (ShowOutput::Json, true) => format::draining_json(out, &view),
             (ShowOutput::Yaml, true) => format::draining_yaml(out, &view),
@@ -396,6 +417,17 @@ impl<'a> Reading<'a> {
             }
             ShowOutput::Json => DocumentOutput::Json.write(out, &document()),
             ShowOutput::Yaml => DocumentOutput::Yaml.write(out, &document()),
+        }
+    }
+
+    fn write_refused(&self, out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
+        let Selection { selector, filter, .. } = &self.selection;
+        match self.flags.output {
+            ShowOutput::Text | ShowOutput::Wide | ShowOutput::Ipvsadm => {
+                format::refused(out, view, selector.is_specific() || filter.is_specific())
+            }
+            ShowOutput::Json => DocumentOutput::Json.write(out, &format::refused_document(view)),
+            ShowOutput::Yaml => DocumentOutput::Yaml.write(out, &format::refused_document(view)),
         }
     }
 

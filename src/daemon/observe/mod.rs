@@ -56,6 +56,6 @@ pub use page::{PageSetup, Query, Search};
 pub use problems::{Finder, LeftOut};
 pub use requests::Requests;
 pub use server::{bind, serve, serve_at};
-pub use service_counts::{CountStore, Counted, ServiceCounts, ServicePortCount};
+pub use service_counts::{CountStore, Counted, RefusedCount, ServiceCounts, ServicePortCount};
 pub use service_health::serve_health_checks;
 pub use zpages::Startup;

@@ -1,11 +1,12 @@
 //! Metrics of the connections that the kernel counts, by service port, read for each scrape.
 //!
-//! Absent where nothing is counted.
+//! Absent where nothing is counted, and before the tables exist.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use nft::family::Family;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -45,6 +46,17 @@ pub struct ServiceCounts {
     pub total: Counted,
 }
 
+/// Packets that the rules refused for one reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RefusedCount {
+    /// Family of the table.
+    pub family: Family,
+    /// Word of the reason.
+    pub reason: &'static str,
+    /// Packets.
+    pub packets: u64,
+}
+
 /// The last counts.
 #[derive(Clone, Debug, Default)]
 pub struct CountStore(Arc<Stored>);
@@ -53,6 +65,7 @@ pub struct CountStore(Arc<Stored>);
 struct Stored {
     counts: Mutex<Option<ServiceCounts>>,
     offloaded: Mutex<Option<u64>>,
+    refused: Mutex<Vec<RefusedCount>>,
 }
 
 impl CountStore {
@@ -65,6 +78,11 @@ impl CountStore {
     /// flowtable.
     pub fn set_offloaded(&self, count: Option<u64>) {
         *self.0.offloaded.lock().unwrap_or_else(PoisonError::into_inner) = count;
+    }
+
+    /// Stores the refused packets; none if they cannot be read.
+    pub fn set_refused(&self, counts: Vec<RefusedCount>) {
+        *self.0.refused.lock().unwrap_or_else(PoisonError::into_inner) = counts;
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<ServiceCounts>> {
@@ -91,6 +109,7 @@ impl Collector for CountStore {
             let out = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX)).encode(out)?;
         }
+        self.encode_refused(&mut encoder)?;
         let counts = self.lock();
         let Some(ServiceCounts { ports, total }) = &*counts else { return Ok(()) };
         for (name, help, number) in NUMBERS {
@@ -126,6 +145,23 @@ impl Collector for CountStore {
     }
 }
 
+impl CountStore {
+    fn encode_refused(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let refused = self.0.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        if refused.is_empty() {
+            return Ok(());
+        }
+        let name = "deltaproxy_refused_packets";
+        let help = "Packets that the rules rejected or dropped, by reason";
+        let mut out = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for count in &*refused {
+            let labels = [("ip_family", count.family.name()), ("reason", count.reason)];
+            ConstCounter::new(count.packets).encode(out.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}
+
 impl ServicePortCount {
     fn labels(&self) -> [(&'static str, &str); 3] {
         [("namespace", &self.namespace), ("service", &self.service), ("port", &self.port)]
@@ -137,6 +173,24 @@ mod tests {
     use super::super::metrics::tests::has;
     use super::*;
     use crate::observe::Observe;
+
+    #[test]
+    fn refused_packets_have_a_series_for_each_family_and_reason() {
+        let counts = CountStore::default();
+        let observe = Observe::with_collector(counts.clone());
+        assert!(!observe.metrics_text().contains("refused_packets"));
+        let count = |family, packets| RefusedCount { family, reason: "no_endpoint", packets };
+        counts.set_refused(vec![count(Family::Ip, 3), count(Family::Ip6, 0)]);
+        let name = "deltaproxy_refused_packets";
+        has(
+            &observe,
+            &[
+                &format!("# TYPE {name} counter"),
+                &format!("{name}_total{{ip_family=\"IPv4\",reason=\"no_endpoint\"}} 3"),
+                &format!("{name}_total{{ip_family=\"IPv6\",reason=\"no_endpoint\"}} 0"),
+            ],
+        );
+    }
 
     #[test]
     fn service_ports_and_endpoints_have_series_with_their_names() {

@@ -4,6 +4,7 @@ use nft::kernel::Generation;
 
 use super::read;
 use super::services::Services;
+use crate::refusals::{RefusedPackets, refused_packets};
 use crate::tables::{TableReader, TablesError};
 
 /// Services of the last read. Empty before the first read and after an error.
@@ -32,6 +33,15 @@ impl Latest {
     /// Returns the services of the last read.
     pub fn services(&self) -> &Services {
         &self.services
+    }
+
+    /// Returns the packets that the rules have refused, read now. Nothing before the first read.
+    ///
+    /// # Errors
+    /// See [`TablesError`].
+    pub fn refused(&mut self) -> Result<RefusedPackets, TablesError> {
+        let tables = self.reader.as_mut().map(TableReader::tables).transpose()?;
+        Ok(refused_packets(tables.as_deref().unwrap_or_default()))
     }
 
     fn read_changed(&mut self) -> Result<Generation, TablesError> {

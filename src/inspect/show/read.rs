@@ -13,7 +13,9 @@ use engine::ruleset::{Frontend, Member, SetId, TableElement, target};
 use nft::kernel::ReadError;
 use nft::{Counter, ElementView, Family};
 
+use super::refused::RefusedByFrontend;
 use super::services::{Entry, List, Services};
+use crate::refusals::refused_packets;
 use crate::tables::{OurTable, TableReader, TablesError};
 
 /// Most reads of the tables if they change meanwhile. Then the last read is shown, because on a
@@ -22,7 +24,7 @@ const ATTEMPTS: usize = 2;
 
 /// Sets that are dumped: their size grows with the frontends. Cluster IPs are not among them:
 /// routes distinguish them from other addresses.
-const DUMPED: [SetId; 12] = [
+const DUMPED: [SetId; 13] = [
     SetId::Services,
     SetId::NodePorts,
     SetId::InternalServices,
@@ -31,6 +33,7 @@ const DUMPED: [SetId; 12] = [
     SetId::NoEndpointNodePorts,
     SetId::RestrictedServices,
     SetId::SourceRanges,
+    SetId::SourceRefusals,
     SetId::NodePortIps,
     SetId::HairpinConnections,
     SetId::AffinityEndpoints,
@@ -51,6 +54,7 @@ pub fn read(reader: &mut TableReader) -> Result<(Services, Vec<OurTable>), Table
             reading.read_table(reader, table)?;
         }
         let mut services = reading.services;
+        services.refused = refused_packets(&tables);
         services.finish(reading.entries);
         services.is_torn = reading.is_torn || reader.generation()? != generation;
         if !services.is_torn || attempt == ATTEMPTS {
@@ -74,6 +78,7 @@ struct TableReading {
     comments: HashMap<Frontend, Box<str>>,
     counted: HashMap<Frontend, Counter>,
     counted_endpoints: HashMap<(ListId, Target), Counter>,
+    refused: RefusedByFrontend,
     is_torn: bool,
 }
 
@@ -106,6 +111,7 @@ impl TableReading {
             comments: HashMap::default(),
             counted: HashMap::default(),
             counted_endpoints: HashMap::default(),
+            refused: RefusedByFrontend::default(),
             is_torn: false,
         };
         for set in DUMPED {
@@ -141,6 +147,7 @@ impl TableReading {
 
     fn add(&mut self, element: &TableElement<'_>, counted: Option<Counter>) {
         self.found.add(element);
+        self.refused.add(element, counted);
         if let TableElement::Route(frontend, _, label)
         | TableElement::NoEndpoint(frontend, _, label) = *element
         {
@@ -185,6 +192,7 @@ impl TableReading {
                 source_ranges: state.source_ranges().unwrap_or_default().to_vec(),
                 is_cluster_ip: self.is_cluster_ip(frontend, state),
                 counted: self.counted.get(&frontend).copied(),
+                refused: self.refused.of(&frontend).to_vec(),
                 ..Entry::new(frontend)
             };
             entry.set_label(self.comments.get(&frontend).map_or("", |comment| comment));

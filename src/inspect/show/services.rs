@@ -10,9 +10,11 @@ use conntrack::Connection;
 use engine::model::{Protocol, Target};
 use engine::ruleset::affinity::Timeouts;
 use engine::ruleset::number::{EndpointId, ListId, Route};
-use engine::ruleset::{Frontend, Range, Unserved, without_scheduler};
+use engine::ruleset::{Frontend, Range, Refusal, Unserved, without_scheduler};
 use nft::Counter;
 use nft::family::Family;
+
+use crate::refusals::RefusedPackets;
 
 /// The services of both tables.
 #[derive(Debug, Default)]
@@ -30,6 +32,8 @@ pub struct Services {
     pub(super) is_torn: bool,
     /// Frontends count connections.
     has_counters: bool,
+    /// Packets that the rules refused.
+    pub(super) refused: RefusedPackets,
 }
 
 /// One frontend.
@@ -55,6 +59,8 @@ pub struct Entry {
     pub is_cluster_ip: bool,
     /// Counted connections, if the tables have counters.
     pub counted: Option<Counter>,
+    /// Packets that it refused, for each reason that it may have.
+    pub refused: Vec<(Refusal, Counter)>,
 }
 
 /// The endpoints of a list.
@@ -100,6 +106,7 @@ impl Entry {
             source_ranges: Vec::new(),
             is_cluster_ip: false,
             counted: None,
+            refused: Vec::new(),
         }
     }
 
@@ -140,6 +147,11 @@ impl Services {
     /// Returns whether the frontends count connections.
     pub fn has_counters(&self) -> bool {
         self.has_counters
+    }
+
+    /// Returns the packets that the rules refused, of all services and of none.
+    pub fn refused(&self) -> &RefusedPackets {
+        &self.refused
     }
 
     /// Returns the frontends, sorted.

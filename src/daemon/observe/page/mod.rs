@@ -39,7 +39,7 @@ const HTML: &str = "text/html; charset=utf-8";
 
 /// Nothing is loaded from elsewhere, and only the file's own script runs.
 const POLICY: &str = "default-src 'none'; \
-     script-src 'sha256-fuN+PSv7cL97kuO77rUUBUkN+4IqY247FujlS5RbIoU='; \
+     script-src 'sha256-FnUd7QPQnxvIucRDYytsob4E6KGb9ICjvJNJMW+ZdgM='; \
      style-src 'sha256-iZ3Q1YfL+Dq7cffsaQXlK9/MAFX0HkYeFrppuZice6Q='; \
      img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; \
      frame-ancestors 'none'";
@@ -49,7 +49,7 @@ const POLICY: &str = "default-src 'none'; \
 pub enum Query {
     /// Services whose name or address contains a text.
     Services(String),
-    /// Endpoints that get no new connections, but still have connections.
+    /// Endpoints that get no new connections, but still have connections; and refused packets.
     Draining,
 }
 
@@ -64,7 +64,7 @@ pub struct PageSetup {
     pub source: String,
     /// Why the process does not own the tables that it writes; `None` if it does.
     pub without_owner: Option<&'static str>,
-    /// Finds services and draining endpoints.
+    /// Finds services, draining endpoints and refused packets.
     pub search: Search,
 }
 

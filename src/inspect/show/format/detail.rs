@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::io::{self, Write};
 
 use engine::printable::Printable;
-use engine::ruleset::Unserved;
+use engine::ruleset::{Refusal, Unserved};
 use nft::Counter;
 
 use super::cells::{OrDash, age, percent, share, socket};
@@ -55,10 +55,22 @@ fn write_frontend(out: &mut dyn Write, view: &View<'_>, row: &Row<'_>) -> io::Re
     if let Some(Counter { packets, bytes }) = row.entry.counted {
         write!(out, ", {packets} connections counted with {bytes} bytes")?;
     }
+    for (reason, Counter { packets, bytes }) in &row.entry.refused {
+        write!(out, ", {packets} packets {} ({bytes} bytes)", fate(*reason))?;
+    }
     if row.has_two_ways() && row.policy == Some(Policy::Local) {
         write!(out, "; from pods and this node to all endpoints")?;
     }
     writeln!(out)
+}
+
+/// Describes what happened to packets that were refused for a reason.
+fn fate(reason: Refusal) -> &'static str {
+    match reason {
+        Refusal::NoEndpoint | Refusal::UnknownPort => "rejected",
+        Refusal::SourceRange => "of other sources dropped",
+        Refusal::NoLocalEndpoint | Refusal::UnallocatedAddress | Refusal::Loopback => "dropped",
+    }
 }
 
 /// Most ranges or addresses that a line lists.
@@ -219,6 +231,16 @@ default/web:http
         assert_eq!(node_port(&["192.168.50.2"]), one);
         let two = "192.168.50.2+1:30080/tcp  node port at 192.168.50.2, 192.168.60.2";
         assert_eq!(node_port(&["192.168.60.2", "192.168.50.2"]), format!("  {two}, {rest}"));
+    }
+
+    #[test]
+    fn a_frontend_has_the_packets_that_it_refused() {
+        let empty = Sample::new().refusing().of("default/empty");
+        let expected = "\
+default/empty
+  10.96.0.30:80/tcp  cluster IP, internal policy not known, refused: no endpoint, 12 packets rejected (720 bytes)
+";
+        assert_eq!(written(|out| detail(out, &empty.view())), expected);
     }
 
     #[test]

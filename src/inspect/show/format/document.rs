@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 
 use engine::model::Target;
-use engine::ruleset::{Frontend, Unserved};
+use engine::ruleset::{Frontend, Refusal, Unserved};
 use nft::Counter;
 use serde::Serialize;
 
@@ -53,6 +53,9 @@ struct Service<'a> {
     /// Absent if the tables have no counters.
     #[serde(skip_serializing_if = "Option::is_none")]
     counted: Option<Counted>,
+    /// A count for each reason for which the address may refuse packets.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    refused: Vec<Refused>,
     endpoints: Vec<Endpoint>,
 }
 
@@ -81,6 +84,14 @@ struct Endpoint {
 #[derive(Debug, Serialize)]
 struct Counted {
     connections: u64,
+    bytes: u64,
+}
+
+/// Packets that were rejected or dropped.
+#[derive(Debug, Serialize)]
+struct Refused {
+    reason: &'static str,
+    packets: u64,
     bytes: u64,
 }
 
@@ -229,6 +240,7 @@ impl<'a> Service<'a> {
             affinity_clients: row.clients,
             connections: row.connections.as_ref().map(|counts| Connections::new(view, counts)),
             counted: row.entry.counted.map(Counted::from),
+            refused: row.entry.refused.iter().copied().map(Refused::from).collect(),
             endpoints: row.endpoints.iter().map(|it| Endpoint::new(view, it)).collect(),
         }
     }
@@ -256,6 +268,12 @@ impl Endpoint {
 impl From<Counter> for Counted {
     fn from(counter: Counter) -> Self {
         Self { connections: counter.packets, bytes: counter.bytes }
+    }
+}
+
+impl From<(Refusal, Counter)> for Refused {
+    fn from((reason, Counter { packets, bytes }): (Refusal, Counter)) -> Self {
+        Self { reason: reason.word(), packets, bytes }
     }
 }
 
@@ -301,6 +319,15 @@ mod tests {
         let services = limited["services"].as_array().unwrap();
         assert_eq!(services[0]["source_ranges"], serde_json::json!(["192.0.2.0/24"]));
         assert_eq!(services[3]["node_addresses"], serde_json::json!(["192.168.50.2"]));
+    }
+
+    #[test]
+    fn refused_packets_are_there_with_their_reason() {
+        let sample = Sample::new().refusing();
+        let all: Value = serde_json::from_str(&written(|out| json(out, &sample.view()))).unwrap();
+        let refused = serde_json::json!([{ "reason": "no_endpoint", "packets": 12, "bytes": 720 }]);
+        assert_eq!(all["services"][0]["refused"], refused);
+        assert_eq!(all["services"][1]["refused"], Value::Null);
     }
 
     #[test]

@@ -34,7 +34,11 @@ const COLUMNS: [Column; 10] = [
 
 const BEGAN: Column = number("BEGAN", |_, row| count(row, |it| it.began));
 
-const WIDE: [Column; 3] = [
+const WIDE: [Column; 4] = [
+    number("REFUSED", |_, row| match row.entry.refused.as_slice() {
+        [] => "-".to_owned(),
+        refused => refused.iter().map(|(_, it)| it.packets).sum::<u64>().to_string(),
+    }),
     number("ENDED", |_, row| count(row, |it| it.ended)),
     number("CLIENTS", |_, row| OrDash(row.clients).to_string()),
     text("LIST", |_, row| {
@@ -157,11 +161,11 @@ default/web:http  *:30080/tcp        node-port      Local    random             
 
     #[test]
     fn a_wide_listing_has_lists_and_without_conntrack_no_counts() {
-        let sample = Sample::new().of("default/web");
+        let sample = Sample::new().refusing().of("default/web");
         let expected = "\
-SERVICE           ADDRESS            KIND           POLICY   SCHEDULER        ENDPOINTS  LOCAL  DRAINING  ACTIVE  NEW  ENDED  CLIENTS  LIST
-default/web:http  10.96.0.10:80/tcp  cluster-ip     Cluster  random                   2      1         -       -    -      -        -  1:0
-default/web:http  *:30080/tcp        node-port      Local    random                   2      1         -       -    -      -        -  1:100,1:0
+SERVICE           ADDRESS            KIND           POLICY   SCHEDULER        ENDPOINTS  LOCAL  DRAINING  ACTIVE  NEW  REFUSED  ENDED  CLIENTS  LIST
+default/web:http  10.96.0.10:80/tcp  cluster-ip     Cluster  random                   2      1         -       -    -        -      -        -  1:0
+default/web:http  *:30080/tcp        node-port      Local    random                   2      1         -       -    -        3      -        -  1:100,1:0
 ";
         let view = sample.without_connections();
         assert_eq!(written(|out| listing(out, &view, true)), expected);
@@ -173,10 +177,10 @@ default/web:http  *:30080/tcp        node-port      Local    random             
         let view = sample.without_connections();
         let text = written(|out| listing(out, &view, true));
         let cells: Vec<Vec<_>> =
-            text.lines().map(|line| line.split_whitespace().rev().take(5).collect()).collect();
-        assert_eq!(cells[0], ["LIST", "CLIENTS", "ENDED", "BYTES", "COUNTED"]);
-        assert_eq!(cells[1], ["1:0", "-", "-", "120", "2"]);
-        assert_eq!(cells[2], ["1:100,1:0", "-", "-", "180", "3"]);
+            text.lines().map(|line| line.split_whitespace().rev().take(6).collect()).collect();
+        assert_eq!(cells[0], ["LIST", "CLIENTS", "ENDED", "REFUSED", "BYTES", "COUNTED"]);
+        assert_eq!(cells[1], ["1:0", "-", "-", "-", "120", "2"]);
+        assert_eq!(cells[2], ["1:100,1:0", "-", "-", "-", "180", "3"]);
         assert!(!written(|out| listing(out, &view, false)).contains("COUNTED"));
     }
 }

@@ -10,6 +10,7 @@ mod document;
 mod draining;
 mod ipvsadm;
 mod listing;
+mod refused;
 #[cfg(test)]
 pub(super) mod sample;
 
@@ -22,3 +23,4 @@ pub use document::{draining_json, draining_yaml, json, yaml};
 pub use draining::draining;
 pub use ipvsadm::ipvsadm;
 pub use listing::listing;
+pub use refused::{refused, refused_document};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use conntrack::{Connection, Stage};
 use engine::model::{Protocol, Target};
 use engine::ruleset::number::{Flags, ListId, Route, SizeClass, Timeout};
-use engine::ruleset::{Frontend, Range, Unserved};
+use engine::ruleset::{Frontend, Range, Refusal, Unserved};
 use nft::Counter;
 use nft::family::Family;
 
@@ -153,6 +153,25 @@ impl Sample {
         self.services.finish(entries);
         for list in self.services.lists.iter_mut().flat_map(|lists| lists.values_mut()) {
             list.counted = counters().take(list.targets.len()).collect();
+        }
+        self
+    }
+
+    /// Adds refused packets: 12 to `default/empty`, 3 to the node port.
+    pub(super) fn refusing(mut self) -> Self {
+        let counter = |packets| Counter { packets, bytes: 60 * packets };
+        self.services.refused = [
+            ((Family::Ip, Refusal::NoEndpoint), counter(12)),
+            ((Family::Ip, Refusal::UnallocatedAddress), counter(2)),
+            ((Family::Ip6, Refusal::NoEndpoint), counter(3)),
+        ]
+        .into();
+        for entry in &mut self.services.entries {
+            entry.refused = match (entry.frontend, entry.unserved) {
+                (Frontend::NodePort { .. }, _) => vec![(Refusal::NoLocalEndpoint, counter(3))],
+                (_, Some(_)) => vec![(Refusal::NoEndpoint, counter(12))],
+                (_, None) => Vec::new(),
+            };
         }
         self
     }
