@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use daemon::observe::{
-    Content, CountStore, Counted, Difference, Observe, ServiceCounts, ServicePortCount, Site,
-    Transaction, bind, serve,
+    Content, CountStore, Counted, Difference, Observe, RefusedCount, ServiceCounts,
+    ServicePortCount, Site, Transaction, bind, serve,
 };
 use daemon::yaml;
 use nft::family::Family;
@@ -45,6 +45,11 @@ fn page() -> String {
     observe.figures().affinity_clients(Family::Ip, 1);
     counts.set(Some(service_counts()));
     counts.set_offloaded(Some(1));
+    counts.set_refused(vec![RefusedCount {
+        family: Family::Ip,
+        reason: "no_endpoint",
+        packets: 1,
+    }]);
     observe.check().found(Difference::Missing, 1);
     observe.figures().services("random", 1);
     observe.watch_heard("services", now);

@@ -117,17 +117,21 @@ enum Kind {
     NodePortLocal,
     NewClient,
     KnownClient,
+    Rejected,
+    Dropped,
     EstablishedNoService,
     Established,
 }
 
-const KINDS: [Kind; 8] = [
+const KINDS: [Kind; 10] = [
     Kind::NoService,
     Kind::ClusterIp,
     Kind::NodePortCluster,
     Kind::NodePortLocal,
     Kind::NewClient,
     Kind::KnownClient,
+    Kind::Rejected,
+    Kind::Dropped,
     Kind::EstablishedNoService,
     Kind::Established,
 ];
@@ -141,9 +145,16 @@ impl Kind {
             Self::NodePortLocal => "node port, policy Local",
             Self::NewClient => "cluster IP with affinity, new client",
             Self::KnownClient => "cluster IP with affinity, known client",
+            Self::Rejected => "cluster IP without endpoints",
+            Self::Dropped => "node port, policy Local, endpoints elsewhere",
             Self::EstablishedNoService => "established and forwarded, no service",
             Self::Established => "established and forwarded, cluster IP",
         }
+    }
+
+    /// Returns whether the rules let no packet through.
+    fn is_refused(self) -> bool {
+        matches!(self, Self::Rejected | Self::Dropped)
     }
 
     /// Returns whether every turn sends along the flows of the first one.
@@ -172,6 +183,8 @@ impl Kind {
                 client.set_port(CLIENT_PORTS[1]);
                 (client, to_cluster_ip(STICKY))
             }
+            Self::Rejected => (pod(5), to_cluster_ip(EMPTY)),
+            Self::Dropped => (outside(2), to_node_port(ELSEWHERE)),
             Self::EstablishedNoService => {
                 (pod(3), SocketAddrV4::new(endpoint(service(REMOTE), 0), ENDPOINT_PORT))
             }
@@ -187,6 +200,10 @@ const LOCAL: u32 = 2;
 const STICKY: u32 = 3;
 /// Its endpoints are on another host.
 const REMOTE: u32 = 4;
+/// It has no endpoints.
+const EMPTY: u32 = 5;
+/// Its policy is `Local`, and its endpoints are on another host.
+const ELSEWHERE: u32 = 6;
 
 fn client(first: u32, range: u32, flow: u32) -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::from(first + (range << 20) + flow), CLIENT_PORTS[0])
@@ -200,18 +217,23 @@ fn service_of(number: u32, flow: u32, services: u32) -> u32 {
 }
 
 fn endpoint(service: u32, i: u32) -> Ipv4Addr {
-    let first = if service % KIND_EACH == REMOTE { FIRST_REMOTE } else { FIRST_ENDPOINT };
+    let first = if is_remote(service) { FIRST_REMOTE } else { FIRST_ENDPOINT };
     Ipv4Addr::from(first + service * *ENDPOINTS + i)
+}
+
+fn is_remote(service: u32) -> bool {
+    matches!(service % KIND_EACH, REMOTE | ELSEWHERE)
 }
 
 fn cluster_ip(service: u32) -> Ipv4Addr {
     Ipv4Addr::from(FIRST_CLUSTER_IP + service)
 }
 
-/// Each [`KIND_EACH`] services have two node ports.
+/// Each [`KIND_EACH`] services have three node ports.
 fn node_port(service: u32) -> u16 {
-    FIRST_NODE_PORT
-        + u16::try_from(service / KIND_EACH * 2 + service % KIND_EACH - CLUSTER).unwrap()
+    let kinds = [CLUSTER, LOCAL, ELSEWHERE];
+    let kind = (0..).zip(kinds).find(|(_, kind)| service % KIND_EACH == *kind).unwrap().0;
+    FIRST_NODE_PORT + u16::try_from(service / KIND_EACH * 3 + kind).unwrap()
 }
 
 fn compare_packets(builds: &[Build; 2], manifests: &Path, services: u32, rounds: u32) {
@@ -335,7 +357,8 @@ impl TestBed {
         let flows = (0..TURN).map(|i| kind.flow(turn * TURN + i, services));
         let took = flows.map(|(from, to)| self.send(from, to)).collect();
         let server = if kind.is_established() { &self.remote } else { &self.server };
-        assert_eq!(arrived(server), TURN, "{kind:?}: datagrams were lost");
+        let expected = if kind.is_refused() { 0 } else { TURN };
+        assert_eq!(arrived(server), expected, "{kind:?}: datagrams were lost or not refused");
         took
     }
 
@@ -414,8 +437,12 @@ fn compare_memory(builds: &[Build; 2], folder: &Path, services: u32, loads: u32)
          | sum, MiB |"
     );
     println!("|---|---|---|---|---|");
-    let kinds: [(&str, Spec); 2] = [("mixed", mixed_service), ("plain", plain_service)];
-    for (name, service) in kinds {
+    let kinds: [(&str, &str, Spec); 3] = [
+        ("mixed", MIXED, mixed_service),
+        ("plain", "cluster IPs alone", plain_service),
+        ("empty", "cluster IPs without endpoints", empty_service),
+    ];
+    for (name, kind, service) in kinds {
         let manifests = folder.join(format!("{name}.json"));
         write_manifests(&manifests, services, service);
         // The first load also fills the kernel's caches, and is not counted.
@@ -426,7 +453,6 @@ fn compare_memory(builds: &[Build; 2], folder: &Path, services: u32, loads: u32)
                 growths.push(growth(build, &manifests));
             }
         }
-        let kind = if name == "mixed" { MIXED } else { "cluster IPs alone" };
         for (build, growths) in ["before", "after"].iter().zip(&growths) {
             let [slab, vmalloc, percpu] =
                 std::array::from_fn(|i| median(growths.iter().map(|growth| growth[i]).collect()));
@@ -501,7 +527,7 @@ fn write_manifests(path: &Path, services: u32, spec: Spec) {
     file.flush().unwrap();
 }
 
-/// A Service and its slice. Endpoints of UDP are on this node, as policy `Local` needs; those of
+/// A Service and its slice, which is empty if the field `endpoints` is 0. Endpoints of UDP are on this node, as policy `Local` needs; those of
 /// TCP are elsewhere, as most are in a large cluster.
 fn objects(number: u32, mut service: Value) -> (Value, Value) {
     let name = format!("service-{number}");
@@ -512,7 +538,12 @@ fn objects(number: u32, mut service: Value) -> (Value, Value) {
     service["spec"]["clusterIP"] = json!(cluster_ip(number));
     service["spec"]["clusterIPs"] = json!([cluster_ip(number)]);
     service["spec"]["ipFamilies"] = json!(["IPv4"]);
-    let is_here = protocol == "UDP" && number % KIND_EACH != REMOTE;
+    let is_here = protocol == "UDP" && !is_remote(number);
+    let is_empty = service["endpoints"] == 0 || (protocol == "UDP" && number % KIND_EACH == EMPTY);
+    if let Some(fields) = service.as_object_mut() {
+        fields.remove("endpoints");
+    }
+    let endpoints = if is_empty { 0 } else { *ENDPOINTS };
     let node = if is_here { NODE } else { "node2" };
     let endpoint = |i| {
         let address = endpoint(number, i);
@@ -526,7 +557,7 @@ fn objects(number: u32, mut service: Value) -> (Value, Value) {
         },
         "addressType": "IPv4",
         "ports": [{"name": "port", "protocol": protocol, "port": ENDPOINT_PORT}],
-        "endpoints": (0..*ENDPOINTS).map(endpoint).collect::<Vec<_>>(),
+        "endpoints": (0..endpoints).map(endpoint).collect::<Vec<_>>(),
     });
     (service, slice)
 }
@@ -549,7 +580,7 @@ fn udp_service(number: u32) -> Value {
     let ports = [port("UDP", None)];
     match number % KIND_EACH {
         CLUSTER => on_node("Cluster"),
-        LOCAL => on_node("Local"),
+        LOCAL | ELSEWHERE => on_node("Local"),
         STICKY => json!({"spec": {
             "type": "ClusterIP", "ports": ports, "sessionAffinity": "ClientIP",
             "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 10_800}},
@@ -560,6 +591,12 @@ fn udp_service(number: u32) -> Value {
 
 fn plain_service(_: u32) -> Value {
     json!({"spec": {"type": "ClusterIP", "ports": [port("TCP", None)]}})
+}
+
+fn empty_service(number: u32) -> Value {
+    let mut service = plain_service(number);
+    service["endpoints"] = json!(0);
+    service
 }
 
 fn mixed_service(number: u32) -> Value {

@@ -66,6 +66,7 @@ const STILL: [(&str, &str); 33] = [
     ("deltaproxy_services_reduced", "one endpoint; `slot_budget` has many"),
     ("deltaproxy_log_lines_dropped_total", "the log is read; `daemon` has one that is not"),
     ("deltaproxy_transactions_total{result=\"refused\"}", "the kernel refuses none"),
+    ("deltaproxy_refused_packets_total", "no packet is refused; `refused_packets` has some"),
 ];
 
 /// The page of a daemon, read again and again.

@@ -401,8 +401,8 @@ fn a_chain_without_its_rules_gets_them_back() {
         "flush chain ip kube-proxy no-endpoint",
         &[
             "flush chain ip kube-proxy no-endpoint",
-            "add rule ip kube-proxy no-endpoint meta priority 1:1 drop",
-            "add rule ip kube-proxy no-endpoint goto refuse",
+            "add rule ip kube-proxy no-endpoint meta priority 1:1 counter packets 0 bytes 0 drop",
+            "add rule ip kube-proxy no-endpoint counter packets 0 bytes 0 goto refuse",
         ],
         &["no-endpoint"],
     );

@@ -487,7 +487,27 @@ impl Trace {
 fn rule(line: &str) -> Option<String> {
     let (chain, rule) = line.split_once(" rule ")?;
     let rule = rule.rsplit_once(" (verdict").map_or(rule, |(rule, _)| rule);
-    Some(format!("{chain}: {rule}\n"))
+    Some(format!("{chain}: {}\n", without_counts(rule)))
+}
+
+/// A rule or element without the numbers of its counter: a first packet may be sent again.
+fn without_counts(text: &str) -> String {
+    let Some((before, counter)) = text.split_once(" counter packets ") else {
+        return text.to_owned();
+    };
+    let rest = counter.splitn(4, ' ').nth(3).map_or(String::new(), |rest| format!(" {rest}"));
+    format!("{before} counter{rest}")
+}
+
+#[test]
+fn the_numbers_of_a_counter_are_left_out() {
+    for (text, expected) in [
+        ("meta priority 1:1 counter packets 2 bytes 120 drop", "meta priority 1:1 counter drop"),
+        ("10.96.0.1 counter packets 2 bytes 120", "10.96.0.1 counter"),
+        ("ip daddr @cluster-ips goto refuse", "ip daddr @cluster-ips goto refuse"),
+    ] {
+        assert_eq!(without_counts(text), expected);
+    }
 }
 
 /// Addresses, ports and flags of a traced packet.
@@ -537,7 +557,8 @@ fn elements_with(listed: &str, keys: &[&str]) -> String {
         *set == "endpoints" && lists.iter().any(|list| element.starts_with(list))
     });
     let found: BTreeSet<_> = named.into_iter().chain(endpoints).collect();
-    found.into_iter().map(|(set, element)| format!("{set}: {element}\n")).collect()
+    let line = |(set, element): &(&str, &str)| format!("{set}: {}\n", without_counts(element));
+    found.into_iter().map(line).collect()
 }
 
 /// The elements that `nft list table` prints, with their set or map.
@@ -650,6 +671,7 @@ is `c` by default. An endpoint answers with its name, and the source address and
 packet matches.
 - `nft list table` prints the whole table. The page shows the elements that name the destination, with their set or map, and \
 `hairpin-connections`.
+- `counter` stands for `counter packets N bytes M`: rules and elements that reject or drop packets [count them](show.md#refused-packets).
 
 ## Trace a packet by hand
 
