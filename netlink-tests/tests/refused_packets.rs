@@ -326,6 +326,56 @@ fn answer(host: &Host, path: &str) -> String {
     })
 }
 
+/// No commit shows that the counts changed.
+#[test]
+fn show_reads_the_counts_again_without_a_commit() {
+    let lab = lab_with(routing());
+    let arguments = "show --refused --watch --interval 100ms --output json";
+    let arguments: Vec<_> = arguments.split(' ').collect();
+    let mut shown = lab.world.node().spawn(deltaproxy_binary(), &arguments);
+    shown.wait_for_line("\"refused\":[]", SOON);
+    send(lab.world.host("pod"), at(EMPTY, Family::Ipv4), EACH);
+    let line = shown.wait_for_line(&format!("\"packets\":{EACH}"), SOON);
+    assert!(line.contains("\"service\":\"default/empty:p80-udp\""), "{line}");
+}
+
+/// The daemon's check, the comparison by hand, and the plan.
+#[test]
+fn a_count_is_no_difference() {
+    let lab = Lab::without_objects(routing());
+    let node = lab.world.node();
+    let manifests = Manifests::new(&[
+        ("empty", &empty()),
+        ("restricted", &restricted()),
+        ("slice", &Slice::new("restricted").endpoints("a c")),
+    ]);
+    let _daemon = manifests.run_with(node, &["--healthz-bind-address=", "--check-period=1s"]);
+    let metrics = || answer(node, "/metrics");
+    let rounds = |page: &str| {
+        let name = "deltaproxy_check_last_round_timestamp_seconds ";
+        page.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned)
+    };
+    let client = lab.world.host("pod");
+    for round in 0..2 {
+        for to in [EMPTY, RESTRICTED] {
+            Family::ALL.into_iter().for_each(|family| send(client, at(to, family), EACH));
+        }
+        let last = rounds(&metrics());
+        eventually(&format!("round {round}"), SOON, || {
+            Some(rounds(&metrics())).filter(|now| now.is_some() && *now != last)
+        });
+    }
+    let page = metrics();
+    let is_zero = |line: &str| line.ends_with(" 0");
+    let differences =
+        page.lines().filter(|it| it.starts_with("deltaproxy_check_differences_total"));
+    assert!(differences.clone().all(is_zero), "{:?}", differences.collect::<Vec<_>>());
+    for command in ["verify", "plan"] {
+        let finished = node.output(deltaproxy_binary(), &manifests.arguments(command));
+        assert_eq!(finished.code(), Some(0), "{command}: {}{}", finished.stdout, finished.stderr);
+    }
+}
+
 /// Also over the replacement of the tables by those with another flag at a regular end.
 #[test]
 fn the_daemon_has_a_metric_and_a_line_on_its_page_and_counts_survive_its_restart() {
