@@ -281,7 +281,7 @@ fn another_service_cidr_resets_the_counts_of_addresses_and_ports_without_a_servi
     let key = |reason: &str| format!("IPv4 {reason}");
     let kept = (key("no_endpoint"), EACH);
     let reset = ["unknown_port", "unallocated_address"].map(|reason| (key(reason), EACH));
-    let all = [&[kept.clone()], &reset[..]].concat();
+    let all = [std::slice::from_ref(&kept), &reset].concat();
     let frontends = [("default/empty:p80-udp 10.96.0.30:80/udp no_endpoint".to_owned(), EACH)];
     check(&node, [&all, &frontends]);
     lab.apply(&[&ServiceCidr::new("second", &["10.98.0.0/16"])]);
@@ -366,10 +366,13 @@ fn a_count_is_no_difference() {
         });
     }
     let page = metrics();
-    let is_zero = |line: &str| line.ends_with(" 0");
     let differences =
         page.lines().filter(|it| it.starts_with("deltaproxy_check_differences_total"));
-    assert!(differences.clone().all(is_zero), "{:?}", differences.collect::<Vec<_>>());
+    assert!(
+        differences.clone().all(|it| it.ends_with(" 0")),
+        "{:?}",
+        differences.collect::<Vec<_>>()
+    );
     for command in ["verify", "plan"] {
         let finished = node.output(deltaproxy_binary(), &manifests.arguments(command));
         assert_eq!(finished.code(), Some(0), "{command}: {}{}", finished.stdout, finished.stderr);

@@ -45,6 +45,8 @@ mod read_tables;
 mod reload;
 mod run;
 mod running;
+#[cfg(feature = "inspect")]
+mod screen;
 mod search;
 mod settings;
 #[cfg(feature = "inspect")]
