@@ -283,12 +283,13 @@ mod tests {
         for everywhere in [false, true] {
             let [old, new] = [release(16), release(17)].map(|it| rules(everywhere, it));
             assert_eq!(rules(everywhere, None), old, "an unknown kernel may be old");
-            let mut repeated = vec!["map @services ", "map @unserved-services "];
-            repeated.extend(match everywhere {
-                true => ["jump local-nodeports"].as_slice(),
-                false => &["map @nodeports ", "map @unserved-nodeports "],
-            });
-            for part in repeated {
+            let node_ports: &[_] = if everywhere {
+                &["jump local-nodeports"]
+            } else {
+                &["map @nodeports ", "map @unserved-nodeports "]
+            };
+            let repeated = ["map @services ", "map @unserved-services "];
+            for part in repeated.iter().chain(node_ports) {
                 let counts = [&old, &new].map(|rules| rules_with(rules, part));
                 assert_eq!(counts, [8, 4], "{part} in two chains of two tables: {everywhere}");
             }
