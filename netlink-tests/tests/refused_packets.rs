@@ -252,7 +252,8 @@ fn a_change_of_another_service_and_a_restart_reset_no_count() {
 
     // Other ranges of the same service.
     let ranges = json!(["203.0.113.0/24", "fd00:203::/32"]);
-    lab.apply(&[&restricted().spec("loadBalancerSourceRanges", ranges)]);
+    let sent = lab.apply(&[&restricted().spec("loadBalancerSourceRanges", ranges)]);
+    assert!(sent.script().contains("source-ranges"), "{}", sent.script());
     check(&node, [&totals, &frontends]);
 
     // What was counted is no difference.
