@@ -311,8 +311,8 @@ fn endpoints_that_drain_have_the_count_and_age_of_their_connections() {
     eventually("an answer", SOON, || client.open_tcp("10.96.0.10:80").ok().map(drop));
     host.sysctl("netfilter/nf_conntrack_timestamp", "1");
     let _open: Vec<_> = (0..2).map(|_| client.open_tcp("10.96.0.10:80").unwrap()).collect();
-    let none = json!({"draining": [], "total": 0});
-    assert_eq!(document(host, "/status.json?draining").unwrap(), none);
+    let found = document(host, "/status.json?draining").unwrap();
+    assert_eq!((&found["draining"], &found["total"]), (&json!([]), &json!(0)));
     api.push(endpoint_slice("default/web-1", "web", &["10.244.1.6"], 8080));
     let found = wait(host, "/status.json?draining", "a draining endpoint", |it| it["total"] == 1);
     let row = &found["draining"][0];
@@ -390,11 +390,14 @@ fn a_person_sees_state_problems_transactions_and_services_in_a_browser() {
     cluster.api.push(endpoint_slice("default/web-1", "web", &["10.244.1.6"], 8080));
     // The Service may be measured too: the loop takes both batches at once if it is late.
     cluster.wait("a commit", |status| status["latency"]["count"].as_u64() >= Some(1));
+    let _ = cluster.net.outside("outside", "192.0.2.10").send_udp("10.96.0.10:81");
     // By its endpoint.
     let (page, requested) = look(host, "#search=10.244.1.6", &["--dump-dom".to_owned()]);
     assert_eq!(text(&page, "state"), "ready");
     assert!(text(&page, "about").starts_with("node node1 · version "), "{page}");
     assert_eq!(text(&page, "found"), "1 of 1 frontends match.");
+    let refused = text(&page, "refused");
+    assert!(refused.starts_with("Refused packets: unknown_port "), "{refused}");
     for cell in [
         "<td>default/web</td>",
         "<td>10.96.0.10:80/tcp</td>",
