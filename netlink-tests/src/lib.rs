@@ -3,6 +3,8 @@
 #![allow(clippy::expect_used, clippy::unwrap_used)] // A broken expectation is a failed test.
 
 pub mod apiserver;
+pub mod http;
+pub mod metrics;
 pub mod scenario;
 
 pub use test_hosts::*;

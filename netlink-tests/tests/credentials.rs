@@ -1,12 +1,11 @@
 //! The daemon with an API server whose certificates or tokens are replaced while it runs.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::time::Duration;
 
 use netlink_tests::apiserver::object::{node, service, service_cidr};
 use netlink_tests::apiserver::{ApiServer, Authority, Credentials};
+use netlink_tests::http::body;
 use netlink_tests::reader::Family;
 use netlink_tests::{Host, Net, Process, deltaproxy_binary, eventually};
 
@@ -78,18 +77,8 @@ impl Cluster {
     #[track_caller]
     fn wait_for_metric(&self, name: &str, rest: &str) {
         let line = format!("deltaproxy_{name}{{resource={rest}");
-        eventually(&line, SOON, || self.metrics().contains(&line).then_some(()));
-    }
-
-    fn metrics(&self) -> String {
-        self.net.node().run(|| {
-            let mut text = String::new();
-            if let Ok(mut stream) = TcpStream::connect("127.0.0.1:10249") {
-                stream.write_all(b"GET /metrics HTTP/1.1\r\nconnection: close\r\n\r\n").unwrap();
-                stream.read_to_string(&mut text).unwrap();
-            }
-            text
-        })
+        let metrics = || body(self.net.node(), 10249, "/metrics");
+        eventually(&line, SOON, || metrics().contains(&line).then_some(()));
     }
 
     /// Replaces files, and waits until they are in use.

@@ -8,17 +8,16 @@ mod page;
 mod queries;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::time::Duration;
 
 use netlink_tests::apiserver::object::{endpoint_slice, node, service, service_cidr};
 use netlink_tests::apiserver::{ApiServer, Fault, Kind, On};
+use netlink_tests::http::{body, get};
+use netlink_tests::metrics::{Sample, samples};
 use netlink_tests::reader::Family;
 use netlink_tests::scenario::{Manifests, Node, WEB};
 use netlink_tests::{Host, Net, Process, deltaproxy_binary, eventually};
 use nft::kernel::Release;
-use page::Sample;
 use queries::{ABSENT, QUERIES};
 use serde_json::{Value, json};
 
@@ -87,7 +86,7 @@ impl Page<'_> {
     }
 
     fn read(&mut self) -> BTreeMap<String, String> {
-        let page = get(self.host, 10249, "/metrics");
+        let page = body(self.host, 10249, "/metrics");
         let lines = page.lines().filter(|it| !it.starts_with('#') && !it.contains("_bucket"));
         let values = lines.filter_map(|line| line.rsplit_once(' '));
         let ours = values.filter(|(name, _)| name.contains("proxy_"));
@@ -100,19 +99,6 @@ impl Page<'_> {
         }
         found
     }
-}
-
-/// An answer of the daemon; empty if there is none.
-fn get(host: &Host, port: u16, path: &str) -> String {
-    host.run(|| {
-        let mut text = String::new();
-        if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) {
-            let request = format!("GET {path} HTTP/1.1\r\nconnection: close\r\n\r\n");
-            stream.write_all(request.as_bytes()).unwrap();
-            stream.read_to_string(&mut text).unwrap();
-        }
-        text
-    })
 }
 
 /// The service `web`, for UDP too, with scheduler `lc`.
@@ -186,7 +172,8 @@ fn every_metric_moves_when_what_it_counts_happens() {
     bad["spec"]["externalIPs"] = json!(["somewhere"]);
     api.push(bad);
     for probe in ["/healthz", "/livez", "/readyz"] {
-        assert!(get(net.node(), 10256, probe).contains("200 OK"), "{probe}");
+        let answer = get(net.node(), 10256, probe);
+        assert_eq!(answer.map(|it| it.status), Some(200), "{probe}");
     }
     page.wait("deltaproxy_problems_total{kind=\"invalid\"}", "0");
     let round = "deltaproxy_check_last_round_timestamp_seconds";
@@ -215,7 +202,7 @@ fn scrape(net: &Net) -> String {
     api.forbid_events();
     let _daemon = daemon(net.node(), &api);
     let sample = |name: &str| {
-        let page = get(net.node(), 10249, "/metrics");
+        let page = body(net.node(), 10249, "/metrics");
         let line = page.lines().find(|line| line.starts_with(name));
         line.and_then(|line| line.rsplit_once(' ')).map(|(_, value)| value.to_owned())
     };
@@ -230,16 +217,15 @@ fn scrape(net: &Net) -> String {
     ] {
         eventually(name, SOON, || above_zero(name).then_some(()));
     }
-    get(net.node(), 10249, "/metrics")
+    body(net.node(), 10249, "/metrics")
 }
 
 #[test]
 fn a_scrape_answers_the_queries_of_dashboards_and_alerts_for_kube_proxy() {
-    let answer = scrape(&Net::new());
-    let (_, text) = answer.split_once("\r\n\r\n").unwrap();
+    let text = &scrape(&Net::new());
     let mistakes = page::mistakes(text);
     assert!(mistakes.is_empty(), "{mistakes:#?}");
-    let mut samples = page::samples(text);
+    let mut samples = samples(text);
     samples.push(Sample::read("up 1"));
     for sample in &mut samples {
         for (name, value) in [("job", "kube-proxy"), ("instance", "node1:10249"), ("cluster", "")] {
@@ -257,7 +243,7 @@ fn a_scrape_answers_the_queries_of_dashboards_and_alerts_for_kube_proxy() {
 
 /// The elements of each set of ours by the page of metrics, and by the kernel.
 fn set_sizes(net: &Net) -> [BTreeMap<(String, String), usize>; 2] {
-    let samples = page::samples(&get(net.node(), 10249, "/metrics"));
+    let samples = samples(&body(net.node(), 10249, "/metrics"));
     let ours = samples.iter().filter(|sample| sample.name == "deltaproxy_set_elements");
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few")]
     let reported = ours.map(|sample| {
@@ -322,7 +308,7 @@ fn ports_without_an_endpoint_on_the_node_are_counted_by_policy() {
     let _daemon = daemon(net.node(), &api);
     let wait = |expected: [f64; 2]| {
         eventually(&format!("{expected:?}"), SOON, || {
-            let samples = page::samples(&get(net.node(), 10249, "/metrics"));
+            let samples = samples(&body(net.node(), 10249, "/metrics"));
             let name = "kubeproxy_sync_proxy_rules_no_local_endpoints_total";
             let count = |policy: &str| {
                 let wanted = |it: &&Sample| {

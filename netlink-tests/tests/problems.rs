@@ -1,12 +1,11 @@
 //! A daemon that looks healthy and is not says so: `/readyz`, `problems`, `top`, metrics and Events.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-use std::io::{self, Write};
-use std::net::TcpStream;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use netlink_tests::apiserver::object::{node, service, service_cidr};
 use netlink_tests::apiserver::{ApiServer, Kind};
+use netlink_tests::http::{body, get};
 use netlink_tests::scenario::Manifests;
 use netlink_tests::{Host, Net, Process, deltaproxy_binary, eventually};
 use serde_json::{Value, json};
@@ -19,15 +18,9 @@ fn daemon(host: &Host, api: &ApiServer, name: &str) -> Process {
     host.spawn(deltaproxy_binary(), &["run", &kubeconfig, &format!("--hostname-override={name}")])
 }
 
-/// An answer of the daemon; empty if there is none.
-fn get(host: &Host, port: u16, path: &str) -> String {
-    let answer = host.run(|| {
-        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-        stream.set_read_timeout(Some(SOON))?;
-        write!(stream, "GET {path} HTTP/1.1\r\nhost: node\r\nconnection: close\r\n\r\n")?;
-        io::read_to_string(stream)
-    });
-    answer.unwrap_or_default()
+/// The status code of a probe.
+fn status(host: &Host, path: &str) -> Option<u16> {
+    get(host, 10256, path).map(|answer| answer.status)
 }
 
 /// Waits until `problems` ends with this code; returns its output.
@@ -53,7 +46,7 @@ fn wait_for_top(host: &Host, text: &str) {
 #[track_caller]
 fn wait_for_metric(host: &Host, line: &str) {
     eventually(line, SOON, || {
-        get(host, 10249, "/metrics").lines().any(|it| it == line).then_some(())
+        body(host, 10249, "/metrics").lines().any(|it| it == line).then_some(())
     });
 }
 
@@ -67,8 +60,8 @@ fn a_node_whose_name_the_cluster_lacks_is_not_ready_until_it_has_it() {
     wait_for_metric(host, "deltaproxy_node_missing 1");
     wait_for_metric(host, "deltaproxy_node_ports_closed{ip_family=\"IPv4\"} 1");
     wait_for_top(host, "not ready: this node has no Node object; NodePorts are closed");
-    assert!(get(host, 10256, "/readyz").starts_with("HTTP/1.1 503 "));
-    assert!(get(host, 10256, "/livez").starts_with("HTTP/1.1 200 "));
+    assert_eq!(status(host, "/readyz"), Some(503));
+    assert_eq!(status(host, "/livez"), Some(200));
     let text = problems(host, 1, "text");
     assert!(text.starts_with("Node typo (missing_node, for "), "{text}");
     eventually("an Event of the Node", SOON, || {
@@ -82,16 +75,14 @@ fn a_node_whose_name_the_cluster_lacks_is_not_ready_until_it_has_it() {
     api.push(node("typo", "192.168.50.2"));
     wait_for_metric(host, "deltaproxy_node_missing 0");
     wait_for_metric(host, "deltaproxy_problems_present{kind=\"missing_node\"} 0");
-    eventually("readiness", SOON, || {
-        get(host, 10256, "/readyz").starts_with("HTTP/1.1 200 ").then_some(())
-    });
+    eventually("readiness", SOON, || (status(host, "/readyz") == Some(200)).then_some(()));
     assert_eq!(problems(host, 0, "text"), "nothing is left out\n");
     // The node works on without its object.
     api.delete(Kind::Node, "typo");
     eventually("the deletion", SOON, || {
-        get(host, 10256, "/healthz").contains("\"nodeEligible\":").then_some(())
+        body(host, 10256, "/healthz").contains("\"nodeEligible\":").then_some(())
     });
-    assert!(get(host, 10256, "/readyz").starts_with("HTTP/1.1 200 "));
+    assert_eq!(status(host, "/readyz"), Some(200));
     assert_eq!(daemon.terminate(SOON).code(), Some(0));
 }
 
@@ -144,7 +135,7 @@ fn the_metrics_name_the_configuration_in_use_and_whether_the_last_change_was_ref
     let since_1970 = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
     let loaded_at = || {
         let name = "deltaproxy_configuration_last_load_timestamp_seconds ";
-        let page = get(host, 10249, "/metrics");
+        let page = body(host, 10249, "/metrics");
         page.lines().find_map(|line| line.strip_prefix(name)).unwrap().parse::<f64>().unwrap()
     };
     let (first, before) = (write(""), since_1970());
@@ -166,7 +157,7 @@ fn the_metrics_name_the_configuration_in_use_and_whether_the_last_change_was_ref
     wait_for_metric(host, &same);
     wait_for_metric(host, "deltaproxy_configuration_refused 0");
     assert!(loaded_at() > of_first);
-    assert!(!get(host, 10249, "/metrics").contains(&first));
+    assert!(!body(host, 10249, "/metrics").contains(&first));
 
     let other = write("nftables: {masqueradeBit: 3}\n");
     wait_for_metric(host, &other);

@@ -1,39 +1,8 @@
-//! A page of metrics in Prometheus' text format, read without the product's code.
+//! The rules of Prometheus for a page of metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One sample.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Sample {
-    pub(crate) name: String,
-    pub(crate) labels: BTreeMap<String, String>,
-    pub(crate) value: f64,
-}
-
-impl Sample {
-    pub(crate) fn read(line: &str) -> Self {
-        let (series, value) = line.rsplit_once(' ').expect("a value");
-        let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
-        let labels = labels.strip_suffix('}').expect("the end of the labels");
-        // No value of a label has a comma or a quotation mark.
-        let labels = labels.split(',').filter(|label| !label.is_empty()).map(|label| {
-            let (name, value) = label.split_once('=').expect("a label");
-            (name.to_owned(), value.trim_matches('"').to_owned())
-        });
-        let value = value.replace("+Inf", "inf").parse().expect("a number");
-        Self { name: name.to_owned(), labels: labels.collect(), value }
-    }
-
-    pub(crate) fn label(&self, name: &str) -> &str {
-        self.labels.get(name).map_or("", String::as_str)
-    }
-}
-
-/// All samples of an answer of HTTP or of a page.
-pub(crate) fn samples(text: &str) -> Vec<Sample> {
-    let body = text.split_once("\r\n\r\n").map_or(text, |(_, body)| body);
-    body.lines().filter(|line| !line.starts_with('#')).map(Sample::read).collect()
-}
+use netlink_tests::metrics::{Sample, samples};
 
 /// What is wrong with a page by the rules of Prometheus for names, types and units.
 pub(crate) fn mistakes(text: &str) -> Vec<String> {

@@ -1,6 +1,6 @@
 //! What the dashboard and the alerts for kube-proxy of kubernetes-mixin ask of a page.
 
-use crate::page::Sample;
+use netlink_tests::metrics::Sample;
 
 /// Queries by the names, matchers and groups that they use. Prometheus adds `job`, `instance` and
 /// `cluster` to each sample.
