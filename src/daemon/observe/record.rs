@@ -110,12 +110,13 @@ impl Record {
 
     fn watch(&self, resource: &'static str, change: impl FnOnce(&mut Watch)) {
         let mut watches = lock(&self.watches);
-        let place = watches.iter().position(|it| it.resource == resource).unwrap_or_else(|| {
+        let place = watches.partition_point(|it| it.resource < resource);
+        if watches.get(place).is_none_or(|it| it.resource != resource) {
             let (heard_at, reason, lost_at) = (None, None, None);
             let (is_connected, failures) = (false, 0);
-            watches.push(Watch { resource, is_connected, heard_at, failures, reason, lost_at });
-            watches.len() - 1
-        });
+            let new = Watch { resource, is_connected, heard_at, failures, reason, lost_at };
+            watches.insert(place, new);
+        }
         change(&mut watches[place]);
     }
 
@@ -164,6 +165,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn watches_are_in_one_order_on_every_node() {
+        let record = Record::new();
+        for resource in ["services", "nodes", "endpointslices"] {
+            record.watch_lost(resource, "tls", SystemTime::UNIX_EPOCH);
+        }
+        assert_eq!(record.read().lost.0, ["endpointslices", "nodes", "services"]);
+    }
 
     #[test]
     fn a_watch_is_lost_from_its_first_failure_until_it_is_heard() {
