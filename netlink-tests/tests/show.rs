@@ -2,18 +2,25 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, missing_docs)]
 
 use std::fmt::Write;
+use std::net::Ipv4Addr;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use engine::routing::Routing;
-use engine::ruleset;
+use engine::ruleset::{self, Layouts, SetId};
 use netlink_tests::apiserver::{ApiServer, object};
 use netlink_tests::scenario::{
-    Lab, Manifests, NODE_PORT, Object, Raw, Service, WEB, routing, slice, web_everywhere,
+    Family, Lab, Manifests, NODE_PORT, Object, Raw, Service, WEB, routing, slice, web_everywhere,
     web_with_node_port,
 };
 use netlink_tests::{Answer, Finished, Host, Net, deltaproxy_binary, eventually, nft_available};
+use nft::kernel::{Kernel, Nftables};
+use nft::{Element, Operation, Set, TableRef, Transaction, Value};
 use nix::sys::signal::Signal;
-use serde_json::{Value, json};
+use serde_json::{Value as Json, json};
 
 /// How long a condition may take, on a busy machine.
 const SOON: Duration = Duration::from_secs(10);
@@ -25,18 +32,18 @@ fn show(node: &Host, arguments: &str) -> Finished {
 
 /// The rows of `services` or `draining`.
 #[track_caller]
-fn rows(node: &Host, arguments: &str) -> Vec<Value> {
+fn rows(node: &Host, arguments: &str) -> Vec<Json> {
     let finished = show(node, &format!("{arguments} --output json"));
     assert_ne!(finished.code(), Some(2), "{}", finished.stderr);
-    let mut document: Value = serde_json::from_str(&finished.stdout).unwrap();
+    let mut document: Json = serde_json::from_str(&finished.stdout).unwrap();
     let name = if arguments.contains("--draining") { "draining" } else { "services" };
-    let Value::Array(rows) = document[name].take() else { panic!("{document}") };
+    let Json::Array(rows) = document[name].take() else { panic!("{document}") };
     rows
 }
 
 /// The only row.
 #[track_caller]
-fn row(node: &Host, arguments: &str) -> Value {
+fn row(node: &Host, arguments: &str) -> Json {
     let rows = rows(node, arguments);
     assert_eq!(rows.len(), 1, "{rows:?}");
     rows.into_iter().next().unwrap()
@@ -44,7 +51,7 @@ fn row(node: &Host, arguments: &str) -> Value {
 
 /// The endpoint of a row with this address.
 #[track_caller]
-fn endpoint<'a>(row: &'a Value, address: &str) -> &'a Value {
+fn endpoint<'a>(row: &'a Json, address: &str) -> &'a Json {
     let endpoints = row["endpoints"].as_array().unwrap();
     endpoints.iter().find(|it| it["address"] == address).unwrap_or_else(|| panic!("{row}"))
 }
@@ -128,7 +135,7 @@ fn node_ports_are_closed_where_no_address_of_the_node_serves_them() {
         let mut lab = Lab::with(Routing { node_port_addresses, ..routing() });
         let node = lab.world.node().clone();
         lab.apply(&[&web_everywhere(), &slice("a c")]);
-        let node_port = |row: &&Value| row["port"] == 30080 && row["protocol"] == "tcp";
+        let node_port = |row: &&Json| row["port"] == 30080 && row["protocol"] == "tcp";
         let rows = rows(&node, "default/web");
         let kinds = rows.iter().filter(node_port).map(|row| (&row["family"], &row["kind"]));
         let mut kinds: Vec<_> = kinds.collect();
@@ -295,7 +302,7 @@ fn connections_are_listed_with_their_clients() {
     let _present = pod.open_tcp(WEB).unwrap();
     let listed = |arguments: &str| {
         let finished = show(&node, &format!("default/web --connections -o json {arguments}"));
-        let document: Value = serde_json::from_str(&finished.stdout).unwrap();
+        let document: Json = serde_json::from_str(&finished.stdout).unwrap();
         let listed = document["connections"].as_array().unwrap().clone();
         (finished.code(), listed)
     };
@@ -347,7 +354,7 @@ fn clients_of_session_affinity_are_counted() {
 }
 
 /// A slice of a service with an endpoint on each of these nodes.
-fn slice_on(service: &str, endpoints: &[(&str, &str)]) -> Value {
+fn slice_on(service: &str, endpoints: &[(&str, &str)]) -> Json {
     let addresses: Vec<_> = endpoints.iter().map(|(_, address)| *address).collect();
     let name = format!("default/{service}-1");
     let mut slice = object::endpoint_slice(&name, service, &addresses, 8080);
@@ -424,7 +431,7 @@ fn many(services: u32) -> String {
             "addressType": "IPv4", "ports": [{"name": "http", "protocol": "TCP", "port": 8080}],
             "endpoints": endpoints,
         });
-        let service = service.only(netlink_tests::scenario::Family::Ipv4);
+        let service = service.only(Family::Ipv4);
         for document in service.documents().into_iter().chain(Raw(slice).documents()) {
             writeln!(text, "---\n{document}").unwrap();
         }
@@ -466,6 +473,51 @@ fn thousands_of_services_are_listed_and_head_may_stop_reading() {
     assert!(finished.stdout.starts_with("SERVICE "), "{}", finished.stdout);
     assert_eq!(finished.stderr, "code 0\n");
 }
+
+/// A dump passes over elements if others before them are deleted between two of its messages.
+#[test]
+fn a_service_is_found_while_thousands_of_elements_come_and_go() {
+    let mut lab = Lab::new();
+    let node = lab.world.node().clone();
+    lab.apply(&[&web_with_node_port(), &slice("a")]);
+    let mut kernel = node.run(|| Nftables::open().unwrap());
+    let mut commit = |operation: fn(TableRef, Arc<Set>, Vec<Element>) -> Operation, first| {
+        let set = Arc::clone(Layouts::default().of(nft::Family::Ip).get(SetId::Services));
+        let table = ruleset::table(nft::Family::Ip);
+        let operations = vec![operation(table, set, frontends(first..first + 500))];
+        kernel.commit(&Transaction { operations }).unwrap();
+    };
+    let is_over = AtomicBool::new(false);
+    thread::scope(|threads| {
+        let shows = threads.spawn(|| {
+            let shown: Vec<_> = (0..40).map(|_| show(&node, "10.96.0.10:80/tcp")).collect();
+            is_over.store(true, Ordering::Relaxed);
+            shown
+        });
+        while !is_over.load(Ordering::Relaxed) {
+            (0..8_000).step_by(500).for_each(|first| commit(Operation::AddElements, first));
+            (0..8_000).step_by(500).for_each(|first| commit(Operation::DeleteElements, first));
+        }
+        for shown in shows.join().unwrap() {
+            // Where a commit follows another at once, the chains cannot be read.
+            let is_named = shown.stderr.contains("kept changing while");
+            assert!(shown.code() == Some(0) || is_named, "{}", shown.stderr);
+        }
+    });
+}
+
+/// Elements for cluster IPs of services without endpoints on any list.
+fn frontends(numbers: Range<u32>) -> Vec<Element> {
+    let element = |number: u32| {
+        let address = Ipv4Addr::from(0x0a61_0000 + number);
+        let key = Value::new().ip(address.into()).proto(TCP).port(80);
+        Element::with_value(key, Value::new().class_id(((number + 0x1_0000) << 8) | 5))
+    };
+    numbers.map(element).collect()
+}
+
+/// `IPPROTO_TCP`.
+const TCP: u8 = 6;
 
 /// The table's comment is what says that it is of this layout.
 #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use engine::ruleset::Frontend;
 use inspect::explain::{Explanation, Kernel, Question, Start, explain as explain_packet};
-use inspect::show::{Selector, read};
+use inspect::show::Selector;
 use inspect::tables::TableReader;
 use nft::Family;
 use serde_json::json;
@@ -16,6 +16,7 @@ use super::failure::Failure;
 use super::live_trace;
 use super::outcome::Exit;
 use super::output::{Output, print};
+use super::read_services::read_services;
 
 /// Flags of `explain`.
 #[derive(Debug, Args)]
@@ -213,7 +214,7 @@ impl ExplainFlags {
 /// Returns the addresses of a service in the tables, without node ports.
 fn addresses(selector: &Selector) -> Result<Vec<Destination>, Failure> {
     let mut reader = TableReader::open().map_err(Failure::new)?;
-    let (services, _) = read(&mut reader).map_err(Failure::new)?;
+    let (services, _) = read_services(&mut reader, selector)?;
     let entries = selector.select(&services).into_iter().map(|place| &services.entries()[place]);
     let addresses = entries.filter_map(|entry| match entry.frontend {
         Frontend::Address { address, protocol, port } => Some(Destination {

@@ -41,6 +41,8 @@ mod plan;
 mod probe;
 #[cfg(feature = "inspect")]
 mod problems;
+#[cfg(feature = "inspect")]
+mod read_services;
 mod read_tables;
 mod reload;
 mod run;

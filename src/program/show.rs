@@ -9,7 +9,7 @@ use daemon::config::duration;
 use engine::printable::Printable;
 use inspect::show::{
     ClientConnections, Clients, Connections, Endpoints, Filter, OfEndpoints, Selector, Services,
-    View, format, read, refresh_refused,
+    View, format, refresh_refused,
 };
 use inspect::tables::{OurTable, TableReader};
 use nft::kernel::Generation;
@@ -18,6 +18,7 @@ use super::failure::Failure;
 use super::node_endpoints::OfNodeFlags;
 use super::outcome::Exit;
 use super::output::DocumentOutput;
+use super::read_services::read_services;
 use super::run::stop_signal;
 use super::screen::Screen;
 
@@ -239,8 +240,6 @@ struct Selection {
     selector: Selector,
     filter: Filter,
     places: Vec<usize>,
-    /// The tables have what the selector names.
-    is_found: bool,
 }
 
 impl Selection {
@@ -252,12 +251,11 @@ impl Selection {
             of_services: flags.of_node.endpoints()?,
         };
         let selector = flags.service.clone().unwrap_or_default();
-        Ok(Self { selector, filter, places: Vec::new(), is_found: false })
+        Ok(Self { selector, filter, places: Vec::new() })
     }
 
     fn find(&mut self, services: &Services) {
         self.places = self.selector.select(services);
-        self.is_found = !self.places.is_empty();
         self.filter.apply(services, &mut self.places);
     }
 }
@@ -300,7 +298,7 @@ impl<'a> Reading<'a> {
     fn read(&mut self) -> Result<(), Failure> {
         let generation = self.reader.generation().map_err(Failure::new)?;
         if self.generation != Some(generation) {
-            let (services, tables) = read(&mut self.reader).map_err(Failure::new)?;
+            let (services, tables) = read_services(&mut self.reader, &self.selection.selector)?;
             // Counters change without a commit.
             let is_still_true = !services.is_torn() && !services.has_counters();
             self.generation = Some(generation).filter(|_| is_still_true);
@@ -308,10 +306,6 @@ impl<'a> Reading<'a> {
             (self.services, self.tables) = (services, tables);
         } else {
             refresh_refused(&mut self.reader, &mut self.services).map_err(Failure::new)?;
-        }
-        let Selection { selector, is_found, .. } = &self.selection;
-        if !is_found && selector.is_specific() {
-            return Err(Failure::new(format!("the tables have no service {selector}")));
         }
         self.clients = Clients::read(&mut self.reader, &self.tables).map_err(Failure::new)?;
         self.read_connections()?;
