@@ -7,6 +7,7 @@
 mod label;
 mod maglev;
 mod optional_chains;
+mod port_problems;
 mod product_limits;
 mod render;
 mod service;

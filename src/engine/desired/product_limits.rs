@@ -124,14 +124,21 @@ mod tests {
             assert_eq!(port.ranges.len(), 81);
             assert_eq!(port.frontends.iter().filter(|it| it.has_source_ranges).count(), 2);
         }
-        check_problem(&wanted, "port 1: of its 400 source ranges only the first 81 are admitted");
+        check_problem(
+            &wanted,
+            "port 1 and 99 others: of its 400 source ranges only the first 81 are admitted",
+        );
     }
 
     #[test]
     fn endpoints_of_many_ports_are_limited() {
         let wanted = rendered(service(1_000), 300);
         assert!(wanted.ports.iter().all(|port| port.endpoints(Scope::Cluster).len() == 262));
-        check_problem(&wanted, "port 1000: of its 300 endpoints only the first 262 are used");
+        assert_eq!(wanted.problems.len(), 1);
+        check_problem(
+            &wanted,
+            "port 1 and 999 others: of its 300 endpoints only the first 262 are used",
+        );
         assert_eq!(rendered(service(4), 300).problems, []);
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use nft::family::Family;
 
 use super::label::Label;
+use super::port_problems::PortProblems;
 use super::product_limits::ProductLimits;
 use super::service::{DesiredFrontend, DesiredPort, DesiredService, NoLocal, Scope, Traffic};
 use super::slot_budget::SlotGrants;
@@ -44,12 +45,14 @@ pub fn render(
         }
         let most = ProductLimits::of(service, family);
         report_addresses(service, (family, most), &mut wanted);
+        let mut problems = PortProblems::default();
         for (place, port) in service.ports.iter().enumerate() {
             let grant = grants.of(family, place);
-            let renderer = PortRenderer { view, port, family, grant, most };
-            let rendered = renderer.render(timeout, &mut wanted);
+            let renderer = PortRenderer { view, port, place, family, grant, most };
+            let rendered = renderer.render(timeout, &mut wanted, &mut problems);
             wanted.ports.push(rendered);
         }
+        problems.add_to(&service.name, &mut wanted.problems);
         wanted.members.extend(cluster_ips().map(Member::ClusterIp));
     }
     report_unused(view, scheduler, &mut wanted);
@@ -74,6 +77,8 @@ impl DesiredService {
 struct PortRenderer<'a> {
     view: &'a ServiceView<'a>,
     port: &'a ServicePort,
+    /// Its place in the service.
+    place: usize,
     family: Family,
     /// The slots of each of its lists.
     grant: SlotGrant,
@@ -81,15 +86,20 @@ struct PortRenderer<'a> {
 }
 
 impl PortRenderer<'_> {
-    fn render(&self, timeout: Option<GrantedTimeout>, wanted: &mut DesiredService) -> DesiredPort {
+    fn render(
+        &self,
+        timeout: Option<GrantedTimeout>,
+        wanted: &mut DesiredService,
+        problems: &mut PortProblems,
+    ) -> DesiredPort {
         let (view, port, family) = (self.view, self.port, self.family);
         let UsableEndpoints { cluster, local } = view.usable_endpoints(port, family);
         let mut endpoints = [cluster, local];
         let is_udp = port.protocol == Protocol::Udp;
         let hairpins = endpoints[Scope::Local as usize].iter();
         wanted.members.extend(hairpins.map(|target| Member::Hairpin(*target, port.protocol)));
-        let [cluster, local] = endpoints.each_mut().map(|list| self.slots(list, timeout, wanted));
-        self.check_timeout(timeout, wanted);
+        let [cluster, local] = endpoints.each_mut().map(|list| self.slots(list, timeout, problems));
+        self.check_timeout(timeout, problems);
         let mut rendered = DesiredPort {
             family,
             protocol: port.protocol,
@@ -104,20 +114,20 @@ impl PortRenderer<'_> {
             no_local: NoLocal::default(),
         };
         rendered.no_local = no_local(&view.service, &rendered);
-        self.add_frontends(&mut rendered, wanted);
+        self.add_frontends(&mut rendered, problems);
         for (scope, reduction) in Scope::ALL.into_iter().zip([cluster.1, local.1]) {
             let mut frontends = rendered.frontends.iter();
             if let Some(reduction) =
                 reduction.filter(|_| frontends.any(|it| it.traffic.uses(scope)))
             {
-                self.report_reduction(&reduction, wanted);
+                self.report_reduction(&reduction, problems);
             }
         }
         rendered
     }
 
     /// Returns the sources that may use load balancer addresses; `None` if all may.
-    fn ranges(&self, wanted: &mut DesiredService) -> Option<Box<[Range]>> {
+    fn ranges(&self, problems: &mut PortProblems) -> Option<Box<[Range]>> {
         let service = &self.view.service;
         let mut ranges = source_ranges::allowed(
             &service.source_ranges,
@@ -129,15 +139,15 @@ impl PortRenderer<'_> {
         if ranges.len() > most {
             let message =
                 format!("of its {} source ranges only the first {most} are admitted", ranges.len());
-            self.report("spec.loadBalancerSourceRanges", &message, wanted);
+            self.report("spec.loadBalancerSourceRanges", message, problems);
             ranges = ranges[..most].into();
         }
         Some(ranges)
     }
 
-    fn add_frontends(&self, rendered: &mut DesiredPort, wanted: &mut DesiredService) {
+    fn add_frontends(&self, rendered: &mut DesiredPort, problems: &mut PortProblems) {
         let service = &self.view.service;
-        let ranges = self.ranges(wanted);
+        let ranges = self.ranges(problems);
         let (internal, external) = (internal(service, rendered), external(service, rendered));
         let cluster_ips = service.cluster_ips.iter().map(|ip| (ip, internal, false));
         // Only load balancer addresses have source ranges. They come before external IPs, because
@@ -167,27 +177,22 @@ impl PortRenderer<'_> {
         &self,
         list: &mut TargetList,
         timeout: Option<GrantedTimeout>,
-        wanted: &mut DesiredService,
+        problems: &mut PortProblems,
     ) -> (SlotPlan, Option<Reduction>) {
-        self.limit(list, timeout, wanted);
+        self.limit(list, timeout, problems);
         let weights = self.view.effective_weights(self.port, self.family, list);
         let most = if timeout.is_some() { SizeClass::LARGEST_SESSION } else { SizeClass::LARGEST };
         let limits = Limits { most: most.most(), grant: self.grant };
         SlotPlan::new(self.view.scheduler(), list, weights, limits)
     }
 
-    /// Reports that a list has fewer slots than it needs, once for equal lists.
-    fn report_reduction(&self, reduction: &Reduction, wanted: &mut DesiredService) {
-        let service = &self.view.service;
-        let field = match service.weights {
+    /// Reports that a list has fewer slots than it needs.
+    fn report_reduction(&self, reduction: &Reduction, problems: &mut PortProblems) {
+        let field = match self.view.service.weights {
             Some(_) => "metadata.annotations[deltaproxy.io/weights]",
             None => "metadata.annotations[deltaproxy.io/scheduler]",
         };
-        let problem =
-            Problem::of_port(&service.name, self.port.port, field, &reduction.to_string());
-        if !wanted.problems.contains(&problem) {
-            wanted.problems.push(problem);
-        }
+        self.report(field, reduction.to_string(), problems);
     }
 
     /// Leaves out the endpoints above the limit.
@@ -195,7 +200,7 @@ impl PortRenderer<'_> {
         &self,
         list: &mut TargetList,
         timeout: Option<GrantedTimeout>,
-        wanted: &mut DesiredService,
+        problems: &mut PortProblems,
     ) {
         let is_table = matches!(self.view.service.scheduler, Some(Scheduler::Maglev(_)));
         let (limit, field) = match timeout {
@@ -207,7 +212,7 @@ impl PortRenderer<'_> {
         if list.len() > limit {
             let message =
                 format!("of its {} endpoints only the first {limit} are used", list.len());
-            self.report(field, &message, wanted);
+            self.report(field, message, problems);
             if is_table {
                 // Keeps the same endpoints on every node.
                 list.sort_unstable();
@@ -216,7 +221,7 @@ impl PortRenderer<'_> {
         }
     }
 
-    fn check_timeout(&self, timeout: Option<GrantedTimeout>, wanted: &mut DesiredService) {
+    fn check_timeout(&self, timeout: Option<GrantedTimeout>, problems: &mut PortProblems) {
         let service = &self.view.service;
         let Some(requested) = service.session_affinity else { return };
         let message = match timeout {
@@ -228,12 +233,11 @@ impl PortRenderer<'_> {
             ),
             None => return,
         };
-        self.report("spec.sessionAffinity", &message, wanted);
+        self.report("spec.sessionAffinity", message, problems);
     }
 
-    fn report(&self, field: &str, message: &str, wanted: &mut DesiredService) {
-        let name = &self.view.service.name;
-        wanted.problems.push(Problem::of_port(name, self.port.port, field, message));
+    fn report(&self, field: &'static str, message: String, problems: &mut PortProblems) {
+        problems.add((self.place, self.port.port), field, message);
     }
 }
 

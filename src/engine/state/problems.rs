@@ -37,12 +37,14 @@ impl Problems {
         std::mem::take(&mut self.found)
     }
 
-    /// Returns the services whose present problems changed since the last call, each with all of
-    /// its problems.
+    /// Returns the services whose present problems changed since the last call, each with its first
+    /// problems and the number of the others.
     pub(super) fn take_changed(&mut self) -> Vec<(ObjectName, Vec<Problem>)> {
         let problems = |name: &ObjectName| {
             let present = self.present.get(name).into_iter().flatten();
-            present.map(|it| it.problem.clone()).collect()
+            let mut problems: Vec<_> = present.map(|it| it.problem.clone()).collect();
+            Problem::keep_few(&mut problems);
+            problems
         };
         let changed = std::mem::take(&mut self.changed);
         changed.into_iter().map(|name| (name.clone(), problems(&name))).collect()
@@ -106,5 +108,22 @@ impl Problems {
             self.changed.insert(service.clone());
         }
         Some(problem)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_present_problems_of_a_service_the_first_are_listed_and_the_others_counted() {
+        let (mut problems, web) = (Problems::default(), ObjectName::namespaced("default", "web"));
+        let many = (0..1_000).map(|n| Problem::of_limit(&web, "spec.ports", &n.to_string()));
+        problems.add(many);
+        let [(service, listed)] = &problems.take_changed()[..] else { panic!("of one service") };
+        assert_eq!((service, listed.len()), (&web, 21));
+        let last = listed.last().map(ToString::to_string);
+        let expected = "Service default/web: has 980 further problems, which are not listed";
+        assert_eq!(last.as_deref(), Some(expected));
     }
 }
