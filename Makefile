@@ -38,7 +38,7 @@ SIDE_BY_SIDE = 3
 # rests a hundred times as long as that took. The others provoke races of packets with commits.
 ALONE_TESTS = conntrack races replacements
 # Started first, so that none of them is left at the end.
-LONG_TESTS = local_detection simulation_kernel way_back policies bench
+LONG_TESTS = local_detection simulation_kernel way_back day policies bench
 OTHER_TESTS = { printf '%s\n' $(LONG_TESTS); ls netlink-tests/tests/*.rs | sed 's|.*/||; s|\.rs$$||'; } | \
 	grep -vxF "$$(printf '%s\n' $(ALONE_TESTS))" | awk '!seen[$$0]++'
 

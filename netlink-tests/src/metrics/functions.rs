@@ -16,16 +16,14 @@ pub(super) fn absent(selector: &Selector, found: &[Sample]) -> Vec<Sample> {
 
 /// A function of the points of each series in the selector's window.
 pub(super) fn over_time(function: &str, selector: &Selector, scrapes: &Scrapes) -> Vec<Sample> {
-    let values = series(selector, scrapes).into_iter().filter_map(|(labels, points)| {
-        let value = match function {
-            "rate" => increase(&points).map(|(by, seconds)| by / seconds),
-            "increase" => increase(&points).map(|(by, _)| by),
-            "max_over_time" => points.iter().map(|(_, value)| *value).reduce(f64::max),
-            other => panic!("the function {other}"),
-        };
-        Some(nameless(labels, value?))
-    });
-    values.collect()
+    let value: fn(&[(f64, f64)]) -> Option<f64> = match function {
+        "rate" => |points| increase(points).map(|(by, seconds)| by / seconds),
+        "increase" => |points| increase(points).map(|(by, _)| by),
+        "max_over_time" => |points| points.iter().map(|(_, value)| *value).reduce(f64::max),
+        other => panic!("the function {other}"),
+    };
+    let series = series(selector, scrapes).into_iter();
+    series.filter_map(|(labels, points)| Some(nameless(labels, value(&points)?))).collect()
 }
 
 /// Times and values of one series.

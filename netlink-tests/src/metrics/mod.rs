@@ -19,3 +19,6 @@ pub use expression::Expression;
 pub use sample::{Labels, Sample, samples};
 pub use scrapes::Scrapes;
 pub use value::Value;
+
+#[cfg(test)]
+mod tests;

@@ -24,6 +24,7 @@ mod even;
 mod every_chain;
 mod expect;
 mod hosts;
+pub mod kube_proxy;
 mod lab;
 mod manifests;
 mod object;
