@@ -282,8 +282,8 @@ fn a_daemon_serves_localhost_and_reports_the_remaining_sysctl() {
     let node = world.net.node();
     let mut daemon = world.daemon(WITH_LOCALHOST);
     daemon.wait_for_line("localhost NodePorts are served", SOON);
-    let ipv4_alone = "localhost NodePorts are served for IPv4 alone: the kernel does not route ::1";
-    assert!(daemon.output().contains(ipv4_alone), "{}", daemon.output());
+    let ipv6 = "localhost NodePorts of IPv6 are served at [::1], for TCP alone";
+    assert!(daemon.output().contains(ipv6), "{}", daemon.output());
     world.wait_for(LOCALHOST, true);
     assert_eq!(node.send_udp(LOCALHOST).server(), "a");
     assert_eq!((world.route_localnet().as_str(), has_guard(node)), ("1", true));
@@ -351,13 +351,19 @@ fn where_the_sysctl_cannot_be_written_localhost_is_left_out_and_all_else_works()
     assert_eq!(daemon.terminate(SOON).warnings(), [""; 0]);
 }
 
+/// The daemon serves those of IPv6; without it, nothing does.
 #[test]
-fn localhost_alone_closes_node_ports_of_ipv6_with_a_line() {
+fn localhost_alone_closes_the_other_addresses_and_without_a_daemon_all_of_ipv6() {
     let world = World::new();
-    let mut daemon = world.daemon("--nodeport-addresses=localhost");
-    daemon.wait_for_line("they are for localhost alone, which serves no IPv6 NodePorts", SOON);
+    let daemon = world.daemon("--nodeport-addresses=localhost");
     world.wait_for(LOCALHOST, true);
     world.wait_for(NODE_PORT, false);
     let node_port: SocketAddr = "[fd00:192:168:50::2]:30080".parse().unwrap();
     assert_eq!(world.net.node().connect_tcp(node_port), Answer::Refused);
+    assert!(!daemon.output().contains("NodePorts are closed"), "{}", daemon.output());
+    let _ = daemon.terminate(SOON);
+    let arguments = [&world.manifests.arguments("apply")[..], &["--nodeport-addresses=localhost"]];
+    let finished = world.net.node().output(deltaproxy_binary(), &arguments.concat());
+    let line = "they are for localhost alone, which serves no IPv6 NodePorts without the daemon";
+    assert!(finished.stderr.contains(line), "{}", finished.stderr);
 }

@@ -5,6 +5,7 @@ pub mod conntrack;
 pub mod converge;
 pub mod handover;
 pub mod links;
+pub mod localhost_proxy;
 pub mod node;
 pub mod observe;
 pub mod open_files;

@@ -33,12 +33,13 @@ pub use cleaning::Cleaning;
 pub use devices::DeviceFollowing;
 pub use error::RunError;
 pub use least_connections::Balancing;
-pub use own_node::{MissingNode, RouteLocalnet};
+pub use own_node::{Localhost, MissingNode, RouteLocalnet};
 pub use ownership::{HandOver, Handovers, Left, ListTable, RemoveTables, Steps};
 pub use parts::Parts;
 pub use reads::OpenReader;
 pub use report::left_out;
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use engine::doubt::{self, Request};
@@ -101,7 +102,13 @@ impl<K: Kernel + Send + 'static> Run<K> {
     ) -> Self {
         engine.keep_unused_elements();
         observe.figures().affinity_clients_max(CLIENTS);
+        let Localhost { route_localnet, ports } = parts.localhost;
+        if ports.is_some() {
+            engine.follow_localhost_ports();
+        }
         let Parts { cleaning, balancing, leaving, node: (node_name, missing_node), .. } = parts;
+        let mut report = Report::new(observe, parts.notices, node_name);
+        report.localhost = ports;
         Self {
             engine,
             schedule: Schedule::new(parts.min_interval),
@@ -110,11 +117,11 @@ impl<K: Kernel + Send + 'static> Run<K> {
             commits: Commits::new(),
             reads: Reads::new(parts.check_period, parts.open_reader, now()),
             blocked: BlockedTables::default(),
-            node: OwnNode::new(parts.addresses, parts.route_localnet, missing_node),
+            node: OwnNode::new(parts.addresses, route_localnet, missing_node),
             flows: Flows { cleaning, balancing, leaving, clients: Clients::default() },
             devices: parts.devices,
             handovers: parts.handovers,
-            report: Report::new(observe, parts.notices, node_name),
+            report,
         }
     }
 
@@ -154,14 +161,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                     Some(arrival) => self.apply_arrivals([arrival]),
                     None => return Err(RunError::SourceGone),
                 },
-                addresses = changed(&mut self.node.addresses) => {
-                    self.engine.set_local_addresses(addresses);
-                    self.report.causes.add(Cause::Addresses);
-                    self.note_change();
-                    // If all addresses serve node ports, no commit follows that would delete stale
-                    // flows.
-                    self.flows.clean(&mut self.engine);
-                }
+                addresses = changed(&mut self.node.addresses) => self.take_addresses(addresses),
                 () = sleep_until(service_cidrs_due) =>
                     self.apply_arrivals([Arrivals::without_service_cidrs(now())]),
                 () = sleep_until(self.commits.unused.due()) => {
@@ -225,6 +225,18 @@ impl<K: Kernel + Send + 'static> Run<K> {
         self.arrivals.limit_service_cidrs(cluster.unlisted(), now());
         self.note_activity();
         self.note_change();
+    }
+
+    fn take_addresses(&mut self, addresses: Vec<IpAddr>) {
+        self.engine.set_local_addresses(addresses);
+        self.report.causes.add(Cause::Addresses);
+        self.note_change();
+        // If all addresses serve node ports, no commit follows that would delete stale flows and
+        // report the addresses.
+        self.flows.clean(&mut self.engine);
+        if self.engine.is_settled() {
+            self.report.localhost(&mut self.engine);
+        }
     }
 
     /// Schedules a commit if the installed state may differ from the desired one.

@@ -28,6 +28,8 @@ mod line_queue;
 #[cfg(feature = "inspect")]
 mod live_trace;
 mod localhost;
+#[cfg(feature = "inspect")]
+mod localhost_listeners;
 mod log;
 mod manifests;
 mod node;

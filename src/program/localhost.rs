@@ -1,10 +1,17 @@
-//! NodePorts at loopback addresses; they need the sysctl `route_localnet`.
+//! NodePorts at loopback addresses: those of IPv4 need the sysctl `route_localnet`, those of IPv6 a
+//! proxy.
 
-use std::net::IpAddr;
+use std::io;
 
+use daemon::config::Config;
+use daemon::localhost_proxy::LocalhostProxy;
 use daemon::node::{SysctlError, can_route_localnet, route_localnet};
+use daemon::observe::{Observe, Shares};
+use daemon::open_files::soft_limit;
 use daemon::run::RouteLocalnet;
+use daemon::source::notice::Notice;
 use engine::Engine;
+use tokio::sync::mpsc;
 
 /// Leaves localhost NodePorts out of `engine` if `route_localnet` is 0 and cannot be set. Then
 /// returns the reason.
@@ -32,24 +39,31 @@ fn if_served(
 }
 
 /// Like [`check`], for the daemon, which continues with a warning and without localhost NodePorts.
-/// Returns the function to call once the tables exist. `local` are the addresses of interfaces.
-pub(super) fn prepare(engine: &mut Engine, local: &[IpAddr]) -> Option<RouteLocalnet> {
+/// Returns the function to call once the tables exist.
+pub(super) fn prepare(engine: &mut Engine) -> Option<RouteLocalnet> {
     if let Err(why) = check(engine) {
         tracing::warn!("{why}");
     }
-    if !engine.node().serves_localhost() {
-        return None;
+    engine.node().serves_localhost().then(|| Box::new(set_or_warn) as RouteLocalnet)
+}
+
+/// Starts the proxy for node ports at `[::1]`, if they are configured. Returns it with the shares of
+/// open files of all servers.
+///
+/// # Errors
+/// Errors of the system, such as too many threads.
+pub(super) fn proxy(
+    config: &Config,
+    observe: &Observe,
+    notices: &mpsc::Sender<Notice>,
+) -> io::Result<(Option<LocalhostProxy>, Shares)> {
+    if !config.routing.node_port_addresses.opens_ipv6_localhost() {
+        return Ok((None, Shares::of(soft_limit())));
     }
-    let mut ipv6 = local.iter().filter_map(|address| match address {
-        IpAddr::V6(address) => Some(address),
-        IpAddr::V4(_) => None,
-    });
-    if ipv6.any(|address| !address.is_loopback() && !address.is_unicast_link_local()) {
-        tracing::info!(
-            "localhost NodePorts are served for IPv4 alone: the kernel does not route ::1"
-        );
-    }
-    Some(Box::new(set_or_warn))
+    let shares = Shares::with_localhost(soft_limit());
+    let proxy = LocalhostProxy::spawn(shares, observe.clone(), notices.clone())?;
+    tracing::info!("localhost NodePorts of IPv6 are served at [::1], for TCP alone");
+    Ok((Some(proxy), shares))
 }
 
 /// Sets `route_localnet`. Returns whether it is set.

@@ -18,7 +18,7 @@ Kinds:
   conflict      another Service has the address and port
   limit         over a capacity limit
   refused       the kernel refused it
-  closed_port   a health check port cannot be opened
+  closed_port   a health check port, or a node port at [::1], cannot be opened
   missing_node  the cluster has no Node object of this node's name
 
 Exit codes:

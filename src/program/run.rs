@@ -9,6 +9,7 @@ use std::time::Duration;
 use daemon::config::{Config, ConfigError, EXTERNAL_IPS, Source};
 use daemon::conntrack::{Cleaned, Cleaner, ConnectionCounter, Limits};
 use daemon::links::follow_links;
+use daemon::localhost_proxy::LocalhostProxy;
 use daemon::observe::{
     ClosedPort, Content, CountStore, Finder, LeftOut, Observe, PageSetup, Site, Startup, bind,
     serve, serve_at, serve_health_checks,
@@ -16,7 +17,7 @@ use daemon::observe::{
 use daemon::open_files;
 use daemon::other_modes;
 use daemon::run::{
-    Balancing, Cleaning, DeviceFollowing, Handovers, MissingNode, Parts, Run, left_out,
+    Balancing, Cleaning, DeviceFollowing, Handovers, Localhost, MissingNode, Parts, Run, left_out,
 };
 use daemon::source::addresses::{follow_local_addresses, local_addresses};
 use daemon::source::files::{self, FileProblem, FoundProblems};
@@ -128,7 +129,7 @@ async fn run_until_stopped(
     engine.suit_kernel(release);
     let known = local_addresses().map_err(Failure::new)?;
     engine.set_local_addresses(known.clone());
-    let route_localnet = localhost::prepare(&mut engine, &known);
+    let route_localnet = localhost::prepare(&mut engine);
     content.page = Some(page(&config, flags));
     let elements = config.routing.counters != Counters::Off;
     let reads = Reads { elements, offloaded: offload.is_some() };
@@ -141,7 +142,7 @@ async fn run_until_stopped(
     start_servers(&config, &mut tasks, Arc::new(content)).await?;
     let (notices, written) = mpsc::channel(NOTICE_QUEUE);
     let events = start_source(&config, &mut tasks, (notices.clone(), written), &observe)?;
-    tasks.spawn(serve_health_checks(observe.clone(), closed_ports(notices.clone(), &observe)));
+    let proxy = start_listeners(&config, &mut tasks, &observe, &notices)?;
     report_start(&config, &observe, &notices);
     let report = observed_cleaning(observe.clone());
     let (cleaner, lists) = Cleaner::spawn(Limits::default(), report).map_err(Failure::new)?;
@@ -152,12 +153,13 @@ async fn run_until_stopped(
     let requests = Arc::clone(&cleaner);
     let handovers = Handovers::new(flags);
     let leaves = Arc::clone(&handovers.leaves);
+    let ports = proxy.as_ref().map(LocalhostProxy::ports);
     let parts = Parts {
         min_interval: config.min_sync_period,
         check_period: config.check_period,
         open_reader: Some(Box::new(|| Writer::spawn(Nftables::open().ok()?).ok())),
         addresses: Some(addresses),
-        route_localnet,
+        localhost: Localhost { route_localnet, ports },
         node: (config.node_name.clone(), missing_node(&config.source)),
         cleaning: Some(Cleaning::new(move |request| requests.handle(request), lists)),
         balancing: balancing(&config)?,
@@ -176,17 +178,39 @@ async fn run_until_stopped(
             () = config_changed(config, load, observed) => {}
         }
         leaves.store(signal.is_some(), Ordering::Relaxed);
+        proxy.iter().for_each(LocalhostProxy::stop);
     };
     let ended = run.until(stop).await;
-    if !cleaner.finish(CLEAN_TIME) {
-        tracing::warn!("stale UDP flows stay until the next start");
-    }
+    end_threads(&cleaner, proxy).await;
     tasks.abort_all();
     let tables = ended.map_err(Failure::new)?;
     let Some(signal) = signal else { return Ok(End::ConfigChanged) };
     let seconds = started.elapsed().as_secs_f64();
     tracing::info!(signal, %tables, seconds, "stopped; the tables stay and go on working");
     Ok(End::Stopped)
+}
+
+/// Starts what listens on behalf of services: health check ports, and the localhost proxy.
+fn start_listeners(
+    config: &Config,
+    tasks: &mut JoinSet<()>,
+    observe: &Observe,
+    notices: &mpsc::Sender<Notice>,
+) -> Result<Option<LocalhostProxy>, Failure> {
+    let (proxy, shares) = localhost::proxy(config, observe, notices).map_err(Failure::new)?;
+    let closed = closed_ports(notices.clone(), observe);
+    tasks.spawn(serve_health_checks(observe.clone(), shares, closed));
+    Ok(proxy)
+}
+
+/// Waits for the threads that act for clients, each within its time limit.
+async fn end_threads(cleaner: &Cleaner, proxy: Option<LocalhostProxy>) {
+    if !cleaner.finish(CLEAN_TIME) {
+        tracing::warn!("stale UDP flows stay until the next start");
+    }
+    if let Some(proxy) = proxy {
+        proxy.end().await;
+    }
 }
 
 /// Returns a function that records deletions of stale flows in the metrics.

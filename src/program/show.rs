@@ -15,6 +15,7 @@ use inspect::tables::{OurTable, TableReader};
 use nft::kernel::Generation;
 
 use super::failure::Failure;
+use super::localhost_listeners;
 use super::node_endpoints::OfNodeFlags;
 use super::outcome::Exit;
 use super::output::DocumentOutput;
@@ -394,7 +395,8 @@ impl<'a> Reading<'a> {
                 format::draining(out, &view)
             }
             (ShowOutput::Text, false) if self.selection.selector.is_specific() => {
-                format::detail(out, &view)
+                format::detail(out, &view)?;
+                localhost_listeners::write(out, &view)
             }
             (ShowOutput::Text, false) => format::listing(out, &view, false),
             (ShowOutput::Wide, false) => format::listing(out, &view, true),

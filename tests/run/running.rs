@@ -48,7 +48,7 @@ impl Daemon {
         kernel: Shared,
         route_localnet: Option<RouteLocalnet>,
     ) -> Self {
-        Self::start_changed(engine, kernel, |parts| parts.route_localnet = route_localnet)
+        Self::start_changed(engine, kernel, |parts| parts.localhost.route_localnet = route_localnet)
     }
 
     /// Changes the loop before it starts.

@@ -26,12 +26,15 @@ pub enum Site {
     /// The status page, `/problems.json`, `/metrics`, `/metrics/slis`, `/proxyMode`, `/configz`, `/flagz`,
     /// `/statusz`, and a `/healthz` that always succeeds.
     Metrics,
-    /// The socket for commands: `/configuration.json`, and what the metrics port serves.
+    /// The socket for commands: `/configuration.json`, `/localhost.json`, and what the metrics port serves.
     Local,
 }
 
 /// Path of the configuration and the version.
 pub(super) const CONFIGURATION: &str = "/configuration.json";
+
+/// Path of the node ports at `[::1]`.
+const LOCALHOST: &str = "/localhost.json";
 
 /// Path of the present problems.
 const PROBLEMS: &str = "/problems.json";
@@ -63,6 +66,9 @@ pub(super) fn respond(
             text(StatusCode::OK, JSON, observe.problems_document(now.1).to_string())
         }
         (Site::Local, CONFIGURATION) => text(StatusCode::OK, JSON, startup.document()),
+        (Site::Local, LOCALHOST) => {
+            text(StatusCode::OK, JSON, observe.localhost().document().to_string())
+        }
         (Site::Local, _) => respond(content, Site::Metrics, (path, format), now),
         (Site::Health | Site::Metrics, _) => {
             text(StatusCode::NOT_FOUND, PLAIN, "404 page not found\n")

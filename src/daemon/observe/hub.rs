@@ -20,6 +20,7 @@ use super::health_checks::{HealthCheck, HealthChecks};
 use super::health_state::Health;
 use super::kube_proxy::{ChangedObject, KubeProxy};
 use super::least_connections::LeastConnections;
+use super::localhost::Localhost;
 use super::metrics::{Metrics, Own};
 use super::problems::{Finder, LeftOut};
 use super::record::Record;
@@ -262,6 +263,11 @@ impl Observe {
     /// Metrics of scheduler `lc`.
     pub fn least_connections(&self) -> &LeastConnections {
         &self.shared.metrics.least_connections
+    }
+
+    /// Metrics of the proxy for node ports at `[::1]`.
+    pub fn localhost(&self) -> &Localhost {
+        &self.shared.metrics.localhost
     }
 
     /// Metrics of problems, events, flows and the log.

@@ -19,6 +19,7 @@ use super::configuration::Configuration;
 use super::figures::Figures;
 use super::kube_proxy::{ChangedObject, KubeProxy};
 use super::least_connections::LeastConnections;
+use super::localhost::Localhost;
 use super::names::{Answers, Label, Names, PerFamily};
 use super::process::Process;
 use super::requests::Requests;
@@ -34,6 +35,7 @@ pub(super) struct Metrics {
     pub(super) figures: Figures,
     pub(super) check: CheckMetrics,
     pub(super) least_connections: LeastConnections,
+    pub(super) localhost: Localhost,
     pub(super) watches: Watches,
     pub(super) requests: Requests,
     pub(super) component: Component,
@@ -68,6 +70,7 @@ impl Metrics {
         let configuration = Configuration::register(&mut names);
         let least_connections = LeastConnections::register(&mut names);
         let watches = Watches::register(&mut names);
+        let localhost = Localhost::register(&mut registry);
         let requests = Requests::register(&mut Names::new(&mut registry, "rest_client_"));
         let component = Component::register(&mut Names::new(&mut registry, "kubernetes_"));
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
@@ -81,6 +84,7 @@ impl Metrics {
             figures,
             check,
             least_connections,
+            localhost,
             watches,
             requests,
             component,

@@ -53,6 +53,8 @@ pub enum Finder {
     Engine,
     /// The servers of health check ports.
     HealthCheckPort,
+    /// The proxy for node ports at `[::1]`.
+    LocalhostPort,
     /// The loop: this node has no Node object.
     OwnNode,
 }

@@ -181,7 +181,7 @@ pub(super) fn listen(address: SocketAddr, one_family: bool) -> io::Result<TcpLis
 }
 
 /// Returns whether the address is not on this node, or the kernel lacks its family.
-pub(super) fn is_absent(error: &io::Error) -> bool {
+pub fn is_absent(error: &io::Error) -> bool {
     use nix::errno::Errno;
     let errno = error.raw_os_error().map(Errno::from_raw);
     matches!(errno, Some(Errno::EAFNOSUPPORT | Errno::EADDRNOTAVAIL))

@@ -28,16 +28,16 @@ use super::response::json;
 use super::server::{BIND_RETRY, is_absent, listen, serve_with};
 use super::shares::Shares;
 use super::times::now;
-use crate::open_files::soft_limit;
 
 /// Serves the health check ports as they change, and never returns. A port that cannot be opened is
 /// sent to `report` once, and retried every 5 seconds. One above the share of the open files is also
 /// sent once, and opened when another one closes.
 pub async fn serve_health_checks(
     observe: Observe,
+    shares: Shares,
     report: impl Fn(ClosedPort) + Clone + Send + 'static,
 ) {
-    let connections = Arc::new(Mutex::new(Connections::within(soft_limit())));
+    let connections = Arc::new(Mutex::new(Connections::within(shares.open_files)));
     let mut servers = BTreeMap::<SocketAddr, (Arc<str>, JoinHandle<()>)>::new();
     loop {
         let (sockets, contested) = observe.health_checks().sockets();
@@ -53,7 +53,7 @@ pub async fn serve_health_checks(
             let _ = server.await;
         }
         let new = sockets.into_iter().filter(|(socket, _)| !servers.contains_key(socket));
-        let (opened, closed) = within_share(by_service(new), servers.len(), soft_limit());
+        let (opened, closed) = within_share(by_service(new), servers.len(), shares);
         let closed =
             closed.into_iter().filter(|port| observe.health_checks().closed(&port.service));
         closed.for_each(&report);
@@ -81,9 +81,9 @@ fn by_service(
 fn within_share(
     services: BTreeMap<Arc<str>, Vec<SocketAddr>>,
     mut open: usize,
-    open_files: u64,
+    shares: Shares,
 ) -> (Vec<(SocketAddr, Arc<str>)>, Vec<ClosedPort>) {
-    let share = Shares::of(open_files).health_check_sockets;
+    let Shares { open_files, health_check_sockets: share, .. } = shares;
     let (mut opened, mut closed) = (Vec::new(), Vec::new());
     for (service, sockets) in services {
         if open + sockets.len() <= share {
@@ -181,7 +181,7 @@ mod tests {
             [1, 2].map(|last| (socket(last, *port), Arc::<str>::from(*service)))
         });
         // 12 sockets of health checks, see `Shares`.
-        let (opened, closed) = within_share(by_service(sockets), 9, 64);
+        let (opened, closed) = within_share(by_service(sockets), 9, Shares::of(64));
         let opened: Vec<_> = opened.into_iter().map(|(socket, _)| socket).collect();
         assert_eq!(opened, [socket(1, 1), socket(2, 1)]);
         let closed: Vec<_> = closed.iter().map(|it| (&*it.service, it.to_string())).collect();

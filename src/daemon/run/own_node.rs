@@ -8,11 +8,21 @@ use engine::{ClosedNodePorts, Engine};
 use nft::family::Family;
 use tokio::sync::watch;
 
+use crate::localhost_proxy::ServedPorts;
 use crate::node::UNGUARDED;
 use crate::observe::Observe;
 
 /// Sets `route_localnet`; returns whether it is set.
 pub type RouteLocalnet = Box<dyn FnOnce() -> bool + Send>;
+
+/// What the daemon does for localhost NodePorts; nothing by default.
+#[derive(Default)]
+pub struct Localhost {
+    /// Called once the IPv4 table is in place.
+    pub route_localnet: Option<RouteLocalnet>,
+    /// The node ports that the proxy serves at `[::1]`, to be filled.
+    pub ports: Option<ServedPorts>,
+}
 
 /// Whether a node that never had a Node object accepts traffic from load balancers, and is ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

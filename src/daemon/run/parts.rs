@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, watch};
 use super::cleaning::Cleaning;
 use super::devices::DeviceFollowing;
 use super::least_connections::Balancing;
-use super::own_node::{MissingNode, RouteLocalnet};
+use super::own_node::{Localhost, MissingNode};
 use super::ownership::Handovers;
 use super::reads::OpenReader;
 use crate::source::notice::Notice;
@@ -25,8 +25,8 @@ pub struct Parts<K> {
     pub open_reader: Option<OpenReader<K>>,
     /// The addresses of this node's interfaces; `None` if they never change.
     pub addresses: Option<watch::Receiver<Vec<IpAddr>>>,
-    /// Called once the IPv4 table is in place, for localhost NodePorts.
-    pub route_localnet: Option<RouteLocalnet>,
+    /// Serves localhost NodePorts.
+    pub localhost: Localhost,
     /// The name of this node, and whether load balancers should use it without a Node object, and
     /// whether it is ready.
     pub node: (String, MissingNode),
@@ -52,7 +52,7 @@ impl<K> Default for Parts<K> {
             check_period: Duration::ZERO,
             open_reader: None,
             addresses: None,
-            route_localnet: None,
+            localhost: Localhost::default(),
             node: (String::new(), MissingNode::default()),
             cleaning: None,
             balancing: None,

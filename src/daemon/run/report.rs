@@ -16,6 +16,7 @@ use super::own_node::missing_object;
 use super::pending_causes::PendingCauses;
 use super::sizes::ExpectedSizes;
 use super::wait::now;
+use crate::localhost_proxy::ServedPorts;
 use crate::observe::{self, Cause, Finder, LeftOut, Observe, Stage};
 use crate::source::notice::Notice;
 
@@ -29,6 +30,7 @@ pub(super) struct Report {
     pub(super) latency: Latency,
     pub(super) causes: PendingCauses,
     figures: Figures,
+    pub(super) localhost: Option<ServedPorts>,
 }
 
 /// A transaction that the kernel applied.
@@ -72,6 +74,7 @@ impl Report {
             latency: Latency::default(),
             causes: PendingCauses::new(start),
             figures: Figures::default(),
+            localhost: None,
         }
     }
 
@@ -225,6 +228,16 @@ impl Report {
         }
         if let Some(addresses) = engine.take_health_check_addresses() {
             self.observe.health_checks().set_addresses(addresses);
+        }
+        self.localhost(engine);
+    }
+
+    /// Passes the node ports at `[::1]` on to the proxy. The kernel must hold the desired state.
+    pub(super) fn localhost(&self, engine: &mut Engine) {
+        let Some(served) = &self.localhost else { return };
+        served.set_address(engine.node().ipv6_node_port_address());
+        for (service, ports) in engine.take_localhost_ports() {
+            served.set(service.as_str(), ports.as_ref());
         }
     }
 

@@ -3,7 +3,7 @@
 //! They are equivalent to the objects of events. Rare fields take no memory, repeated values are
 //! shared, and an IPv4 endpoint takes eight bytes.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
@@ -140,6 +140,16 @@ impl StoredService {
 
     pub(super) fn ports(&self) -> &[ServicePort] {
         &self.ports
+    }
+
+    pub(super) fn ipv6_cluster_ip(&self) -> Option<Ipv6Addr> {
+        match &self.cluster_ips {
+            ClusterIps::V4(_) => None,
+            ClusterIps::Others(addresses) => addresses.iter().find_map(|address| match address {
+                IpAddr::V6(address) => Some(*address),
+                IpAddr::V4(_) => None,
+            }),
+        }
     }
 
     pub(super) fn has_cluster_ip(&self, address: IpAddr) -> bool {

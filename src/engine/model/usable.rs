@@ -69,6 +69,12 @@ pub(super) fn serving(slices: &[StoredSlice], port: &ServicePort, family: Family
     targets
 }
 
+/// Returns whether a port has an endpoint for new flows: ready, or serving while it terminates.
+pub(super) fn has_usable(slices: &[StoredSlice], port: &ServicePort, family: Family) -> bool {
+    entries(slices, port, family)
+        .any(|(_, it)| it.conditions.ready || it.conditions.serves_terminating())
+}
+
 /// Returns the weight of each endpoint of a port: the greatest of its entries, as slices have no
 /// order.
 pub(super) fn weights(

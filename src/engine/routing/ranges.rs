@@ -152,6 +152,13 @@ impl NodePortAddresses {
         Ok(())
     }
 
+    /// Returns whether node ports are to be served at `[::1]`: the list has `localhost` or exactly
+    /// that address.
+    pub fn opens_ipv6_localhost(&self) -> bool {
+        let only = IpNet::from(IpAddr::V6(Ipv6Addr::LOCALHOST));
+        self.localhost || self.ranges.contains(&only)
+    }
+
     /// Returns the list from which [`Self::from_entries`] parses these addresses.
     pub fn entries(&self) -> Vec<String> {
         let keywords = [(self.primary, "primary"), (self.localhost, "localhost")];

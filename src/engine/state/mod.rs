@@ -18,6 +18,8 @@ mod found;
 mod health_checks;
 mod installed;
 mod least_connections;
+mod listeners;
+mod localhost;
 mod node;
 mod node_addresses;
 mod not_applied;
@@ -48,14 +50,14 @@ pub use routing::ClosedNodePorts;
 pub use tables::Tables;
 pub use unused::GRACE;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::SystemTime;
 
 use nft::kernel::Release;
 use nft::{Family, TableFlags};
 use smallvec::SmallVec;
 
-use self::health_checks::HealthChecks;
+use self::listeners::Listeners;
 use self::problems::Problems;
 use self::queue::{Lane, SMALL_CHANGE};
 use self::stale_in_conntrack::StaleFlows;
@@ -64,8 +66,8 @@ use self::updates::Updates;
 use crate::diff::{Context, Diff};
 use crate::flow::{Flow, StaleFlow};
 use crate::model::{
-    Adjusted, Cluster, Event, Extent, HealthCheck, LiveConnections, ObjectName, Problem, Scheduler,
-    Touched,
+    Adjusted, Cluster, Event, Extent, HealthCheck, LiveConnections, LocalhostPorts, ObjectName,
+    Problem, Scheduler, Touched,
 };
 use crate::routing::Routing;
 use crate::ruleset::{Layouts, Lookups};
@@ -87,7 +89,7 @@ pub struct Engine {
     diff: Diff,
     steps: Steps,
     flows: StaleFlows,
-    health_checks: HealthChecks,
+    listeners: Listeners,
     problems: Problems,
     /// Times of the events that led to changes of slices, since the last call of `take_triggers`.
     triggers: Vec<SystemTime>,
@@ -107,7 +109,7 @@ impl Engine {
             diff: Diff::default(),
             steps: Steps::default(),
             flows: StaleFlows::default(),
-            health_checks: HealthChecks::default(),
+            listeners: Listeners::default(),
             problems: Problems::default(),
             triggers: Vec::new(),
         };
@@ -166,7 +168,7 @@ impl Engine {
         services.sort_unstable_by(|(a, _): &(ObjectName, Extent), (b, _)| a.cmp(b));
         for (name, _) in &services {
             self.tables.timeouts.request(name, self.cluster.session_affinity(name));
-            self.health_checks.note(name, self.cluster.health_check(name));
+            self.listeners.note(name, &self.cluster);
             if !self.diff.excluded.is_empty() {
                 self.diff.excluded.remove(name);
             }
@@ -292,13 +294,28 @@ impl Engine {
     /// Returns the services whose health check has changed since the last call, sorted, with the new
     /// one.
     pub fn take_health_checks(&mut self) -> Vec<(ObjectName, Option<HealthCheck>)> {
-        self.health_checks.take_changed()
+        self.listeners.health_checks.take_changed()
     }
 
     /// Returns the addresses of health check ports, if they have changed since the last call: those
     /// of NodePorts. `0.0.0.0` and `::` stand for all addresses of their family.
     pub fn take_health_check_addresses(&mut self) -> Option<Vec<IpAddr>> {
-        self.health_checks.take_addresses()
+        self.listeners.health_checks.take_addresses()
+    }
+
+    /// Records from now on which node ports are to be served at `[::1]`, if the settings open them
+    /// there. For the daemon, which serves them; called before the first event.
+    pub fn follow_localhost_ports(&mut self) {
+        if self.routing.node_port_addresses.opens_ipv6_localhost() {
+            self.listeners.localhost = Some(localhost::LocalhostServices::default());
+            self.render_node_ports();
+        }
+    }
+
+    /// Returns the services whose node ports at `[::1]` have changed since the last call, sorted,
+    /// with the new ones.
+    pub fn take_localhost_ports(&mut self) -> Vec<(ObjectName, Option<LocalhostPorts>)> {
+        self.listeners.localhost.as_mut().map(|it| it.take_changed()).unwrap_or_default()
     }
 
     /// Returns the slots that services request and are given.
@@ -352,9 +369,12 @@ impl Engine {
         let (node, state) = (self.cluster.node(), &mut self.node);
         let local = &state.local_addresses;
         let addresses = self.routing.node_port_ips(node, local, state.serves_localhost);
-        state.closed_node_ports = self.routing.closed_node_ports(node, &addresses);
+        let mut open = addresses.clone();
+        // The daemon serves them there.
+        open.extend(self.listeners.localhost.as_ref().map(|_| IpAddr::V6(Ipv6Addr::LOCALHOST)));
+        state.closed_node_ports = self.routing.closed_node_ports(node, &open);
         self.diff.node_port_ips.want(&addresses);
-        self.health_checks.open_at(&addresses, &self.routing);
+        self.listeners.health_checks.open_at(&addresses, &self.routing);
         let served = state.local_addresses.iter().filter(|address| {
             self.routing.node_ports_everywhere(Family::of(**address))
                 && (!address.is_loopback() || state.serves_localhost && address.is_ipv4())

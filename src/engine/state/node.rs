@@ -1,6 +1,6 @@
 //! What this node is: its addresses, and what its kernel supports.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use super::node_addresses::NodeAddresses;
 use super::routing::ClosedNodePorts;
@@ -40,6 +40,17 @@ impl NodeState {
     /// Returns whether loopback addresses of IPv4 serve NodePorts.
     pub fn serves_localhost(&self) -> bool {
         self.serves_localhost
+    }
+
+    /// Returns an IPv6 address that serves node ports and that this node can connect to without
+    /// further settings.
+    pub fn ipv6_node_port_address(&self) -> Option<Ipv6Addr> {
+        self.serving.wanted().iter().find_map(|address| match address {
+            IpAddr::V6(address) if !address.is_loopback() && !address.is_unicast_link_local() => {
+                Some(*address)
+            }
+            IpAddr::V4(_) | IpAddr::V6(_) => None,
+        })
     }
 
     /// Returns whether the next commit removes the rule that drops packets of other hosts to

@@ -48,6 +48,9 @@ impl fmt::Display for ClosedNodePorts {
             ClosedReason::NoneInRanges => {
                 write!(f, "no interface has an {family}address in the ranges for NodePorts")
             }
+            ClosedReason::OnlyLocalhost if self.family == Some(Family::Ip6) => f.write_str(
+                "they are for localhost alone, which serves no IPv6 NodePorts without the daemon",
+            ),
             ClosedReason::OnlyLocalhost => {
                 write!(f, "they are for localhost alone, which serves no {family}NodePorts")
             }
@@ -295,7 +298,7 @@ mod tests {
             (
                 text("localhost", Some(&node), &["127.0.0.1"]),
                 "IPv6 NodePorts are closed until that changes: \
-                 they are for localhost alone, which serves no IPv6 NodePorts",
+                 they are for localhost alone, which serves no IPv6 NodePorts without the daemon",
             ),
             (
                 text("localhost", Some(&node), &[]),

@@ -161,7 +161,7 @@ pub(in crate::config) static SETTINGS: &[Setting] = &[
         |to, value| to.set_node_port_addresses(value),
         |config| config.routing.node_port_addresses.entries().into())
         .flag("nodeport-addresses", "CIDRS").kube_proxy("nodeport-addresses")
-        .about("Local addresses that serve NodePorts: ranges, \"primary\" for the node's primary addresses, \"localhost\" for 127.0.0.1 on the node itself (sets the sysctl net.ipv4.conf.all.route_localnet), \"all\" for all others; without it, primary in mode nftables, else all"),
+        .about("Local addresses that serve NodePorts: ranges, \"primary\" for the node's primary addresses, \"localhost\" for 127.0.0.1 (sets the sysctl net.ipv4.conf.all.route_localnet) and, for TCP alone, [::1] on the node itself, \"all\" for all others; without it, primary in mode nftables, else all"),
     Setting::new("oomScoreAdj", Kind::Whole,
         |to, value| put(&mut to.config.oom_score_adj, number(value, -1000..=1000, "-1000 to 1000").map(Some)),
         |config| config.oom_score_adj.into())
