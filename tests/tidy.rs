@@ -105,13 +105,18 @@ const NOT_IN_CORE: [&str; 11] = [
 const STD_NOT_IN_CORE: [&str; 6] = ["env", "fs", "io", "os", "process", "thread"];
 
 /// What a function of the engine may return as an error, with the reason.
-const ERRORS_IN_CORE: [(&str, &str, &str); 8] = [
+const ERRORS_IN_CORE: [(&str, &str, &str); 9] = [
     ("", "Full", "the piece has no room left: further changes go into the next one"),
     ("src/engine/counters.rs", "CountersError", "the text of a setting is wrong"),
     ("src/engine/flowtable.rs", "PatternError", "the text of a setting is wrong"),
     ("src/engine/flowtable.rs", "ThresholdError", "the text of a setting is wrong"),
     ("src/engine/routing/local.rs", "InterfaceNameError", "the text of a setting is wrong"),
     ("src/engine/routing/local.rs", "ModeError", "the text of a setting is wrong"),
+    (
+        "src/engine/routing/served_services.rs",
+        "ServedServicesError",
+        "the text of a setting is wrong",
+    ),
     ("src/engine/routing/ranges.rs", "CidrError", "the text of a setting is wrong"),
     ("src/engine/model/weights.rs", "String", "the reason of a problem: the weights are left out"),
 ];

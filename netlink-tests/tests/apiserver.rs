@@ -14,6 +14,8 @@ use daemon::source::kube::{
     ApiServer as Address, OnContact, Outlet, Report, SourceError, follow_api_server, load_client,
 };
 use engine::model::{Arrival, Change, Event, Resource};
+use engine::routing::ServedServices;
+use engine::routing::served_services::SERVICE_PROXY_NAME;
 use netlink_tests::apiserver::{ApiServer, Fault, Kind, On, Request, object};
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -43,6 +45,10 @@ impl Source {
     }
 
     fn follow_address(address: Address) -> Self {
+        Self::follow_services(address, ServedServices::default())
+    }
+
+    fn follow_services(address: Address, services: ServedServices) -> Self {
         let (events_in, events) = mpsc::channel(16);
         let (reports_in, reports) = mpsc::channel(64);
         let contacts: OnContact = Arc::new(|_, _| {});
@@ -50,7 +56,9 @@ impl Source {
             let _ = reports_in.try_send(report);
         };
         let outlet = Outlet::new(events_in, report, contacts, Arc::new(|_, _| {}));
-        let task = tokio::spawn(async move { follow_api_server(&address, "node1", outlet).await });
+        let task = tokio::spawn(async move {
+            follow_api_server(&address, ("node1", &services), outlet).await;
+        });
         Self { events, reports, task, seen: Vec::new(), reported: Vec::new() }
     }
 
@@ -163,6 +171,33 @@ async fn the_recorded_objects_are_listed_in_a_stream_with_the_selectors_of_kube_
         };
         assert_eq!((labels, fields), expected);
     }
+}
+
+#[tokio::test]
+async fn the_server_is_asked_for_the_services_of_the_settings_alone() {
+    let server = ApiServer::start();
+    let of_canary = |name, address| {
+        object::labelled(object::service(name, address, 80), SERVICE_PROXY_NAME, "canary")
+    };
+    server.push(object::service("default/web", "10.96.0.7", 80));
+    server.push(of_canary("default/tried", "10.96.0.8"));
+    server.push(of_canary("default/excepted", "10.96.0.9"));
+    server.push(object::labelled(of_canary("default/labelled", "10.96.0.10"), "team", "storage"));
+    let services = ServedServices {
+        proxy_name: Some("canary".parse().unwrap()),
+        except: vec!["default/excepted".parse().unwrap()],
+        labels: vec!["team!=storage".parse().unwrap()],
+    };
+    let address = Address::of_kubeconfig(server.kubeconfig().to_owned());
+    let mut source = Source::follow_services(address, services);
+    source.until_services(&["default/tried"]).await;
+    let requests = server.requests();
+    let of_services = requests.iter().find(|it| it.kind == Some(Kind::Service)).unwrap();
+    let expected = "service.kubernetes.io/service-proxy-name=canary,team!=storage";
+    assert_eq!(of_services.parameter("labelSelector"), expected);
+    server.push(object::service("default/tried", "10.96.0.8", 80));
+    server.push(of_canary("default/web", "10.96.0.7"));
+    source.until_services(&["default/web"]).await;
 }
 
 #[tokio::test]

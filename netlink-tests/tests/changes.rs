@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use engine::routing::served_services::SERVICE_PROXY_NAME;
+use engine::routing::{Routing, ServedServices};
 use netlink_tests::scenario::{
     EXTERNAL, Expect, Lab, NODE_PORT, Object, Protocol, Proxy, Raw, Service, Slice, WEB, World,
-    keeps_source, masquerades, slice, web_with_node_port as web,
+    keeps_source, masquerades, routing, slice, web_with_node_port as web,
 };
 use netlink_tests::{Answer, Deadline};
 use serde_json::json;
@@ -151,6 +153,28 @@ fn labels_that_take_objects_away_count_at_run_time() {
         lab.check(&[("pod", WEB, Refused)]);
         lab.apply(&[&slice("a")]);
         lab.check(&[("pod", WEB, keeps_source("a"))]);
+    }
+}
+
+#[test]
+fn a_label_takes_a_service_from_another_program_and_gives_it_back() {
+    let services = ServedServices {
+        proxy_name: Some("canary".parse().unwrap()),
+        labels: vec!["paused!=yes".parse().unwrap()],
+        ..ServedServices::default()
+    };
+    let mut lab = Lab::with(Routing { services, ..routing() });
+    let canary = |name| web().label(SERVICE_PROXY_NAME, name);
+    lab.apply(&[&web(), &slice("a")]);
+    for _ in 0..2 {
+        lab.check(&[("pod", WEB, Silent)]);
+        lab.apply(&[&canary("canary")]);
+        lab.check(&[("pod", WEB, keeps_source("a")), ("outside", NODE_PORT, masquerades("a"))]);
+        lab.apply(&[&canary("canary").label("paused", "yes")]);
+        lab.check(&[("pod", WEB, Silent), ("outside", NODE_PORT, Expect::Closed)]);
+        lab.apply(&[&canary("canary").label("paused", "no")]);
+        lab.check(&[("pod", WEB, keeps_source("a"))]);
+        lab.apply(&[&canary("other")]);
     }
 }
 

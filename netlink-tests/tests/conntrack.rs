@@ -13,6 +13,7 @@ use daemon::writer::Writer;
 use engine::Engine;
 use engine::flow::StaleFlow;
 use engine::model::Target;
+use engine::routing::ServedServices;
 use netlink_tests::scenario::{
     EXTERNAL, Endpoint, Expect, Family, Lab, Manifests, NODE_NAME, NODE_PORT, Node, Object, Proxy,
     Scope, Service, ServiceCidr, Slice, WEB, keeps_source, routing, slice, web_with_node_port,
@@ -424,7 +425,8 @@ impl Daemon {
             let writer = Writer::spawn(kernel).unwrap();
             let (sender, events) = mpsc::channel(256);
             let (problems, _) = mpsc::channel(1);
-            files::follow(manifests.path(), NODE_NAME, sender, problems).unwrap();
+            let node = (NODE_NAME, &ServedServices::default());
+            files::follow(manifests.path(), node, sender, problems).unwrap();
             let (cleaner, lists) = Cleaner::spawn(limits, |_| {}).unwrap();
             let cleaning = Cleaning::new(move |request| cleaner.handle(request), lists);
             let parts = Parts { cleaning: Some(cleaning), ..Parts::default() };

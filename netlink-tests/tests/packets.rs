@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use Expect::{Closed, Refused, Silent};
 use engine::model::ExternalAddresses;
-use engine::routing::Routing;
+use engine::routing::{Routing, ServedServices};
 use netlink_tests::Answer;
 use netlink_tests::reader;
 use netlink_tests::scenario::{
@@ -216,6 +216,26 @@ fn an_unallocated_address_of_a_service_cidr_is_silent_and_others_are_routed() {
         ("pod", "10.96.0.77:80", Silent),
         ("node", "10.96.0.77:80", Silent),
         ("c", "10.96.0.77:80", Silent),
+    ]);
+}
+
+/// The address of a service that is left to another program reaches that program.
+#[test]
+fn services_of_other_programs_are_neither_translated_nor_dropped() {
+    let services =
+        ServedServices { except: vec!["default/web".parse().unwrap()], ..Default::default() };
+    let mut lab = Lab::with(Routing { services, ..routing() });
+    let outside = lab.world.host("outside").clone();
+    for ip in ["10.96.0.10", "fd00:10:96::10"] {
+        outside.add_address(ip.parse::<IpAddr>().unwrap());
+    }
+    lab.world.serve("outside", "outside", 80);
+    let shop = Service::new("shop", "10.96.0.11").port(80);
+    lab.apply(&[&web(), &slice("a"), &shop, &Slice::new("shop").endpoints("b")]);
+    lab.check(&[
+        ("pod", WEB, keeps_source("outside")),
+        ("pod", "10.96.0.11:80", keeps_source("b")),
+        ("pod", "10.96.0.11:81", Refused),
     ]);
 }
 

@@ -11,6 +11,7 @@ use daemon::source::kube::{
     ApiServer as Address, Contact, OnContact, Outlet, Report, follow_api_server,
 };
 use engine::model::{Event, Resource};
+use engine::routing::ServedServices;
 use netlink_tests::apiserver::{ApiServer, Fault, Kind, On, object};
 use nft::expression::Immediate;
 use nft::kernel::{Kernel, Nftables};
@@ -77,7 +78,8 @@ async fn follow(server: &ApiServer) -> Shared {
     });
     let outlet = Outlet::new(sender, report, contacts, Arc::new(|_, _| {}));
     let address = Address::of_kubeconfig(server.kubeconfig().to_owned());
-    tokio::spawn(async move { follow_api_server(&address, "node1", outlet).await });
+    let services = ServedServices::default();
+    tokio::spawn(async move { follow_api_server(&address, ("node1", &services), outlet).await });
     tokio::spawn(async move {
         while let Some(batch) = batches.recv().await {
             of_events.lock().unwrap().events.extend(batch.events);

@@ -11,6 +11,7 @@ mod api_server;
 mod apply;
 #[cfg(feature = "measure")]
 mod bench;
+mod canary;
 mod change;
 mod check_config;
 mod cleanup;

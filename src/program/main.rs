@@ -121,6 +121,7 @@ fn once(flags: &OnceFlags, log: &mut Log) -> Result<Settings, Failure> {
 }
 
 fn input<'a>(flags: &'a OnceFlags, settings: &'a Settings) -> Input<'a> {
-    let node = &settings.config.node_name;
+    let config = &settings.config;
+    let node = (config.node_name.as_str(), &config.routing.services);
     Input { path: &flags.manifests, node, allow_empty: flags.allow_empty }
 }

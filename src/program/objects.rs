@@ -15,7 +15,8 @@ pub(super) fn load_objects(
 ) -> Result<(Option<Followed>, Vec<String>), Failure> {
     match &config.source {
         Source::Manifests(path) => {
-            let input = Input { path, node: &config.node_name, allow_empty };
+            let input =
+                Input { path, node: (&config.node_name, &config.routing.services), allow_empty };
             Ok((None, load(engine, &input)?))
         }
         Source::Kubeconfig(_) | Source::InCluster | Source::Server { .. } => {

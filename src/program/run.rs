@@ -41,7 +41,7 @@ use super::log::{Log, noted};
 use super::node::{set_conntrack_later, set_up_node};
 use super::reload::{Load, changed, is_reload};
 use super::search::search;
-use super::{api_server, localhost, running};
+use super::{api_server, canary, localhost, running};
 
 /// The commit that the program was built from, if the build names it.
 const COMMIT: Option<&str> = option_env!("DELTAPROXY_COMMIT");
@@ -122,7 +122,8 @@ async fn run_until_stopped(
     counts: CountStore,
 ) -> Result<End, Failure> {
     let (observe, started) = (content.observe.clone(), Instant::now());
-    let kernel = Nftables::open().map_err(Failure::new)?;
+    let mut kernel = Nftables::open().map_err(Failure::new)?;
+    canary::check_tables(&config, &mut kernel)?;
     let (offload, release) = (config.routing.flowtable.clone(), kernel.release());
     let flags = if config.owns_tables { kernel.table_flags() } else { TableFlags::default() };
     let mut engine = Engine::new(config.routing.clone(), flags);
@@ -163,7 +164,9 @@ async fn run_until_stopped(
         node: (config.node_name.clone(), missing_node(&config.source)),
         cleaning: Some(Cleaning::new(move |request| requests.handle(request), lists)),
         balancing: balancing(&config)?,
-        leaving: Some(other_modes::remove_in_background().boxed()),
+        // Where kube-proxy serves the other services, its rules are in use.
+        leaving: (config.routing.services.is_default())
+            .then(|| other_modes::remove_in_background().boxed()),
         devices: follow_devices(offload, release).map_err(Failure::new)?,
         handovers: Some(handovers),
         notices: Some(notices),
@@ -310,7 +313,8 @@ fn start_source(
     };
     // Problems are logged where they are found.
     let (problems, mut found) = mpsc::channel(PROBLEM_QUEUE);
-    files::follow(path, &config.node_name, sender, problems).map_err(Failure::new)?;
+    let node = (config.node_name.as_str(), &config.routing.services);
+    files::follow(path, node, sender, problems).map_err(Failure::new)?;
     let observe = observe.clone();
     tasks.spawn(async move {
         while let Some(FoundProblems { new, present }) = found.recv().await {

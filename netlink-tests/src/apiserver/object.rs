@@ -17,6 +17,12 @@ pub fn service(name: &str, cluster_ip: &str, port: u16) -> Value {
     })
 }
 
+/// The object with a label.
+pub fn labelled(mut object: Value, label: &str, value: &str) -> Value {
+    object["metadata"]["labels"][label] = value.into();
+    object
+}
+
 /// An IPv4 EndpointSlice of a service in the same namespace, all endpoints ready.
 pub fn endpoint_slice(name: &str, service: &str, addresses: &[&str], port: u16) -> Value {
     let endpoint = |address: &&str| json!({"addresses": [address], "conditions": {"ready": true}});

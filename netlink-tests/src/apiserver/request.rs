@@ -1,8 +1,9 @@
 //! Requests as they arrived.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 
 use super::fault::On;
@@ -46,15 +47,43 @@ impl Request {
         self.parameter("fieldSelector").strip_prefix("metadata.name=")
     }
 
+    /// Whether the selectors compare a name or the value of a label.
+    pub(super) fn compares(&self) -> bool {
+        self.selected_name().is_some() || self.parameter("labelSelector").contains('=')
+    }
+
     /// Whether an object is in the namespace of the list and has the name and the labels of the
-    /// selectors, of which other terms are passed over.
+    /// selectors. Other fields are passed over.
     pub(super) fn selects(&self, object: &Value) -> bool {
+        let labels = &object["metadata"]["labels"];
+        let mut terms = self.parameter("labelSelector").split(',').filter(|term| !term.is_empty());
+        self.is_about(object)
+            && terms.all(|term| match (term.split_once("!="), term.split_once('=')) {
+                (Some((label, value)), _) => labels[label] != value,
+                (None, Some((label, value))) => labels[label] == value,
+                (None, None) => match term.strip_prefix('!') {
+                    Some(label) => labels[label].is_null(),
+                    None => !labels[term].is_null(),
+                },
+            })
+    }
+
+    /// Whether an object is in the namespace of the list and has the name of the selector.
+    fn is_about(&self, object: &Value) -> bool {
         let metadata = &object["metadata"];
         let is_here = self.namespace.as_ref().is_none_or(|here| metadata["namespace"] == **here);
-        let terms = self.parameter("labelSelector").split(',');
-        let mut terms = terms.filter_map(|term| term.split_once('='));
-        let is_named = self.selected_name().is_none_or(|name| metadata["name"] == *name);
-        is_here && is_named && terms.all(|(label, value)| metadata["labels"][label] == value)
+        is_here && self.selected_name().is_none_or(|name| metadata["name"] == *name)
+    }
+
+    /// An event as this watch has it. An object whose labels are not selected is gone; a real server
+    /// says so of those alone that were selected.
+    pub(super) fn seen<'a>(&self, event: &'a Value) -> Option<Cow<'a, Value>> {
+        let object = &event["object"];
+        if self.selects(object) {
+            return Some(Cow::Borrowed(event));
+        }
+        let gone = || Cow::Owned(json!({"type": "DELETED", "object": object}));
+        self.is_about(object).then(gone)
     }
 
     /// Reads a request; `None` if the client hung up.

@@ -187,7 +187,7 @@ async fn watch(
     let (mut version, expired) = {
         let store = &mut shared.lock().store;
         match (initial, &fault) {
-            (true, _) if request.selected_name().is_some() => {
+            (true, _) if request.compares() => {
                 lines = store.initial_lines(kind, |object| request.selects(object));
             }
             (true, Some(_)) => lines = store.initial_lines(kind, |_| true),
@@ -219,8 +219,8 @@ async fn watch(
             let store = &shared.lock().store;
             (store.events_after(kind, version), store.version())
         };
-        for event in events.iter().filter(|event| request.selects(&event["object"])) {
-            answer.line(&watch_line(event)).await?;
+        for event in events.iter().filter_map(|event| request.seen(event)) {
+            answer.line(&watch_line(&event)).await?;
         }
         answer.flush().await?;
         version = now;

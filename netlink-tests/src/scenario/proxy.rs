@@ -68,11 +68,12 @@ impl Proxy {
     #[track_caller]
     pub fn start(node: &Host, routing: Routing) -> Self {
         let kernel = node.run(Nftables::open).expect("nftables");
+        let reader = ManifestReader::new(NODE_NAME).serving(&routing.services);
         let mut engine = Engine::new(routing, TableFlags::default());
         engine.suit_kernel(kernel.release());
         let mut proxy = Self {
             engine,
-            reader: ManifestReader::new(NODE_NAME),
+            reader,
             kernel,
             conntrack: Some(node.run(ConntrackTable::open).expect("a conntrack socket")),
             files: BTreeMap::new(),

@@ -179,6 +179,9 @@ mod tests {
             "deltaproxy.flowtableAfter" => texts(&["", "9bytes", "3 packets"]),
             "deltaproxy.flowtableDevices" => texts(&["", "eth0,cali*", "*"]),
             "deltaproxy.scheduler" => texts(&["", "random", "sed", "lc", "mh-port"]),
+            "deltaproxy.services.proxyName" => texts(&["", "canary", "-"]),
+            "deltaproxy.services.except" => vec![json!([]), json!(["a/b", "c/*"]), json!(["a"])],
+            "deltaproxy.services.labels" => vec![json!([]), json!(["a!=b", "!c"]), json!(["!"])],
             "deltaproxy.externalAddresses.allowed" => {
                 vec![json!([]), json!(["192.0.2.0/24", "fd00::1/64"]), json!(["x"])]
             }

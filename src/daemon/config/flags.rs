@@ -319,7 +319,7 @@ mod tests {
     use engine::counters::Counters;
     use engine::flowtable::{Offload, Threshold};
     use engine::model::{ExternalAddresses, HashedSource, Scheduler};
-    use engine::routing::{LeastConnections, LocalDetection, Routing};
+    use engine::routing::{LeastConnections, LocalDetection, Routing, ServedServices};
     use tempfile::NamedTempFile;
 
     use super::*;
@@ -385,7 +385,8 @@ mod tests {
              --counters services --flowtable on --flowtable-after 9bytes \
              --flowtable-devices eth0 --check-period 1m --scheduler mh-port --hash-seed 5 --slot-budget 9 \
              --least-connections 5s --table-ownership off --external-addresses 192.0.2.0/24 \
-             --refuse-internal-addresses on",
+             --refuse-internal-addresses on --service-proxy-name canary \
+             --except-services a/b,c/* --service-labels !x,y=z",
         );
         let expected = Config {
             node_name: "n1".to_owned(),
@@ -397,6 +398,11 @@ mod tests {
                 ),
                 masquerade_all: true,
                 masquerade_bit: 3,
+                services: ServedServices {
+                    proxy_name: Some("canary".parse().unwrap()),
+                    except: vec!["a/b".parse().unwrap(), "c/*".parse().unwrap()],
+                    labels: vec!["!x".parse().unwrap(), "y=z".parse().unwrap()],
+                },
                 external_addresses: ExternalAddresses {
                     external_ips: false,
                     allowed: vec!["192.0.2.0/24".parse().unwrap()],
@@ -554,6 +560,7 @@ mod tests {
             "--detect-local-mode InterfaceNamePrefix --pod-interface-name-prefix cali",
             "--masquerade-all --masquerade-bit 5 --scheduler mh --counters endpoints",
             "--flowtable on --flowtable-after 9bytes --flowtable-devices eth0,cali*",
+            "--service-proxy-name canary --except-services a/b,c/* --service-labels !x,y!=z",
             "--external-addresses 192.0.2.0/24,fd00::/64 --refuse-internal-addresses on",
             "--least-connections 5s --scheduler lc --nodeport-addresses primary,10.0.0.0/8",
             "--feature-gates AllowServiceExternalIPs=false --detect-local-mode NodeCIDR",

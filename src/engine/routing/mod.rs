@@ -3,12 +3,14 @@
 mod least_connections;
 pub mod local;
 pub mod ranges;
+pub mod served_services;
 
 use std::net::IpAddr;
 
 pub use least_connections::LeastConnections;
 pub use local::{InterfaceName, LocalDetection};
 pub use ranges::{ClusterCidrs, NodePortAddresses};
+pub use served_services::ServedServices;
 
 use crate::counters::Counters;
 use crate::flowtable::Offload;
@@ -23,6 +25,8 @@ pub struct Routing {
     pub masquerade_all: bool,
     /// Bit of the packet mark for masquerade, 0 to 31.
     pub masquerade_bit: u8,
+    /// The Services that are served.
+    pub services: ServedServices,
     /// The external IPs and load balancer addresses that services may have.
     pub external_addresses: ExternalAddresses,
     /// The node's own address of its family; replaces that of the Node object.
@@ -56,6 +60,7 @@ impl Default for Routing {
             local_detection: LocalDetection::default(),
             masquerade_all: false,
             masquerade_bit: DEFAULT_MASQUERADE_BIT,
+            services: ServedServices::default(),
             external_addresses: ExternalAddresses::default(),
             node_ip: None,
             node_port_addresses: NodePortAddresses::PRIMARY,

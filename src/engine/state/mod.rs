@@ -281,7 +281,7 @@ impl Engine {
     /// Returns those of `flows` that are stale. Nothing may be in flight, and
     /// [`Engine::is_settled`] must hold.
     pub fn stale_among(&self, flows: &[Flow]) -> Vec<StaleFlow> {
-        let service_cidrs = self.cluster.service_cidrs();
+        let service_cidrs = self.routing.own_ranges(&self.cluster);
         self.flows.among(flows, &self.diff.serving, &self.node, &service_cidrs)
     }
 

@@ -3,10 +3,11 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use nft::Name;
 use nft::family::Family;
 
-use crate::model::{Change, Event, Node};
+use crate::model::{Change, Cluster, Event, Node};
 use crate::routing::{InterfaceName, LocalDetection, NodePortAddresses, Routing, local};
 use crate::ruleset::LocalDetector;
 
@@ -59,6 +60,12 @@ impl fmt::Display for ClosedNodePorts {
 }
 
 impl Routing {
+    /// Returns the ranges in which every address is that of a served Service, or of none. Where other
+    /// programs serve Services too, there are no such ranges.
+    pub(super) fn own_ranges(&self, cluster: &Cluster) -> Vec<IpNet> {
+        if self.services.is_default() { cluster.service_cidrs() } else { Vec::new() }
+    }
+
     /// Returns how rules distinguish packets of pods in one family, if that is possible.
     pub(super) fn local_detector(
         &self,

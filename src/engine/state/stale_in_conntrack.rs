@@ -175,7 +175,7 @@ mod tests {
         Change, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName, Service,
         ServiceCidr, ServicePort,
     };
-    use crate::routing::Routing;
+    use crate::routing::{Routing, ServedServices};
     use crate::{Engine, FoundTable};
 
     fn target(text: &str) -> Target {
@@ -218,7 +218,11 @@ mod tests {
     }
 
     fn engine() -> Engine {
-        let mut engine = Engine::new(Routing::default(), TableFlags::default());
+        engine_with(Routing::default())
+    }
+
+    fn engine_with(routing: Routing) -> Engine {
+        let mut engine = Engine::new(routing, TableFlags::default());
         engine.set_local_addresses(vec![ip("127.0.0.1"), ip("192.0.2.1"), ip("192.0.2.2")]);
         engine.replace_installed_state(Family::ALL.map(FoundTable::nothing));
         let node = Node {
@@ -339,5 +343,13 @@ mod tests {
         check(&engine, &rows(true));
         engine.compared_flows();
         check(&engine, &rows(false));
+    }
+
+    #[test]
+    fn flows_to_the_services_of_other_programs_are_not_stale() {
+        let except = vec!["default/other".parse().unwrap()];
+        let services = ServedServices { except, ..ServedServices::default() };
+        let engine = engine_with(Routing { services, ..Routing::default() });
+        check(&engine, &[("10.96.0.11:53", FORMER, false)]);
     }
 }

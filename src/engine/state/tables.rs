@@ -121,7 +121,7 @@ impl Tables {
 
     /// Renders the desired tables, after a change of one of these.
     pub(super) fn render(&mut self, cluster: &Cluster, routing: &Routing, node: &NodeState) {
-        let service_cidrs = cluster.service_cidrs();
+        let service_cidrs = routing.own_ranges(cluster);
         let offload = routing.flowtable.as_ref().filter(|_| !node.lacks_flowtables);
         for table in &mut self.states {
             let mut own = service_cidrs.clone();

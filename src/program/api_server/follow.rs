@@ -64,8 +64,9 @@ pub(crate) fn follow(
     };
     let (contacts, requests) = (observed_contacts(observe.clone()), observed_requests(observe));
     let outlet = Outlet::new(sender, report, contacts, Arc::clone(&requests));
-    let (node, from, to) = (config.node_name.clone(), server.clone(), server);
-    tasks.spawn(async move { follow_api_server(&from, &node, outlet).await });
+    let (node, services) = (config.node_name.clone(), config.routing.services.clone());
+    let (from, to) = (server.clone(), server);
+    tasks.spawn(async move { follow_api_server(&from, (&node, &services), outlet).await });
     let node = config.node_name.clone();
     tasks.spawn(async move { write_notices(&to, &node, written, requests).await });
     Ok(())

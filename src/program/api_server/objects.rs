@@ -45,7 +45,8 @@ impl Followed {
     /// # Errors
     /// The server cannot be used, or is silent for too long.
     pub(crate) fn start(config: &Config, engine: &mut Engine) -> Result<Self, Failure> {
-        let (server, node_name) = (server_of(&config.source)?, config.node_name.clone());
+        let server = server_of(&config.source)?;
+        let (node, services) = (config.node_name.clone(), config.routing.services.clone());
         server.check().map_err(Failure::new)?;
         engine.set_local_addresses(local_addresses().map_err(Failure::new)?);
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
@@ -55,7 +56,7 @@ impl Followed {
         // If the queue is full, its reports suffice.
         let report = move |report| drop(sender.try_send(report));
         let outlet = Outlet::new(events, report, Arc::new(|_, _| ()), Arc::new(|_, _| ()));
-        runtime.spawn(async move { follow_api_server(&server, &node_name, outlet).await });
+        runtime.spawn(async move { follow_api_server(&server, (&node, &services), outlet).await });
         let mut followed = Self { runtime, batches, reports, left_out: Vec::new() };
         followed.list(engine)?;
         Ok(followed)

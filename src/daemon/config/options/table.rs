@@ -9,7 +9,9 @@ use serde_json::Value;
 
 use super::kind::Kind;
 use super::setting::{Scope, Setting};
-use super::values::{count, counters, listen, number, put, ranges, switch, text, time};
+use super::values::{
+    count, counters, each, listen, number, optional, put, ranges, switch, text, time,
+};
 use crate::config::fields::{
     API_VERSION, BRIDGE_INTERFACE, CLUSTER_CIDR, DETECT_LOCAL_MODE, INTERFACE_NAME_PREFIX,
     IPVS_SCHEDULER, KIND, OWN_SCHEDULER, STRICT_MODE, detection_field,
@@ -232,6 +234,21 @@ pub(in crate::config) static SETTINGS: &[Setting] = &[
         |config| on_or_off(config.routing.external_addresses.refuse_internal))
         .default("off").flag("refuse-internal-addresses", "SWITCH")
         .about("on: external IPs and load balancer addresses that belong to this node, or are in the cluster's ranges of pods and cluster IPs, are left out as problems. off: they are served"),
+    Setting::new("deltaproxy.services.proxyName", Kind::Text,
+        |to, value| put(&mut to.config.routing.services.proxy_name, optional(value)),
+        |config| config.routing.services.proxy_name.as_ref().map_or("", |it| &it.0).into())
+        .flag("service-proxy-name", "NAME")
+        .about("Serve only services with this value of the label service.kubernetes.io/service-proxy-name. Without it, services without this label are served"),
+    Setting::new("deltaproxy.services.except", Kind::Texts,
+        |to, value| put(&mut to.config.routing.services.except, each(value)),
+        |config| config.routing.services.except.iter().map(ToString::to_string).collect())
+        .flag("except-services", "SERVICES")
+        .about("Services that are left to other programs: NAMESPACE/NAME, or NAMESPACE/* for all of a namespace"),
+    Setting::new("deltaproxy.services.labels", Kind::Texts,
+        |to, value| put(&mut to.config.routing.services.labels, each(value)),
+        |config| config.routing.services.labels.iter().map(ToString::to_string).collect())
+        .flag("service-labels", "LABELS")
+        .about("What the labels of services must fulfil, KEY, !KEY, KEY=VALUE or KEY!=VALUE; services that do not are left to other programs"),
     Setting::new("deltaproxy.leastConnections.interval", Kind::Duration,
         |to, value| put(&mut to.config.routing.least_connections, time(value).and_then(least_connections::every)),
         |config| duration::text(least_connections::interval(config.routing.least_connections)).into())

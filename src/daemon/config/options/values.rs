@@ -176,15 +176,38 @@ pub(super) fn listen(value: &Value, port: u16) -> Result<Option<SocketAddr>, Vec
 
 /// Reads a list of address ranges.
 pub(super) fn ranges(value: &Value) -> Result<Vec<IpNet>, Vec<String>> {
+    entries(value, parse)
+}
+
+/// Reads a list of texts.
+pub(super) fn each<T>(value: &Value) -> Result<Vec<T>, Vec<String>>
+where
+    T: FromStr<Err: Display>,
+{
+    entries(value, T::from_str)
+}
+
+fn entries<T, E: Display>(
+    value: &Value,
+    parse: impl Fn(&str) -> Result<T, E>,
+) -> Result<Vec<T>, Vec<String>> {
     let entries = value.as_array().into_iter().flatten().filter_map(Value::as_str);
-    let (mut ranges, mut errors) = (Vec::new(), Vec::new());
+    let (mut parsed, mut errors) = (Vec::new(), Vec::new());
     for entry in entries {
         match parse(entry) {
-            Ok(range) => ranges.push(range),
+            Ok(value) => parsed.push(value),
             Err(error) => errors.push(error.to_string()),
         }
     }
-    if errors.is_empty() { Ok(ranges) } else { Err(errors) }
+    if errors.is_empty() { Ok(parsed) } else { Err(errors) }
+}
+
+/// Reads a text, of which an empty one is none.
+pub(super) fn optional<T>(value: &Value) -> Result<Option<T>, Vec<String>>
+where
+    T: FromStr<Err: Display>,
+{
+    if text(value).is_empty() { Ok(None) } else { parsed(value).map(Some) }
 }
 
 /// Reads `on` or `off`, which YAML parses as booleans where they have no quotes.

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use ahash::AHashSet;
 use engine::model::Arrival;
+use engine::routing::ServedServices;
 use notify::event::{AccessKind, AccessMode, EventKind};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc::Sender;
@@ -32,14 +33,14 @@ use super::reader::ManifestReader;
 /// again.
 pub fn follow(
     path: &Path,
-    node_name: &str,
+    (node_name, services): (&str, &ServedServices),
     events: Sender<Arrival>,
     problems: Sender<FoundProblems>,
 ) -> Result<JoinHandle<()>, FilesError> {
     folder::scan(path)?;
     let mut follower = Follower {
         path: path.to_owned(),
-        reader: ManifestReader::new(node_name),
+        reader: ManifestReader::new(node_name).serving(services),
         reported: AHashSet::default(),
         ignored: Ignored::default(),
         vanished: false,
@@ -294,7 +295,9 @@ mod tests {
         fn start(path: &Path) -> Self {
             let (send_events, events) = channel(16);
             let (send_problems, problems) = channel(16);
-            let thread = follow(path, "node", send_events, send_problems).unwrap();
+            let thread =
+                follow(path, ("node", &ServedServices::default()), send_events, send_problems)
+                    .unwrap();
             Self { events, problems, thread }
         }
 
@@ -415,7 +418,13 @@ mod tests {
     #[test]
     fn a_missing_path_is_an_immediate_error() {
         let (events, problems) = (channel(1).0, channel(1).0);
-        let error = follow(Path::new("/nonexistent"), "node", events, problems).unwrap_err();
+        let error = follow(
+            Path::new("/nonexistent"),
+            ("node", &ServedServices::default()),
+            events,
+            problems,
+        )
+        .unwrap_err();
         assert!(matches!(error, FilesError::Missing(_)));
     }
 }

@@ -191,6 +191,7 @@ impl DocumentReader<'_> {
         let object = T::object(name);
         let (event, problems) = match objects::read::<T>(part.value) {
             Ok(_) if is_foreign => return,
+            Ok(_) if !self.is_served::<T>(part.value) => (Event::gone(object.clone()), Vec::new()),
             Ok(mut read) => {
                 read.set_namespace(namespace);
                 read.convert(self.converter)
@@ -206,6 +207,13 @@ impl DocumentReader<'_> {
         }
         let line = self.document.line_of(&part.path);
         self.contents.statements.push(Statement { line, object, event });
+    }
+
+    /// Returns whether the labels are those of a served Service. An API server's lists have no others.
+    fn is_served<T: Followed>(&self, object: &Value) -> bool {
+        let labels = object.get("metadata").and_then(|metadata| metadata.get("labels"));
+        let label = |key: &str| labels.and_then(|labels| text_at(labels, key));
+        T::RESOURCE != Resource::Services || self.converter.services().admit_labels(label)
     }
 
     /// Reports a part whose kind or name is unknown.

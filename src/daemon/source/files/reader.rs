@@ -10,6 +10,7 @@ use std::time::SystemTime;
 
 use ahash::{AHashMap, AHashSet, RandomState};
 use engine::model::{Event, ObjectRef, Resource};
+use engine::routing::ServedServices;
 
 use super::folder::{self, MAX_FILES, Stamp};
 use super::ignored::Ignored;
@@ -64,6 +65,12 @@ impl ManifestReader {
     /// Returns an empty reader for the node of that name.
     pub fn new(node_name: &str) -> Self {
         Self { converter: Converter::new(node_name), ..Self::default() }
+    }
+
+    /// Reads these Services only.
+    #[must_use]
+    pub fn serving(self, services: &ServedServices) -> Self {
+        Self { converter: self.converter.serving(services), ..self }
     }
 
     /// Reads a file or directory. Skips files that did not change since the last read.
@@ -256,6 +263,24 @@ mod tests {
         let changed = [a, service("b", "81")].concat();
         assert_eq!(update(&mut reader, &[("f", &changed)]).0, ["+default/b"]);
         assert_eq!(update(&mut reader, &[]).0, ["-default/a", "-default/b"]);
+    }
+
+    #[test]
+    fn services_of_other_programs_are_gone() {
+        let services = ServedServices {
+            except: vec!["default/a".parse().unwrap()],
+            labels: vec!["team!=b".parse().unwrap()],
+            ..ServedServices::default()
+        };
+        let mut reader = reader().serving(&services);
+        let of_team = |team: &str| {
+            let name = format!("b, labels: {{team: {team}}}");
+            [service("a", "80"), service("c", "80"), service(&name, "80")].concat()
+        };
+        let stated = update(&mut reader, &[("f", &of_team("a"))]);
+        assert_eq!(stated.0, ["-default/a", "+default/c", "+default/b"]);
+        let stated = update(&mut reader, &[("f", &of_team("b"))]);
+        assert_eq!(stated, (vec!["-default/b".to_owned()], vec![]));
     }
 
     #[test]

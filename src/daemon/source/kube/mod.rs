@@ -28,6 +28,7 @@ mod watch;
 use access::{Access, Keeper};
 pub use client::{ApiServer, load_client};
 pub use contact::{Contact, OnContact};
+use engine::routing::ServedServices;
 pub use error::SourceError;
 use kube::runtime::watcher;
 pub use line::Line;
@@ -41,9 +42,8 @@ use watch::Watch;
 
 use super::objects::{EndpointSlice, Node, Service, ServiceCidr};
 
-/// Selectors of the Services that we route: not assigned to another proxy (KEP-2447), not headless.
-const SERVICES: (&str, &str) =
-    ("!service.kubernetes.io/service-proxy-name", "spec.clusterIP!=None");
+/// Field selector of the Services that are not headless.
+const SERVICES: &str = "spec.clusterIP!=None";
 
 /// Selector of the EndpointSlices of Services with a cluster IP.
 const ENDPOINT_SLICES: &str = "!service.kubernetes.io/headless";
@@ -51,16 +51,17 @@ const ENDPOINT_SLICES: &str = "!service.kubernetes.io/headless";
 /// Time in seconds after which the server ends a watch normally.
 const WATCH_SECONDS: u32 = 290;
 
-/// Follows the API server for the node of that name until the outlet is closed.
+/// Follows the API server for the node of that name, which serves these Services, until the outlet is
+/// closed.
 ///
 /// Failures to load credentials are reported and retried, like an unreachable server. Credentials
 /// are loaded again when their files change and when the server rejects them.
-pub async fn follow_api_server(server: &ApiServer, node_name: &str, outlet: Outlet) {
+pub async fn follow_api_server(server: &ApiServer, node: (&str, &ServedServices), outlet: Outlet) {
     let mut keeper = Keeper::new(server, &outlet);
     let Ok(client) = keeper.first().await else { return };
     let (access, keeping) = keeper.share(client);
     tokio::select! {
-        () = follow(&access, node_name, outlet) => {}
+        () = follow(&access, node, outlet) => {}
         () = keeping => {}
     }
 }
@@ -70,16 +71,16 @@ pub async fn follow_api_server(server: &ApiServer, node_name: &str, outlet: Outl
 /// Returns after the receiver of the outlet's events is dropped. For each resource, events have the
 /// order of [`engine::model::Event`], in arrivals. `Relist` is repeated before `Listed` if the
 /// connection breaks during a list.
-async fn follow(access: &Access, node_name: &str, outlet: Outlet) {
+async fn follow(access: &Access, node: (&str, &ServedServices), outlet: Outlet) {
     let config = watcher::Config::default().timeout(WATCH_SECONDS);
-    let services = config.clone().labels(SERVICES.0).fields(SERVICES.1);
+    let services = config.clone().labels(&node.1.label_selector()).fields(SERVICES);
     let slices = config.clone().labels(ENDPOINT_SLICES);
-    let node = config.clone().fields(&format!("metadata.name={node_name}"));
+    let own = config.clone().fields(&format!("metadata.name={}", node.0));
 
     let mut watches = JoinSet::new();
-    watches.spawn(Watch::<Service>::new(access, services, node_name, &outlet).run());
-    watches.spawn(Watch::<EndpointSlice>::new(access, slices, node_name, &outlet).run());
-    watches.spawn(Watch::<Node>::new(access, node, node_name, &outlet).run());
-    watches.spawn(Watch::<ServiceCidr>::new(access, config, node_name, &outlet).run());
+    watches.spawn(Watch::<Service>::new(access, services, node, &outlet).run());
+    watches.spawn(Watch::<EndpointSlice>::new(access, slices, node, &outlet).run());
+    watches.spawn(Watch::<Node>::new(access, own, node, &outlet).run());
+    watches.spawn(Watch::<ServiceCidr>::new(access, config, node, &outlet).run());
     watches.join_next().await;
 }

@@ -15,6 +15,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use engine::model::{Arrival, Event, ObjectName, Resource};
+use engine::routing::ServedServices;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use kube::core::Status;
@@ -176,7 +177,12 @@ impl<T: Watched> Watch<T> {
     /// ServiceCIDR exists since Kubernetes 1.33.
     const IS_OPTIONAL: bool = matches!(T::RESOURCE, Resource::ServiceCidrs);
 
-    pub(super) fn new(access: &Access, config: Config, node_name: &str, outlet: &Outlet) -> Self {
+    pub(super) fn new(
+        access: &Access,
+        config: Config,
+        (node_name, services): (&str, &ServedServices),
+        outlet: &Outlet,
+    ) -> Self {
         let link = Link::new(T::RESOURCE, outlet.contacts.clone());
         Self {
             access: access.clone(),
@@ -184,7 +190,7 @@ impl<T: Watched> Watch<T> {
             link,
             config: config.page_size(PAGE),
             sender: Sender {
-                converter: Converter::new(node_name),
+                converter: Converter::new(node_name).serving(services),
                 outlet: outlet.clone(),
                 events: Vec::new(),
                 received: Instant::now(),

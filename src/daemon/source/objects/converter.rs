@@ -10,6 +10,7 @@ use ahash::HashSet;
 use engine::model::{
     Change, Interner, ObjectName, ObjectRef, Problem, ProblemKind, Protocol, Resource, Zones,
 };
+use engine::routing::ServedServices;
 use ipnet::IpNet;
 
 use super::address::{parse_cidr, parse_usable_ip};
@@ -22,6 +23,7 @@ use super::metadata::{ObjectMeta, object_name};
 #[derive(Debug, Default)]
 pub struct Converter {
     node_name: String,
+    services: ServedServices,
     texts: Interner<str>,
     zone_lists: Vec<Arc<Zones>>,
 }
@@ -30,6 +32,17 @@ impl Converter {
     /// Returns a converter for the node of that name; with an empty name no endpoint is local.
     pub fn new(node_name: &str) -> Self {
         Self { node_name: node_name.to_owned(), ..Self::default() }
+    }
+
+    /// Serves these Services only.
+    #[must_use]
+    pub fn serving(self, services: &ServedServices) -> Self {
+        Self { services: services.clone(), ..self }
+    }
+
+    /// Returns the Services that are served.
+    pub(in crate::source) fn services(&self) -> &ServedServices {
+        &self.services
     }
 
     /// Returns whether `name` is exactly the name of this node. An empty name never is.

@@ -9,6 +9,7 @@ use std::marker::PhantomData;
 use std::time::SystemTime;
 
 use engine::model::ObjectName;
+use engine::routing::served_services::SERVICE_PROXY_NAME;
 use jiff::Timestamp;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
@@ -23,8 +24,6 @@ pub(super) use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time
 
 /// Label with the service of an EndpointSlice.
 pub(super) const SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// Label whose presence assigns a Service to another proxy (KEP-2447).
-pub(super) const SERVICE_PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
 /// Label whose presence marks the EndpointSlices of a headless Service.
 pub(super) const HEADLESS: &str = "service.kubernetes.io/headless";
 /// Label with the zone of a Node.

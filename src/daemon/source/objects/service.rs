@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ahash::HashSet;
 use engine::model::{self, Change, Problem, Protocol, Resource, Scheduler, TrafficPolicy, Weights};
+use engine::routing::served_services::SERVICE_PROXY_NAME;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use nft::family::Family;
 use serde::Deserialize;
@@ -14,8 +15,8 @@ use serde::Deserialize;
 use super::address::{parse_ip, parse_usable_ip};
 use super::converter::{Converter, Findings, MAX_LABEL, keep_distinct};
 use super::metadata::{
-    ObjectMeta, SCHEDULER, SERVICE_PROXY_NAME, WEIGHTED, WEIGHTS, annotation, created, label,
-    null_is_absent, object, objects, slim,
+    ObjectMeta, SCHEDULER, WEIGHTED, WEIGHTS, annotation, created, label, null_is_absent, object,
+    objects, slim,
 };
 
 /// A Service. Fields have the API's names and meanings; an absent string is empty.
@@ -153,7 +154,9 @@ fn convert(
     findings: &mut Findings,
 ) -> Option<model::Service> {
     let spec = &object.spec;
-    if label(&object.metadata, SERVICE_PROXY_NAME).is_some() || !has_cluster_ip(spec, findings) {
+    let proxy_name = label(&object.metadata, SERVICE_PROXY_NAME);
+    if !converter.services().admit(&findings.name(), proxy_name) || !has_cluster_ip(spec, findings)
+    {
         return None;
     }
     let external_traffic_policy = external_traffic_policy(spec, findings);

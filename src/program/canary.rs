@@ -1,0 +1,32 @@
+//! Whether a daemon for some services alone may replace the tables.
+
+use daemon::config::Config;
+use daemon::handover::remains;
+use engine::ruleset::table;
+use nft::family::Family;
+use nft::kernel::Kernel;
+
+use super::failure::Failure;
+
+/// Refuses tables that kube-proxy's mode nftables uses, which has the same names for its tables: a
+/// daemon that serves the services of a proxy name alone would close all others.
+///
+/// # Errors
+/// kube-proxy uses such a table, or it cannot be read.
+pub(super) fn check_tables(config: &Config, kernel: &mut impl Kernel) -> Result<(), Failure> {
+    if config.routing.services.proxy_name.is_none() {
+        return Ok(());
+    }
+    for family in Family::ALL {
+        let table = table(family);
+        let contents = kernel.read_table(&table).map_err(Failure::new)?;
+        if contents.is_some_and(|contents| remains(&contents).is_some()) {
+            return Err(Failure::new(format!(
+                "deltaproxy.services.proxyName: kube-proxy in mode nftables uses the table {table}, \
+                 which this daemon would replace: use mode iptables or ipvs for kube-proxy on this \
+                 node, or delete the table if kube-proxy has ended"
+            )));
+        }
+    }
+    Ok(())
+}
