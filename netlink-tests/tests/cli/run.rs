@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use engine::ruleset;
 use netlink_tests::reader::Family;
+use netlink_tests::scenario::kube_proxy::MODE_NFTABLES;
 use netlink_tests::scenario::{Node, Object, Raw, WEB};
 use netlink_tests::{Answer, Host, Net, deltaproxy_binary, eventually, nft_available};
 use nft::kernel::{Kernel, Nftables};
@@ -386,7 +387,29 @@ fn tables_without_owner_are_repaired() {
     repaired("a repair of the flushed ruleset", limit);
 }
 
-/// A refused change is retried without another event.
+/// kube-proxy's mode nftables has tables of the same names.
+#[test]
+fn a_daemon_for_one_proxy_name_does_not_replace_the_tables_of_kube_proxy() {
+    if !nft_available() {
+        return;
+    }
+    let net = Net::new();
+    net.node().nft_script(MODE_NFTABLES);
+    let before = net.node().nft("list ruleset");
+    let manifests = manifests("a c");
+    let canary = [&manifests.arguments("run")[..], &["--service-proxy-name=canary"]].concat();
+    let refused = net.node().output(deltaproxy_binary(), &canary);
+    assert_eq!(refused.code(), Some(1));
+    let error = refused.stderr.clone();
+    assert!(error.contains("mode nftables uses the table ip kube-proxy, which"), "{error}");
+    assert_eq!(net.node().nft("list ruleset"), before);
+    let _daemon = manifests.run_with(
+        net.node(),
+        &["--except-services=default/none", "--healthz-bind-address=", "--metrics-bind-address="],
+    );
+    wait_for_endpoints(net.node(), 2);
+}
+
 #[test]
 fn a_second_daemon_takes_over_when_the_first_ends() {
     if !kernel_has_owners() {
