@@ -177,6 +177,24 @@ fn policies_are_those_of_node_ports() {
     world.wait_for(LOCALHOST, Some("c"));
 }
 
+/// With every address open, no commit follows a change of addresses.
+#[test]
+fn an_address_that_the_node_loses_is_not_used() {
+    let world = World::new();
+    let _server = world.pods[0].serve_tcp(8080, "a");
+    let first: Ipv6Addr = "fd00:1::1".parse().unwrap();
+    world.net.node().add_address(first);
+    let _daemon = world.daemon("all,localhost");
+    world.wait_for(LOCALHOST, Some("a"));
+    world.net.node().remove_address(first);
+    world.wait_for(LOCALHOST, Some("a"));
+    let second: Ipv6Addr = "fd00:1::2".parse().unwrap();
+    world.net.node().add_address(second);
+    world.wait_for(LOCALHOST, Some("a"));
+    world.net.node().remove_address(second);
+    world.wait_for(LOCALHOST, Some("a"));
+}
+
 #[test]
 fn a_removed_node_port_is_closed_and_its_connections_go_on() {
     let world = World::new();
