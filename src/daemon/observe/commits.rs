@@ -11,10 +11,10 @@ use nft::family::Family as IpFamily;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::Histogram;
 
 use super::buckets;
 use super::causes::Causes;
+use super::histogram::Histogram;
 use super::names::{Label, Names};
 
 /// A stage of the path of an event to the kernel, in order.

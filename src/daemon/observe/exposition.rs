@@ -1,18 +1,24 @@
-//! The two text formats of metrics: OpenMetrics 1.0.0, and version 0.0.4 of Prometheus.
+//! The formats of metrics: OpenMetrics 1.0.0, version 0.0.4 of Prometheus' text, and its protobuf.
 //!
-//! prometheus-client writes OpenMetrics. kube-proxy serves 0.0.4 unless a client requests the
-//! other.
+//! prometheus-client writes OpenMetrics, from which the others follow. kube-proxy serves 0.0.4
+//! unless a client requests another one.
 
 use std::collections::HashMap;
 
 use hyper::HeaderMap;
+use hyper::body::Bytes;
 use hyper::header::ACCEPT;
 
-/// A text format.
+use super::histogram::{Values, recorded};
+use super::protobuf::{Described, family};
+
+/// A format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     Prometheus,
     OpenMetrics,
+    /// The only one with native histograms.
+    Protobuf,
 }
 
 impl Format {
@@ -35,15 +41,23 @@ impl Format {
         let mut parts = range.split(';').map(str::trim);
         let media = parts.next()?.to_ascii_lowercase();
         let (mut version, mut quality) = (None, 1.0);
+        let (mut message, mut encoding) = (None, None);
         for (name, value) in parts.filter_map(|part| part.split_once('=')) {
             match name.trim().to_ascii_lowercase().as_str() {
                 "version" => version = Some(value.trim().trim_matches('"')),
+                "proto" => message = Some(value.trim().trim_matches('"')),
+                "encoding" => encoding = Some(value.trim().trim_matches('"')),
                 "q" => quality = value.trim().parse().ok()?,
                 _ => {}
             }
         }
         let format = match (media.as_str(), version) {
             ("application/openmetrics-text", None | Some("0.0.1" | "1.0.0")) => Self::OpenMetrics,
+            ("application/vnd.google.protobuf", _)
+                if (message, encoding) == (Some(METRIC_FAMILY), Some("delimited")) =>
+            {
+                Self::Protobuf
+            }
             ("text/plain", None | Some("0.0.4")) | ("text/*" | "*/*", _) => Self::Prometheus,
             _ => return None,
         };
@@ -54,16 +68,50 @@ impl Format {
         match self {
             Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::Protobuf => {
+                "application/vnd.google.protobuf; \
+                 proto=io.prometheus.client.MetricFamily; encoding=delimited"
+            }
         }
     }
 
-    /// Returns metrics in this format.
-    pub(super) fn written(self, open_metrics: String) -> String {
+    /// Returns the metrics that `encode` writes as OpenMetrics in this format.
+    pub(super) fn written(self, encode: impl FnOnce() -> String) -> Bytes {
         match self {
-            Self::Prometheus => prometheus(&open_metrics),
-            Self::OpenMetrics => open_metrics,
+            Self::Prometheus => prometheus(&encode()).into(),
+            Self::OpenMetrics => encode().into(),
+            Self::Protobuf => protobuf(encode).into(),
         }
     }
+}
+
+/// The message of the protobuf format.
+const METRIC_FAMILY: &str = "io.prometheus.client.MetricFamily";
+
+/// Returns a message for each metric, with the names and types of version 0.0.4.
+fn protobuf(encode: impl FnOnce() -> String) -> Vec<u8> {
+    let (text, histograms) = recorded(encode);
+    let mut histograms = histograms.into_iter();
+    // Labels have no line breaks, so these words begin the first line of each metric.
+    let metrics = text.strip_prefix("# HELP ").unwrap_or_default().split("\n# HELP ");
+    metrics.filter_map(|metric| protobuf_family(metric, &mut histograms)).flatten().collect()
+}
+
+fn protobuf_family(text: &str, histograms: &mut impl Iterator<Item = Values>) -> Option<Vec<u8>> {
+    let mut lines = text.lines();
+    let (name, help) = lines.next()?.split_once(' ')?;
+    let mut kind = "unknown";
+    let mut samples = Vec::new();
+    for line in lines {
+        match line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
+            Some((_, named)) => kind = named,
+            None if line.starts_with('#') => {}
+            None => samples.push(line),
+        }
+    }
+    let (suffix, kind) = renamed(kind);
+    let described = Described { name: &format!("{name}{suffix}"), help, kind };
+    Some(family(&described, &samples, histograms))
 }
 
 /// Translates OpenMetrics to version 0.0.4. There `# HELP` and `# TYPE` name the samples with their
@@ -134,7 +182,7 @@ fn renamed(kind: &str) -> (&'static str, &str) {
 
 #[cfg(test)]
 mod tests {
-    use Format::{OpenMetrics, Prometheus};
+    use Format::{OpenMetrics, Prometheus, Protobuf};
     use hyper::header::HeaderValue;
 
     use super::*;
@@ -162,6 +210,18 @@ mod tests {
             (
                 &["application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;\
                    encoding=delimited;q=0.6,text/plain;version=0.0.4;q=0.3,*/*;q=0.2"],
+                Protobuf,
+            ),
+            (&["application/vnd.google.protobuf"], Prometheus),
+            (
+                &["application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;\
+                   encoding=text"],
+                Prometheus,
+            ),
+            // Protobuf after text.
+            (
+                &["text/plain;version=0.0.4;q=0.6,application/vnd.google.protobuf;\
+                   proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.5"],
                 Prometheus,
             ),
         ] {
@@ -207,8 +267,8 @@ mod tests {
             a_thing 1.5\n\
             # HELP a_pending Changes.\n\
             # TYPE a_pending gauge\n";
-        assert_eq!(Prometheus.written(open_metrics.to_owned()), expected);
-        assert_eq!(OpenMetrics.written(open_metrics.to_owned()), open_metrics);
+        assert_eq!(Prometheus.written(|| open_metrics.to_owned()), expected);
+        assert_eq!(OpenMetrics.written(|| open_metrics.to_owned()), open_metrics);
     }
 
     #[test]
@@ -233,7 +293,8 @@ mod tests {
     /// suffix.
     #[test]
     fn every_sample_of_ours_has_its_type() {
-        let text = Prometheus.written(crate::observe::Observe::new().metrics_text());
+        let observe = crate::observe::Observe::new();
+        let text = prometheus(&observe.metrics_text());
         let mut kind = ("", "");
         for line in text.lines() {
             if let Some(named) = line.strip_prefix("# TYPE ") {

@@ -53,8 +53,8 @@ pub(super) fn respond(
         return answer;
     }
     match (site, path) {
-        (Site::Metrics, "/metrics") => written(format, observe.metrics_text()),
-        (Site::Metrics, "/metrics/slis") => written(format, observe.shared.slis.text()),
+        (Site::Metrics, "/metrics") => written(format, || observe.metrics_text()),
+        (Site::Metrics, "/metrics/slis") => written(format, || observe.shared.slis.text()),
         (Site::Metrics, "/configz") => text(StatusCode::OK, JSON, startup.configz()),
         (Site::Metrics, "/flagz") => text(StatusCode::OK, PLAIN, startup.flagz()),
         (Site::Metrics, "/statusz") => {
@@ -76,7 +76,7 @@ pub(super) fn respond(
     }
 }
 
-fn written(format: Format, open_metrics: String) -> Response<Full<Bytes>> {
+fn written(format: Format, open_metrics: impl FnOnce() -> String) -> Response<Full<Bytes>> {
     text(StatusCode::OK, format.content_type(), format.written(open_metrics))
 }
 

@@ -9,9 +9,9 @@ use nft::family::Family as IpFamily;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::Histogram;
 
 use super::buckets;
+use super::histogram::Histogram;
 use super::names::{Answers, Floating, Names, PerFamily};
 use super::times::seconds_since_1970;
 

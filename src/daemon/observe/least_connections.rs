@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::Histogram;
 
 use super::buckets;
+use super::histogram::Histogram;
 use super::names::Names;
 
 /// Metrics of scheduler `lc`.

@@ -7,7 +7,6 @@ use prometheus_client::collector::Collector;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
@@ -17,6 +16,7 @@ use super::commits::Commits;
 use super::component::Component;
 use super::configuration::Configuration;
 use super::figures::Figures;
+use super::histogram::Histogram;
 use super::kube_proxy::{ChangedObject, KubeProxy};
 use super::least_connections::LeastConnections;
 use super::localhost::Localhost;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::histogram::Histogram;
 
 use super::buckets;
+use super::histogram::Histogram;
 use super::names::Names;
 
 /// Receiver of requests.
