@@ -4,8 +4,9 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use netlink_tests::apiserver::object::{node, service, service_cidr};
-use netlink_tests::apiserver::{ApiServer, Kind};
+use netlink_tests::apiserver::{ApiServer, Fault, Kind, On};
 use netlink_tests::http::{body, get};
+use netlink_tests::reader::Family;
 use netlink_tests::scenario::Manifests;
 use netlink_tests::{Host, Net, Process, deltaproxy_binary, eventually};
 use serde_json::{Value, json};
@@ -84,6 +85,53 @@ fn a_node_whose_name_the_cluster_lacks_is_not_ready_until_it_has_it() {
     });
     assert_eq!(status(host, "/readyz"), Some(200));
     assert_eq!(daemon.terminate(SOON).code(), Some(0));
+}
+
+/// Without the list of Nodes, it is not known whether the node's name is wrong.
+#[test]
+fn a_node_that_may_not_read_nodes_is_not_ready_and_has_no_missing_object() {
+    let net = Net::new();
+    let host = net.node();
+    let api = host.run(ApiServer::with_web);
+    let forbid = || {
+        api.misbehave(Kind::Node, On::Any, Fault::Status(403, "Forbidden"), usize::MAX);
+    };
+    forbid();
+    let mut first = daemon(host, &api, "node1");
+    wait_for_top(host, "not ready: no watch of nodes for ");
+    first.wait_for_line("bind the cluster role system:node-proxier", SOON);
+    assert_eq!(status(host, "/readyz"), Some(503));
+    assert_eq!(status(host, "/livez"), Some(200));
+    wait_for_metric(host, "deltaproxy_watch_connected{resource=\"nodes\"} 0");
+    wait_for_metric(host, "deltaproxy_node_missing 0");
+    assert_eq!(problems(host, 0, "text"), "nothing is left out\n");
+    assert!(host.read_table(Family::Ip).is_none());
+
+    api.heal();
+    wait_for_top(host, "  ready  node node1");
+    assert_eq!(status(host, "/readyz"), Some(200));
+    forbid();
+    api.stop();
+    api.reopen();
+    wait_for_top(host, "ready, but out of date: no watch of nodes for ");
+    assert_eq!(status(host, "/readyz"), Some(200));
+    assert_eq!(first.terminate(SOON).code(), Some(0));
+
+    // A wrong name stays wrong without the list.
+    api.heal();
+    let _second = daemon(host, &api, "typo");
+    wait_for_top(host, "not ready: this node has no Node object");
+    forbid();
+    api.stop();
+    api.reopen();
+    let both = "not ready: this node has no Node object; no watch of nodes for ";
+    wait_for_top(host, both);
+    assert_eq!(status(host, "/readyz"), Some(503));
+    assert!(problems(host, 1, "text").starts_with("Node typo (missing_node, for "));
+    api.heal();
+    api.push(node("typo", "192.168.50.2"));
+    wait_for_top(host, "  ready  node typo");
+    assert_eq!(problems(host, 0, "text"), "nothing is left out\n");
 }
 
 #[test]
