@@ -1,8 +1,8 @@
 //! The commands of `docs/troubleshooting.md` print what the page shows, on a node with the faults
 //! that it is about.
 //!
-//! A block shows some lines of the output, in order. Times, durations, numbers of commits and the
-//! ports of clients differ.
+//! A block shows some lines of the output, in order. Times, durations, numbers, paths and the ports of
+//! clients differ.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::fs;
@@ -31,12 +31,14 @@ fn blocks() -> Vec<Block> {
     let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/troubleshooting.md"));
     let page = fs::read_to_string(path).unwrap();
     let blocks = page.split("```console\n").skip(1).map(|rest| rest.split_once("```").unwrap().0);
-    let blocks = blocks.filter_map(|block| {
-        let mut lines = block.lines();
-        let command = lines.next()?.strip_prefix("# deltaproxy ")?.to_owned();
-        Some(Block { command, lines: lines.map(str::to_owned).collect() })
-    });
-    blocks.collect()
+    blocks.flat_map(|block| block.split("# deltaproxy ").skip(1)).map(Block::read).collect()
+}
+
+impl Block {
+    fn read(text: &str) -> Self {
+        let (command, lines) = text.split_once('\n').unwrap();
+        Self { command: command.to_owned(), lines: lines.lines().map(str::to_owned).collect() }
+    }
 }
 
 /// A node with faults, and with connections.
@@ -45,7 +47,7 @@ struct Faulty {
     api: ApiServer,
     folder: TempDir,
     _daemon: Process,
-    _hosts: (Host, [(Host, Server); 2]),
+    _hosts: ([Host; 2], [(Host, Server); 2]),
     _connections: Vec<Connection>,
 }
 
@@ -60,6 +62,7 @@ impl Faulty {
             (pod, server)
         });
         let client = net.pod_behind("pod0", "10.244.1.9");
+        let outside = net.outside("x", "192.0.2.10");
         let api = net.node().run(ApiServer::start);
         let mut bad = service("default/bad", "10.96.0.40", 80);
         bad["spec"]["externalIPs"] = json!(["somewhere"]);
@@ -98,7 +101,7 @@ impl Faulty {
         });
         // At least one of each endpoint.
         let connections = (0..24).map(|_| client.open_tcp(WEB).unwrap()).collect();
-        let hosts = (client, pods);
+        let hosts = ([client, outside], pods);
         Self { net, api, folder, _daemon: daemon, _hosts: hosts, _connections: connections }
     }
 
@@ -141,6 +144,8 @@ fn shape(line: &str) -> String {
             "DURATION".to_owned()
         } else if is_number {
             "N".to_owned()
+        } else if word.starts_with('/') {
+            "PATH".to_owned()
         } else if port.is_some_and(|port| port >= 32_768) {
             bare.rsplit_once(':').unwrap().0.to_owned()
         } else {
