@@ -49,8 +49,9 @@ pub(crate) fn load(day: &mut Day) {
     day.api.push(slice(299, 1));
     eventually("the change of one service", SOON, || {
         let history = of_one().ok();
-        let line = history.lines().nth(1)?;
-        (line.contains(" event ") && line.ends_with(one)).then_some(())
+        let names_it_alone =
+            |line: &str| line.contains(" event ") && line.ends_with(&format!("  {one}"));
+        history.lines().any(names_it_alone).then_some(())
     });
 }
 
