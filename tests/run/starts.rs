@@ -43,9 +43,19 @@ fn a_start_on_existing_tables_commits_a_change_before_all_lists_are_read() {
 
 #[test]
 fn a_list_that_no_route_names_is_found_before_its_number_is_given_out() {
+    for endpoints in [2, 0] {
+        for reads_before_the_lists in [false, true] {
+            a_number_is_not_given_out(endpoints, reads_before_the_lists);
+        }
+    }
+}
+
+/// Starts on a list that no route names, beside the service of a former daemon with so many endpoints.
+#[track_caller]
+fn a_number_is_not_given_out(endpoints: u8, reads_before_the_lists: bool) {
     let kernel = Shared::new(Fake::new());
     let mut daemon = Daemon::start_unlisted(engine(), kernel.clone());
-    daemon.list(service(1, 2));
+    daemon.list(service(1, endpoints));
     daemon.wait();
     daemon.end();
 
@@ -58,7 +68,11 @@ fn a_list_that_no_route_names_is_found_before_its_number_is_given_out() {
     let add = Operation::AddElements(table(Family::Ip), set, elements.collect());
     kernel.with(|kernel| kernel.corrupt(&Transaction { operations: vec![add] }).unwrap());
     let mut daemon = Daemon::start_unlisted(engine(), kernel);
-    daemon.list([service(1, 2), service(2, 4)].concat());
+    if reads_before_the_lists {
+        daemon.send(service(1, endpoints));
+        daemon.wait_until_taken();
+    }
+    daemon.list([service(1, endpoints), service(2, 4)].concat());
     daemon.wait();
     let none = "deltaproxy_transactions_total{result=\"refused\"} 0";
     assert!(daemon.observe.metrics_text().contains(none), "a number was given out");

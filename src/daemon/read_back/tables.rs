@@ -125,7 +125,7 @@ fn read_by_keys<K: Kernel>(
     let is_usable = loop {
         let named = next(found);
         if named.is_empty() {
-            break lists == Lists::Later || found.are_lists_complete();
+            break found.may_have_all_lists();
         }
         match read_lists(kernel, found.family(), named) {
             Some(read) => found.read_lists(read),

@@ -124,6 +124,11 @@ impl Diff {
         self.lists.iter().all(|lists| lists.unread().are_none())
     }
 
+    /// Returns whether no list is in the kernel that is not known.
+    pub fn knows_all_lists(&self) -> bool {
+        self.lists.iter().all(|lists| lists.unread().have_told_all())
+    }
+
     /// Returns the lists of one table to be read next; `None` if all are read.
     pub fn next_lists(&mut self) -> Option<(Family, Vec<NamedList>)> {
         let lists = self.lists.iter_mut().filter(|lists| !lists.unread().are_none());
@@ -137,7 +142,12 @@ impl Diff {
     pub fn read_lists(&mut self, read: ReadLists) -> bool {
         let lists = &mut self.lists[read.family.index()];
         lists.read(read);
-        !lists.unread().are_none() || lists.unread().are_complete()
+        lists.unread().may_be_all()
+    }
+
+    /// Returns false if a map of endpoints has elements of other lists than routes name.
+    pub fn may_have_all_lists(&self) -> bool {
+        self.lists.iter().all(|lists| lists.unread().may_be_all())
     }
 
     /// Collects orphans for removal. All services must have been updated since

@@ -185,9 +185,9 @@ impl FoundElements {
         self.unread.iter().filter(|named| named.protocol == Protocol::Udp).copied().collect()
     }
 
-    /// Returns whether the lists that were left are read, and are all elements of the map.
-    pub fn are_lists_complete(&self) -> bool {
-        self.unread.are_complete()
+    /// Returns false if no lists are left, but the map has elements of others.
+    pub fn may_have_all_lists(&self) -> bool {
+        self.unread.may_be_all()
     }
 
     /// Returns the lists to be read next; none once all are read.

@@ -47,9 +47,14 @@ impl UnreadLists {
         self.lists.is_empty()
     }
 
-    /// Returns whether the lists that were read have all elements of the map.
-    pub(super) fn are_complete(&self) -> bool {
-        self.lists.is_empty() && self.elements == 0
+    /// Returns whether lists are left, or those that were read have all elements of the map.
+    pub(super) fn may_be_all(&self) -> bool {
+        !self.are_none() || self.elements == 0
+    }
+
+    /// Returns whether no other list is in the kernel than those that are known.
+    pub(super) fn have_told_all(&self) -> bool {
+        self.are_none() && self.may_be_all()
     }
 
     fn contain(&self, list: ListId) -> bool {

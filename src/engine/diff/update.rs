@@ -331,7 +331,7 @@ impl ServiceUpdate<'_> {
     /// Returns whether the service must wait until more lists are read: those that its routes name,
     /// which are read next, or all of them if it needs a new number.
     fn waits_for_lists(&mut self) -> bool {
-        if self.diff.has_read_lists() {
+        if self.diff.knows_all_lists() {
             return false;
         }
         let frontends = self.wanted.frontends().map(|it| &it.frontend);
@@ -354,7 +354,7 @@ impl ServiceUpdate<'_> {
             !port.endpoints(*scope).is_empty()
                 && port.frontends.iter().any(|it| it.traffic.uses(*scope))
         });
-        !lists.unread().are_none()
+        !lists.unread().have_told_all()
             && !is_of_session
             && scopes.any(|scope| self.known_list(port, scope, false).is_none())
     }

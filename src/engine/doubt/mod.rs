@@ -300,7 +300,8 @@ impl Doubt {
                 engine.replace_installed_state(tables);
                 self.were_read(is_torn, took, now);
                 self.has_unread_lists = !engine.diff().has_read_lists();
-                true
+                // Lists may have been read after the tables.
+                engine.diff().may_have_all_lists()
             }
             Reply::Lists(read) => {
                 let is_known = engine.read_lists(read);

@@ -244,7 +244,7 @@ impl Engine {
         if self.tables.are_bisecting() && !piece.is_empty() {
             return updated;
         }
-        if self.updates.is_sweep_next() && self.diff.has_read_lists() {
+        if self.updates.is_sweep_next() && self.diff.knows_all_lists() {
             self.diff.begin_sweep();
             self.updates.sweep_due = false;
         }
