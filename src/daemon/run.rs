@@ -37,7 +37,6 @@ pub use own_node::{Localhost, MissingNode, RouteLocalnet};
 pub use ownership::{HandOver, Handovers, Left, ListTable, RemoveTables, Steps};
 pub use parts::Parts;
 pub use reads::OpenReader;
-pub use report::left_out;
 
 use std::net::IpAddr;
 use std::time::Duration;

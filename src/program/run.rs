@@ -17,7 +17,7 @@ use daemon::observe::{
 use daemon::open_files;
 use daemon::other_modes;
 use daemon::run::{
-    Balancing, Cleaning, DeviceFollowing, Handovers, Localhost, MissingNode, Parts, Run, left_out,
+    Balancing, Cleaning, DeviceFollowing, Handovers, Localhost, MissingNode, Parts, Run,
 };
 use daemon::source::addresses::{follow_local_addresses, local_addresses};
 use daemon::source::files::{self, FileProblem, FoundProblems};
@@ -385,8 +385,8 @@ fn closed_ports(
             message: closed.to_string(),
         };
         tracing::warn!("{problem}");
-        observe.left_out(left_out(&problem));
-        observe.present(Finder::HealthCheckPort, &closed.service, vec![left_out(&problem)]);
+        observe.left_out(LeftOut::from(&problem));
+        observe.present(Finder::HealthCheckPort, &closed.service, vec![LeftOut::from(&problem)]);
         // Dropped when the channel is full.
         let _ = notices.try_send(Notice::ClosedPort(problem));
     }

@@ -34,12 +34,7 @@ impl ClosedPorts {
             field: "spec.ports[].nodePort".to_owned(),
             message: format!("port {port} cannot be opened at [::1], tried again: {error}"),
         };
-        let left_out = LeftOut {
-            kind: problem.kind.name(),
-            object: problem.object.to_string(),
-            field: problem.field.clone(),
-            message: problem.message.clone(),
-        };
+        let left_out = LeftOut::from(&problem);
         let is_known = self.change(service, |ports| ports.insert(port, left_out.clone()).is_some());
         if is_known {
             return;

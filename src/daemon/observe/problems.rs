@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::time::SystemTime;
 
+use engine::model;
 use serde_json::{Value, json};
 
 use super::times::since_1970_ms;
@@ -33,6 +34,17 @@ pub struct LeftOut {
     pub field: String,
     /// Actual value and expectation.
     pub message: String,
+}
+
+impl From<&model::Problem> for LeftOut {
+    fn from(problem: &model::Problem) -> Self {
+        Self {
+            kind: problem.kind.name(),
+            object: problem.object.to_string(),
+            field: problem.field.clone(),
+            message: problem.message.clone(),
+        }
+    }
 }
 
 impl LeftOut {

@@ -96,7 +96,7 @@ impl Report {
     /// Reports problems of objects: in the log, in the metrics, on the status page and as Events.
     pub(super) fn problems(&self, problems: &[Problem]) {
         for problem in problems {
-            self.observe.left_out(left_out(problem));
+            self.observe.left_out(LeftOut::from(problem));
             tracing::warn!("{problem}");
             if let Some(listener) = &self.notices {
                 // Drops the notice when the channel is full.
@@ -108,7 +108,7 @@ impl Report {
     /// Replaces the present problems of services.
     pub(super) fn present(&self, changed: Vec<(ObjectName, Vec<Problem>)>) {
         for (service, problems) in changed {
-            let problems = problems.iter().map(left_out).collect();
+            let problems = problems.iter().map(LeftOut::from).collect();
             self.observe.present(Finder::Engine, service.as_str(), problems);
         }
     }
@@ -117,7 +117,7 @@ impl Report {
     pub(super) fn missing_node(&self, is_missing: bool) {
         let problem = missing_object(&self.node_name);
         self.observe.lacks_node(is_missing);
-        let present = is_missing.then(|| left_out(&problem));
+        let present = is_missing.then(|| LeftOut::from(&problem));
         self.observe.present(Finder::OwnNode, "", present.into_iter().collect());
         if is_missing {
             self.problems(&[problem]);
@@ -251,16 +251,6 @@ impl Report {
                 self.observe.sync_failed(family, is_blocked, now)
             }
         }
-    }
-}
-
-/// Returns a problem in the form of the metrics and the status page.
-pub fn left_out(problem: &Problem) -> LeftOut {
-    LeftOut {
-        kind: problem.kind.name(),
-        object: problem.object.to_string(),
-        field: problem.field.clone(),
-        message: problem.message.clone(),
     }
 }
 

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use daemon::config::Config;
-use daemon::observe::{Finder, Observe};
-use daemon::run::left_out;
+use daemon::observe::{Finder, LeftOut, Observe};
 use daemon::source::kube::{
     Contact, OnContact, OnRequest, Outages, Outlet, Progress, Report, follow_api_server, plural,
     write_notices,
@@ -52,11 +51,11 @@ pub(crate) fn follow(
         }
         match report {
             Report::Object(problem) => {
-                counted.left_out(left_out(&problem));
+                counted.left_out(LeftOut::from(&problem));
                 let _ = notices.try_send(Notice::LeftOut(problem));
             }
             Report::Present(object, problems) => {
-                let problems = problems.iter().map(left_out).collect();
+                let problems = problems.iter().map(LeftOut::from).collect();
                 counted.present(Finder::Source, &object.to_string(), problems);
             }
             Report::Trouble { .. } | Report::Recovered { .. } | Report::Renewed => {}
