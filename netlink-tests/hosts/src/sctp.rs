@@ -3,10 +3,12 @@
 //! Netfilter follows and translates SCTP also where the kernel has no SCTP sockets. The server puts
 //! its answer where a real one puts its cookie.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
+use nix::sys::socket::{MsgFlags, recv};
 use socket2::{Protocol, Type};
 
 use crate::answer::Answer;
@@ -29,10 +31,13 @@ pub(crate) fn probe(
     };
     let source_port = source_port.unwrap_or_else(|| NEXT_PORT.fetch_add(1, Ordering::Relaxed));
     let init = Packet { source_port, port: to.port(), tag: 0, chunk: INIT, cookie: Vec::new() };
-    if let Err(error) = socket.send(&init.encode()) {
+    while let Err(error) = socket.send(&init.encode()) {
         let answer = Answer::from_error(&error);
         // Dropped in our own output hook. A reject is reported by `recv`.
-        if answer != Answer::Silent {
+        if answer == Answer::Silent {
+            break;
+        }
+        if !is_of_another_port(&socket, source_port) {
             return answer;
         }
     }
@@ -43,10 +48,21 @@ pub(crate) fn probe(
                 Some(ack) if ack.answers(&init) => return Answer::parse(&ack.cookie),
                 Some(_) | None => {}
             },
+            Err(_) if is_of_another_port(&socket, source_port) => {}
             Err(error) => return Answer::from_error(&error),
         }
     }
     Answer::Silent
+}
+
+/// Whether the ICMP error that the socket just reported is for a packet from another port: a raw
+/// socket hears the errors of all packets of its protocol to its peer. Takes it from the queue of
+/// errors, which has the start of the packet (ip(7), `IP_RECVERR`).
+fn is_of_another_port(socket: &UdpSocket, source_port: u16) -> bool {
+    let mut start = [0; 2];
+    let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
+    let len = recv(socket.as_raw_fd(), &mut start, flags);
+    len == Ok(start.len()) && u16::from_be_bytes(start) != source_port
 }
 
 /// Answers each INIT to `port` with an INIT ACK, in the calling thread's namespace.
