@@ -25,6 +25,8 @@ mod flagz;
 mod history;
 mod kube_proxy;
 mod kubectl;
+#[cfg(feature = "inspect")]
+mod left_to_others;
 mod line_queue;
 #[cfg(feature = "inspect")]
 mod live_trace;

@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use clap::Args;
 use daemon::config::Source;
 use daemon::config::flags::{NodeFlags, SourceFlags, VerifyFlags};
-use daemon::config::log::LogFlags;
 use engine::Engine;
 use engine::printable::Printable;
 use inspect::show::OfServices;
@@ -90,9 +89,8 @@ impl OfNodeFlags {
         let (kubeconfig, manifests) = (self.kubeconfig.clone(), self.manifests.clone());
         VerifyFlags {
             source: SourceFlags { manifests, kubeconfig },
-            settings: None,
             node: flags,
-            log: LogFlags::default(),
+            ..VerifyFlags::default()
         }
     }
 }

@@ -4,6 +4,7 @@ use inspect::show::{Selector, Services, read};
 use inspect::tables::{OurTable, TableReader};
 
 use super::failure::Failure;
+use super::left_to_others;
 
 /// Most reads of tables that change meanwhile and lack the selected service. A torn read may lack an
 /// element that was replaced.
@@ -24,7 +25,8 @@ pub(super) fn read_services(
             return Ok((services, tables));
         }
         if !services.is_torn() {
-            return Err(Failure::new(format!("the tables have no service {selector}")));
+            let reason = left_to_others::reason(selector).unwrap_or_default();
+            return Err(Failure::new(format!("the tables have no service {selector}{reason}")));
         }
         if attempt == ATTEMPTS {
             return Err(Failure::new(format!(

@@ -411,6 +411,32 @@ fn a_daemon_for_one_proxy_name_does_not_replace_the_tables_of_kube_proxy() {
 }
 
 #[test]
+fn show_says_that_the_daemon_leaves_a_service_to_other_programs() {
+    let net = Net::new();
+    let manifests = manifests("a c");
+    for (flag, reason) in [
+        ("--except-services=default/*", "(deltaproxy.services.except: default/*)"),
+        (
+            "--service-labels=team=a",
+            "with the labels !service.kubernetes.io/service-proxy-name,team=a",
+        ),
+        ("--except-services=other/web", "have no service default/none\n"),
+    ] {
+        let daemon = manifests.run_with(net.node(), &[flag]);
+        for service in ["default/none", "default/none:http"] {
+            eventually(reason, SOON, || {
+                let shown = net.node().output(deltaproxy_binary(), &["show", service]);
+                assert_eq!(shown.code(), Some(2));
+                shown.stderr.replace(":http\n", "\n").contains(reason).then_some(())
+            });
+        }
+        let _ = daemon.terminate(SOON);
+    }
+    let without = net.node().output(deltaproxy_binary(), &["show", "default/none"]);
+    assert!(without.stderr.ends_with("have no service default/none\n"), "{}", without.stderr);
+}
+
+#[test]
 fn a_second_daemon_takes_over_when_the_first_ends() {
     if !kernel_has_owners() {
         return;

@@ -43,7 +43,7 @@ pub struct RunFlags {
 }
 
 /// The flags of `deltaproxy verify`.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct VerifyFlags {
     #[command(flatten)]
     pub source: SourceFlags,

@@ -37,7 +37,13 @@ impl ServedServices {
     /// Returns whether a Service is served by its name and its label [`SERVICE_PROXY_NAME`].
     pub fn admit(&self, name: &ObjectName, proxy_name: Option<&str>) -> bool {
         let wanted = self.proxy_name.as_ref().map(|LabelValue(name)| name.as_str());
-        proxy_name == wanted && !self.except.iter().any(|pattern| pattern.matches(name))
+        proxy_name == wanted && self.exception(name).is_none()
+    }
+
+    /// Returns the setting of [`Self::except`] that leaves a Service of this name to other
+    /// programs.
+    pub fn exception(&self, name: &ObjectName) -> Option<&ServicePattern> {
+        self.except.iter().find(|pattern| pattern.matches(name))
     }
 
     /// Returns whether a Service is served by its labels.
