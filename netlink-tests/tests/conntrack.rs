@@ -1,6 +1,9 @@
 //! UDP flows from one port follow their service, and those that are not stale go on.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
+#[path = "conntrack/passes.rs"]
+mod passes;
+
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::thread;
 use std::time::Duration;

@@ -4,10 +4,12 @@
 mod abi;
 mod attributes;
 mod connection;
+mod filter;
 mod message;
 mod reopened;
+mod search;
 mod table;
 
 pub use connection::{Connection, Stage};
 pub use reopened::ReopenedTable;
-pub use table::{ConntrackError, ConntrackTable, delete_request};
+pub use table::{Clock, ConntrackError, ConntrackTable, delete_request};

@@ -1,29 +1,14 @@
 //! Requests to list and delete entries, and the UDP entries among the answers.
 
-use std::net::IpAddr;
-use std::num::NonZeroU16;
-
-use engine::flow::{Flow, StaleFlow};
-use engine::model::{Protocol, Target};
+use engine::flow::Flow;
+use engine::model::Protocol;
 use nft::family::Family;
 use nft::netlink::attr::AttrWriter;
 use nft::netlink::message::{self, ACK, DUMP, Header, REQUEST};
 
 use super::abi::*;
 use super::attributes::Attributes;
-
-/// UDP entries of one family that a request covers. `None` matches any.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Filter {
-    /// Family of the entries.
-    pub(super) family: Family,
-    /// Original destination address.
-    pub(super) address: Option<IpAddr>,
-    /// Original destination port.
-    pub(super) port: Option<NonZeroU16>,
-    /// Source of the replies.
-    pub(super) endpoint: Option<Target>,
-}
+use super::filter::Filter;
 
 /// One UDP entry of a dump, with the attributes that identify it in a delete. Without the
 /// identifier, a delete could match a later entry with the same addresses.
@@ -38,33 +23,7 @@ pub(super) struct Entry {
     pub(super) zone: Option<u16>,
 }
 
-/// The side of an entry that a filter compares: where it is in a message, and its bits in the flags.
-struct Side {
-    tuple: u16,
-    address: u16,
-    port: u16,
-    address_flag: u32,
-    port_flag: u32,
-}
-
-const DESTINATION: Side = Side {
-    tuple: CTA_TUPLE_ORIG,
-    address: CTA_IP_V4_DST,
-    port: CTA_PROTO_DST_PORT,
-    address_flag: CTA_FILTER_IP_DST,
-    port_flag: CTA_FILTER_PROTO_DST_PORT,
-};
-
-const REPLY_SOURCE: Side = Side {
-    tuple: CTA_TUPLE_REPLY,
-    address: CTA_IP_V4_SRC,
-    port: CTA_PROTO_SRC_PORT,
-    address_flag: CTA_FILTER_IP_SRC,
-    port_flag: CTA_FILTER_PROTO_SRC_PORT,
-};
-
-/// Appends a dump request for the entries that match `filter`. The answer may contain other
-/// entries: kernels before 5.8 ignore the filter, and the filter never contains IPv6 addresses.
+/// Appends a dump request for the entries that match `filter`. The answer may contain others.
 pub(super) fn dump(out: &mut Vec<u8>, sequence: u32, filter: &Filter) {
     let header = Header { kind: IPCTNL_MSG_CT_GET, flags: REQUEST | DUMP, sequence };
     append(out, header, Some(filter.family), |w| filter.write(w));
@@ -123,61 +82,6 @@ fn append(
     let _ = message::append(out, header, &nfgenmsg, fill);
 }
 
-impl Filter {
-    /// Returns the filter for the entries of a stale flow.
-    pub(super) fn of(flow: &StaleFlow) -> Self {
-        let (address, endpoint) = (flow.address(), flow.endpoint());
-        Self { family: flow.family(), address, port: Some(flow.port()), endpoint }
-    }
-
-    /// Returns the filter for all entries of a family.
-    pub(super) fn all(family: Family) -> Self {
-        Self { family, address: None, port: None, endpoint: None }
-    }
-
-    fn write(&self, w: &mut AttrWriter<'_>) {
-        let sent_to = DESTINATION.write(w, self.address, self.port);
-        let answered_by = self
-            .endpoint
-            .map(|Target { address, port }| REPLY_SOURCE.write(w, Some(address), Some(port)));
-        // Unlike the other numbers of this protocol, these are in host byte order.
-        w.nest(CTA_FILTER, |w| {
-            w.bytes(CTA_FILTER_ORIG_FLAGS, &sent_to.to_ne_bytes());
-            if let Some(flags) = answered_by {
-                w.bytes(CTA_FILTER_REPLY_FLAGS, &flags.to_ne_bytes());
-            }
-        });
-    }
-}
-
-impl Side {
-    /// Writes a UDP tuple of one side. Returns the flags of the fields that the kernel compares.
-    fn write(
-        &self,
-        w: &mut AttrWriter<'_>,
-        address: Option<IpAddr>,
-        port: Option<NonZeroU16>,
-    ) -> u32 {
-        let mut flags = CTA_FILTER_PROTO_NUM;
-        w.nest(self.tuple, |w| {
-            // `ctnetlink_filter_match_tuple` inverts the comparison of IPv6 addresses (seen on
-            // 6.18): entries with the address do not match, entries with another do.
-            if let Some(IpAddr::V4(address)) = address {
-                w.nest(CTA_TUPLE_IP, |w| w.bytes(self.address, &address.octets()));
-                flags |= self.address_flag;
-            }
-            w.nest(CTA_TUPLE_PROTO, |w| {
-                w.u8(CTA_PROTO_NUM, Protocol::Udp.number());
-                if let Some(port) = port {
-                    w.be16(self.port, port.get());
-                    flags |= self.port_flag;
-                }
-            });
-        });
-        flags
-    }
-}
-
 impl Entry {
     /// Decodes the payload of a message of type `kind`. Returns `None` unless it is a UDP entry.
     pub(super) fn decode(kind: u16, payload: &[u8]) -> Option<Self> {
@@ -191,7 +95,7 @@ impl Entry {
         Some(Self { flow, original: original_bytes.into(), id, zone })
     }
 
-    fn family(&self) -> Family {
+    pub(super) fn family(&self) -> Family {
         Family::of(self.flow.sent_to.address)
     }
 
@@ -204,38 +108,14 @@ impl Entry {
 
 #[cfg(test)]
 mod tests {
-    use nft::netlink::attr::{Attr, Attrs};
-    use nft::netlink::message::HEADER_LENGTH;
+    use std::num::NonZeroU16;
+
+    use engine::model::Target;
 
     use super::*;
 
     fn target(address: &str, port: u16) -> Target {
         Target { address: address.parse().unwrap(), port: NonZeroU16::new(port).unwrap() }
-    }
-
-    /// Returns the flags for the original and the reply direction, and the bytes of all tuples.
-    fn filter(frontend: Target, endpoint: Target) -> (u32, u32, usize) {
-        let mut out = Vec::new();
-        let flow = StaleFlow::Between { frontend, endpoint };
-        dump(&mut out, 1, &Filter::of(&flow));
-        let (mut flags, mut length) = (Vec::new(), 0);
-        for attr in Attrs::new(&out[HEADER_LENGTH + NFGENMSG_LENGTH..]).map(Result::unwrap) {
-            if attr.kind == CTA_FILTER {
-                let word = |attr: Attr<'_>| u32::from_ne_bytes(attr.payload.try_into().unwrap());
-                flags = attr.nested().map(|attr| word(attr.unwrap())).collect();
-            } else {
-                length += attr.payload.len();
-            }
-        }
-        (flags[0], flags[1], length)
-    }
-
-    #[test]
-    fn a_filter_has_addresses_only_of_the_family_that_the_kernel_compares_rightly() {
-        let v4 = filter(target("10.96.0.10", 53), target("10.244.0.1", 5353));
-        assert_eq!(v4, (0b10_1010, 0b1_1001, 64));
-        let v6 = filter(target("fd00::10", 53), target("fd00::1", 5353));
-        assert_eq!(v6, (0b10_1000, 0b1_1000, 40));
     }
 
     /// The attributes of an entry with an identifier and a zone.

@@ -1,18 +1,19 @@
 //! The kernel's conntrack table, on a socket of its own.
 
-use std::collections::BTreeMap;
 use std::io;
+use std::time::Duration;
 
 use ahash::HashSet;
 use engine::flow::{Flow, StaleFlow};
-use nft::family::Family;
 use nft::netlink::message::{ACK, Meaning, Message, MessageError, Messages, REQUEST};
 use nft::netlink::socket::{ReceiveError, Socket, Wait};
 use nix::errno::Errno;
 
 use super::abi::{IPS_DST_NAT, IPS_OFFLOAD};
 use super::connection::Connection;
-use super::message::{self, Entry, Filter};
+use super::filter::Filter;
+use super::message::{self, Entry};
+use super::search::{Durations, Search};
 
 /// Why a request on the conntrack table failed. A part of the entries may have been deleted.
 #[derive(Debug, thiserror::Error)]
@@ -36,18 +37,22 @@ pub enum ConntrackError {
 pub struct ConntrackTable {
     socket: Socket,
     sequence: u32,
+    /// Measures dumps; without it, assumed durations decide how stale flows are searched.
+    clock: Option<Clock>,
+    durations: Durations,
 }
 
-/// Up to this many endpoints and flows are searched with one filtered dump each. With 50,000
-/// entries, a filtered dump takes 20 ms whatever it matches; a dump of all entries takes as long as
-/// 20 of them (debug build).
-const MANY: usize = 16;
+/// Returns a time that only grows, such as the processor time of the thread.
+pub type Clock = fn() -> Duration;
 
 /// Answer to the deletion of an entry that no longer exists.
 const NO_ENTRY: i32 = Errno::ENOENT as i32;
 
 /// Answer to the deletion of an entry in a flowtable, of some kernels before 6.4.
 const IN_FLOWTABLE: i32 = Errno::EBUSY as i32;
+
+/// Most stale entries in memory: about 20 MB.
+const MAX_ENTRIES: usize = 1 << 17;
 
 /// Deletions in one datagram.
 const DELETES: usize = 256;
@@ -74,7 +79,14 @@ impl ConntrackTable {
     /// See [`Socket::open`].
     pub fn open() -> io::Result<Self> {
         let socket = Socket::open(netlink_sys::protocols::NETLINK_NETFILTER)?;
-        Ok(Self { socket, sequence: 0 })
+        Ok(Self { socket, sequence: 0, clock: None, durations: Durations::default() })
+    }
+
+    /// Measures the dumps of UDP entries with `clock`, and from then on searches stale flows by the
+    /// dumps that are expected to take the least time.
+    #[must_use]
+    pub fn timed_by(self, clock: Clock) -> Self {
+        Self { clock: Some(clock), ..self }
     }
 
     /// Makes the kernel load its modules of conntrack, and with them the sysctls, by a request that
@@ -96,26 +108,46 @@ impl ConntrackTable {
     /// # Errors
     /// See [`ConntrackError`].
     pub fn delete(&mut self, flows: &HashSet<StaleFlow>) -> Result<[u64; 2], ConntrackError> {
-        let mut deleted = [0, 0];
-        for filter in filters(flows) {
-            let entries = self.entries(&filter, flows)?;
-            deleted[filter.family.index()] += self.delete_entries(&entries)? as u64;
-        }
-        Ok(deleted)
+        self.delete_in_parts(flows, MAX_ENTRIES)
     }
 
-    /// Returns the entries that match `filter` and a pattern in `flows`.
+    /// Does the same with at most `most` entries in memory: further ones are found by another
+    /// search, after these are deleted.
     ///
-    /// `CTA_FILTER` in a delete request would save this dump, but kernels before 6.8 refuse it, and
-    /// for IPv6 it deletes the wrong entries: see `Filter::attributes`.
+    /// # Errors
+    /// See [`ConntrackError`].
+    pub fn delete_in_parts(
+        &mut self,
+        flows: &HashSet<StaleFlow>,
+        most: usize,
+    ) -> Result<[u64; 2], ConntrackError> {
+        let search = self.durations.choose(flows);
+        let mut deleted = [0, 0];
+        loop {
+            let entries = self.entries(&search, flows, most)?;
+            let of_part = self.delete_entries(&entries)?;
+            for (deleted, of_part) in deleted.iter_mut().zip(of_part) {
+                *deleted += of_part;
+            }
+            if entries.len() < most || of_part == [0, 0] {
+                return Ok(deleted);
+            }
+        }
+    }
+
+    /// Returns the entries that match a pattern in `flows`, at most `most`.
+    ///
+    /// `CTA_FILTER` in a delete request would save these dumps, but kernels before 6.8 refuse it,
+    /// and it cannot contain IPv6 addresses: see `Compared`.
     fn entries(
         &mut self,
-        filter: &Filter,
+        search: &Search,
         flows: &HashSet<StaleFlow>,
+        most: usize,
     ) -> Result<Vec<Entry>, ConntrackError> {
         let mut entries = Vec::new();
-        self.dump(filter, |entry| {
-            if entry.flow.is_among(flows) {
+        self.search(search, |entry| {
+            if entries.len() < most && entry.flow.is_among(flows) {
                 entries.push(entry);
             }
         })?;
@@ -131,13 +163,11 @@ impl ConntrackTable {
     /// See [`ConntrackError`].
     pub fn flows(&mut self) -> Result<Vec<Flow>, ConntrackError> {
         let mut flows = HashSet::default();
-        for family in Family::ALL {
-            self.dump(&Filter::all(family), |Entry { flow, zone, .. }| {
-                if zone.is_none() && flows.len() < MAX_FLOWS {
-                    flows.insert(flow);
-                }
-            })?;
-        }
+        self.search(&Search::all(), |Entry { flow, zone, .. }| {
+            if zone.is_none() && flows.len() < MAX_FLOWS {
+                flows.insert(flow);
+            }
+        })?;
         let mut flows: Vec<_> = flows.into_iter().collect();
         flows.sort_unstable();
         Ok(flows)
@@ -178,6 +208,26 @@ impl ConntrackTable {
         Ok(count)
     }
 
+    /// Makes the dumps of a search, and records how long the longest one took.
+    fn search(
+        &mut self,
+        search: &Search,
+        mut each: impl FnMut(Entry),
+    ) -> Result<(), ConntrackError> {
+        let mut longest = Duration::ZERO;
+        for filter in &search.filters {
+            let started = self.clock.map(|clock| clock());
+            self.dump(filter, &mut each)?;
+            if let (Some(clock), Some(started)) = (self.clock, started) {
+                longest = longest.max(clock().saturating_sub(started));
+            }
+        }
+        if !longest.is_zero() {
+            self.durations.record(search.grouping, longest);
+        }
+        Ok(())
+    }
+
     fn dump(&mut self, filter: &Filter, mut each: impl FnMut(Entry)) -> Result<(), ConntrackError> {
         let sequence = self.next_sequence(1);
         let mut request = Vec::new();
@@ -191,11 +241,12 @@ impl ConntrackTable {
         Ok(())
     }
 
-    /// Deletes these entries. Returns how many still existed.
-    fn delete_entries(&mut self, entries: &[Entry]) -> Result<usize, ConntrackError> {
-        let mut deleted = 0;
+    /// Deletes these entries. Returns how many of each family still existed.
+    fn delete_entries(&mut self, entries: &[Entry]) -> Result<[u64; 2], ConntrackError> {
+        let mut deleted = [0, 0];
         let mut request = Vec::new();
-        for entries in entries.chunks(DELETES) {
+        let of_families = entries.chunk_by(|entry, next| entry.family() == next.family());
+        for entries in of_families.flat_map(|entries| entries.chunks(DELETES)) {
             request.clear();
             let count = u32::try_from(entries.len()).unwrap_or(u32::MAX);
             let first = self.next_sequence(count);
@@ -206,7 +257,7 @@ impl ConntrackTable {
             }
             self.socket.send(&request)?;
             let refused = self.receive_answer(last, |_| {})?;
-            deleted += entries.len() - refused.gone;
+            deleted[entries[0].family().index()] += (entries.len() - refused.gone) as u64;
             let busy = refused.busy.iter().filter_map(|sequence| sequence.checked_sub(first));
             let busy = busy.filter_map(|place| entries.get(usize::try_from(place).ok()?));
             self.expire_entries(busy)?;
@@ -280,78 +331,4 @@ pub fn delete_request(kind: u16, payload: &[u8]) -> Option<Vec<u8>> {
     let mut request = Vec::new();
     message::delete(&mut request, 0, &entry, REQUEST);
     Some(request)
-}
-
-/// Returns the dumps that find all of `flows`: one for each endpoint and for each pattern without
-/// an endpoint, or, beyond [`MANY`], one for each family.
-fn filters(flows: &HashSet<StaleFlow>) -> Vec<Filter> {
-    let mut filters: BTreeMap<_, Filter> = BTreeMap::new();
-    for flow in flows {
-        let filter = filters.entry(flow.endpoint().ok_or(*flow));
-        // Second flow of an endpoint: match any destination.
-        let widen = |filter: &mut Filter| (filter.address, filter.port) = (None, None);
-        filter.and_modify(widen).or_insert_with(|| Filter::of(flow));
-    }
-    if filters.len() <= MANY {
-        return filters.into_values().collect();
-    }
-    let families = Family::ALL.into_iter();
-    let present = families.filter(|family| flows.iter().any(|flow| flow.family() == *family));
-    present.map(Filter::all).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::SocketAddr;
-    use std::num::NonZeroU16;
-
-    use engine::model::Target;
-
-    use super::*;
-
-    fn target(text: &str) -> Target {
-        let socket: SocketAddr = text.parse().unwrap();
-        Target { address: socket.ip(), port: NonZeroU16::new(socket.port()).unwrap() }
-    }
-
-    /// Returns the flows from each frontend to each endpoint.
-    fn between(frontends: &[&str], endpoints: &[&str]) -> HashSet<StaleFlow> {
-        let flow = |frontend: &&str, endpoint: &&str| StaleFlow::Between {
-            frontend: target(frontend),
-            endpoint: target(endpoint),
-        };
-        frontends.iter().flat_map(|to| endpoints.iter().map(move |by| flow(to, by))).collect()
-    }
-
-    #[test]
-    fn the_flows_of_an_endpoint_are_found_by_one_dump() {
-        let (cluster_ip, external) = ("10.96.0.10:53", "198.51.100.1:53");
-        let one = between(&[cluster_ip], &["10.244.0.1:53"]);
-        assert_eq!(filters(&one), [Filter::of(one.iter().next().unwrap())]);
-
-        let mut flows = between(&[cluster_ip, external], &["10.244.0.1:53"]);
-        flows.extend(between(&["[fd01::1]:53", "[fd01::2]:53"], &["[fd00::1]:53"]));
-        flows.insert(StaleFlow::To(target(external)));
-        let mut found = filters(&flows);
-        found.sort_by_key(|filter| format!("{filter:?}"));
-        let answered_by = |text| {
-            let endpoint = target(text);
-            Filter { endpoint: Some(endpoint), ..Filter::all(Family::of(endpoint.address)) }
-        };
-        let expected = [
-            answered_by("10.244.0.1:53"),
-            Filter::of(&StaleFlow::To(target(external))),
-            answered_by("[fd00::1]:53"),
-        ];
-        assert_eq!(found, expected);
-    }
-
-    #[test]
-    fn the_flows_of_many_endpoints_are_found_by_one_dump_for_each_family() {
-        let endpoints: Vec<_> = (0..=MANY).map(|i| format!("10.244.0.{i}:53")).collect();
-        let endpoints: Vec<_> = endpoints.iter().map(String::as_str).collect();
-        assert_eq!(filters(&between(&["10.96.0.10:53"], &endpoints[1..])).len(), MANY);
-        let many = between(&["10.96.0.10:53"], &endpoints);
-        assert_eq!(filters(&many), [Filter::all(Family::Ip)]);
-    }
 }

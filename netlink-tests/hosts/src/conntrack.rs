@@ -60,31 +60,90 @@ fn read_with_status() -> Vec<(Tracked, u32)> {
 /// Adds entries that packets did not make, of clients of their own, to the calling thread's network
 /// namespace. They stay for an hour.
 pub(crate) fn write(entries: &[Tracked]) {
-    let mut socket = Socket::open(NETFILTER).expect("a conntrack socket");
+    let mut table = TrackedFlows::open();
     for entry in entries {
-        let (family, address) = match entry.sent_to {
-            SocketAddr::V4(_) => (libc::AF_INET, Ipv4Addr::new(10, 244, 77, 1).into()),
-            SocketAddr::V6(_) => {
-                (libc::AF_INET6, Ipv6Addr::new(0xfd00, 77, 0, 0, 0, 0, 0, 1).into())
-            }
+        let address = match entry.sent_to {
+            SocketAddr::V4(_) => Ipv4Addr::new(10, 244, 77, 1).into(),
+            SocketAddr::V6(_) => Ipv6Addr::new(0xfd00, 77, 0, 0, 0, 0, 0, 1).into(),
         };
         let client = SocketAddr::new(address, NEXT_PORT.fetch_add(1, Ordering::Relaxed));
-        let header = [u8::try_from(family).expect("a small number"), 0, 0, 0];
+        table.add(client, entry);
+    }
+}
+
+/// Adds entries without packets, and finds them again without a dump.
+#[derive(Debug)]
+pub struct TrackedFlows(Socket);
+
+impl TrackedFlows {
+    /// Opens the table of the calling thread's network namespace.
+    ///
+    /// # Panics
+    /// Without a netlink socket.
+    #[must_use]
+    pub fn open() -> Self {
+        Self(Socket::open(NETFILTER).expect("a conntrack socket"))
+    }
+
+    /// Adds an entry, which stays for an hour.
+    ///
+    /// # Panics
+    /// When the kernel refuses it.
+    #[track_caller]
+    pub fn add(&mut self, client: SocketAddr, entry: &Tracked) {
         let create = Header { kind: NEW, flags: REQUEST | ACK | NLM_F_CREATE_EXCL, sequence: 1 };
-        let mut request = Vec::new();
-        append(&mut request, create, &header, |w| {
-            w.nest(ORIGINAL, |w| write_tuple(w, entry.protocol, client, entry.sent_to));
+        let errno = self.request(create, client, entry, |w| {
             w.nest(REPLY, |w| write_tuple(w, entry.protocol, entry.answered_by, client));
             w.be32(TIMEOUT, 3600);
+        });
+        assert_eq!(errno, Some(0), "{entry:?}");
+    }
+
+    /// Whether there is an entry of this client, whoever answers it.
+    ///
+    /// # Panics
+    /// When the kernel refuses the request.
+    #[must_use]
+    #[track_caller]
+    pub fn contains(&mut self, client: SocketAddr, entry: &Tracked) -> bool {
+        let get = Header { kind: GET, flags: REQUEST, sequence: 2 };
+        match self.request(get, client, entry, |_| {}) {
+            None => true,
+            Some(errno) => {
+                assert_eq!(errno, libc::ENOENT, "{entry:?}");
+                false
+            }
+        }
+    }
+
+    /// Sends a request about one entry. Returns the number of the acknowledgement, or `None` if the
+    /// answer is an entry.
+    #[track_caller]
+    fn request(
+        &mut self,
+        request: Header,
+        client: SocketAddr,
+        entry: &Tracked,
+        more: impl FnOnce(&mut AttrWriter<'_>),
+    ) -> Option<i32> {
+        let family = if entry.sent_to.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+        let header = [u8::try_from(family).expect("a small number"), 0, 0, 0];
+        let mut message = Vec::new();
+        append(&mut message, request, &header, |w| {
+            w.nest(ORIGINAL, |w| write_tuple(w, entry.protocol, client, entry.sent_to));
+            more(w);
         })
         .expect("a short request");
-        socket.send(&request).expect("the kernel takes requests");
-        let answer = socket.receive(Wait::Limited).expect("an answer");
+        self.0.send(&message).expect("the kernel takes requests");
+        let answer = self.0.receive(Wait::Limited).expect("an answer");
         let answer = Messages::new(answer).next().expect("a message").and_then(|it| it.meaning());
-        let Meaning::Acknowledgement(end) = answer.expect("a whole message") else {
-            panic!("no acknowledgement of {entry:?}");
-        };
-        assert_eq!(end.errno, 0, "{entry:?}");
+        match answer.expect("a whole message") {
+            Meaning::Acknowledgement(end) => Some(end.errno),
+            Meaning::Object(_) => None,
+            other @ (Meaning::Done(_) | Meaning::Nothing | Meaning::Overrun) => {
+                panic!("no answer about {entry:?}: {other:?}")
+            }
+        }
     }
 }
 
@@ -114,6 +173,7 @@ static NEXT_PORT: AtomicU16 = AtomicU16::new(1024);
 const IPS_OFFLOAD: u32 = 1 << 14;
 const NETFILTER: isize = 12;
 const NEW: u16 = 1 << 8;
+const GET: u16 = 1 << 8 | 1;
 const NLM_F_CREATE_EXCL: u16 = 0x600;
 const ORIGINAL: u16 = 1;
 const REPLY: u16 = 2;

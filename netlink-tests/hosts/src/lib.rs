@@ -34,7 +34,7 @@ mod tcp;
 mod udp;
 
 pub use answer::Answer;
-pub use conntrack::Tracked;
+pub use conntrack::{Tracked, TrackedFlows};
 pub use deadline::{Deadline, PATIENCE, SILENCE, eventually, stretched};
 pub use host::{
     Host, chromium_available, in_user_namespace, kernel_has_owners, nft_available, nft_can_load,

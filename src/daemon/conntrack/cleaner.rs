@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use ahash::HashSet;
 use conntrack::{ConntrackTable, ReopenedTable};
 use engine::flow::{Flow, StaleFlow};
+use nix::time::{ClockId, clock_gettime};
 use tokio::sync::mpsc;
 
 use super::queue::{Cleaned, Limits, Next, Queue};
@@ -82,8 +83,8 @@ impl Cleaner {
             ended: Condvar::new(),
         });
         let (lists, receiver) = mpsc::channel(1);
-        let mut worker =
-            Worker { shared: Arc::clone(&shared), table: ReopenedTable::default(), lists };
+        let table = ReopenedTable::timed_by(processor_time);
+        let mut worker = Worker { shared: Arc::clone(&shared), table, lists };
         thread::Builder::new().name("conntrack".into()).spawn(move || {
             worker.work(report);
             *worker.shared.has_ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
@@ -94,8 +95,9 @@ impl Cleaner {
 
     /// Queues a request without blocking.
     ///
-    /// Stale flows are deleted at once if the last pass was long ago, else within about a second. A
-    /// requested list is made soon; from the first request on, lists are also made at intervals.
+    /// Stale flows are deleted at once if the last pass was long ago, else after its rest: at most a
+    /// second, or nine times its processor time if that is longer. A requested list is made soon; from
+    /// the first request on, lists are also made at intervals.
     pub fn handle(&self, request: Request) {
         let mut queue = self.shared.lock();
         let dropped = match request {
@@ -178,7 +180,7 @@ impl Worker {
     /// Deletes the entries of `flows`, in up to [`ATTEMPTS`] attempts. Opens the socket again after
     /// an error.
     fn clean(&mut self, flows: &HashSet<StaleFlow>) -> Cleaned {
-        let started = now();
+        let (started, worked) = (now(), processor_time());
         let mut pause = RETRY_AFTER;
         let mut outcome = self.table.with(|table| table.delete(flows));
         for _ in 1..ATTEMPTS {
@@ -189,9 +191,10 @@ impl Worker {
             outcome = self.table.with(|table| table.delete(flows));
         }
         let took = started.elapsed();
+        let busy = processor_time().saturating_sub(worked);
         match &outcome {
             Ok(entries) => {
-                tracing::debug!(flows = flows.len(), ?entries, ?took, "deleted UDP flows")
+                tracing::debug!(flows = flows.len(), ?entries, ?took, ?busy, "deleted UDP flows")
             }
             Err(error) => {
                 let example = flows.iter().next().map(ToString::to_string).unwrap_or_default();
@@ -199,7 +202,8 @@ impl Worker {
                 tracing::error!("{count} stale UDP flows stay for now ({example}, ...): {error}");
             }
         }
-        Cleaned { entries: *outcome.as_ref().unwrap_or(&[0, 0]), took, complete: outcome.is_ok() }
+        let entries = *outcome.as_ref().unwrap_or(&[0, 0]);
+        Cleaned { entries, took, busy, complete: outcome.is_ok() }
     }
 
     /// Lists all flows and sends them to the receiver.
@@ -227,4 +231,11 @@ impl Worker {
 #[allow(clippy::disallowed_methods)]
 fn now() -> Instant {
     Instant::now()
+}
+
+/// Processor time of the calling thread. The kernel makes a dump in the calls of its receiver, so
+/// this is what a dump costs, whatever else the machine does.
+fn processor_time() -> Duration {
+    // The kernel has this clock for every thread (`clock_gettime(2)`).
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }

@@ -12,6 +12,8 @@ pub struct Cleaned {
     pub entries: [u64; 2],
     /// Duration, retries included.
     pub took: Duration,
+    /// Processor time.
+    pub busy: Duration,
     /// The kernel answered every request of the pass without an error.
     pub complete: bool,
 }
@@ -58,13 +60,17 @@ pub(super) enum Next {
     End,
 }
 
-/// Rest after a pass or a list, as a multiple of its duration: each takes at most a hundredth of
-/// one processor's time.
+/// Rest after a pass or a list, as a multiple of its time: each takes at most a hundredth of one
+/// processor's time.
 const REST: u32 = 99;
 
-/// Longest pause after a pass: stale flows are deleted within about a second, however long a pass
-/// takes.
+/// Longest rest after a pass that takes up to a ninth of it: stale flows are deleted within about a
+/// second. Rest after a pass that failed.
 const LONGEST_REST: Duration = Duration::from_secs(1);
+
+/// Rest after a longer pass, as a multiple of its processor time: passes take at most a tenth of
+/// one processor's time, however many entries the table has and services change.
+const LEAST_REST: u32 = 9;
 
 impl Default for Limits {
     fn default() -> Self {
@@ -134,7 +140,8 @@ impl Queue {
 
     /// Starts the pause after a pass that ended at `now`. Requests a list if the pass failed.
     pub(super) fn passed(&mut self, now: Instant, cleaned: &Cleaned) {
-        self.resting_until = Some(now + (cleaned.took * REST).min(LONGEST_REST));
+        let rest = if cleaned.complete { cleaned.busy * REST } else { LONGEST_REST };
+        self.resting_until = Some(now + rest.min(LONGEST_REST).max(cleaned.busy * LEAST_REST));
         if !cleaned.complete {
             self.has_missed = true;
             self.request_list(now);
@@ -173,8 +180,9 @@ mod tests {
         (Queue::new(Limits { waiting, ..Limits::default() }), Instant::now())
     }
 
-    fn cleaned(took: Duration, complete: bool) -> Cleaned {
-        Cleaned { entries: [1, 0], took, complete }
+    /// A pass on a machine that is so busy that it takes twice its processor time.
+    fn cleaned(busy: Duration, complete: bool) -> Cleaned {
+        Cleaned { entries: [1, 0], took: 2 * busy, busy, complete }
     }
 
     /// Returns the flows of each pass, when one flow becomes stale every `interval` for `time` and
@@ -224,6 +232,21 @@ mod tests {
         let (passes, longest) = passes(20 * MS, 10_000 * MS, 100 * MS);
         assert!((9..=10).contains(&passes.len()), "{passes:?}");
         assert!(longest <= LONGEST_REST + 100 * MS, "{longest:?}");
+    }
+
+    #[test]
+    fn passes_that_take_long_use_a_tenth_of_the_time() {
+        let (passes, longest) = passes(20 * MS, 30_000 * MS, 300 * MS);
+        assert_eq!(passes.len(), 10, "{passes:?}");
+        assert!(longest <= 10 * 300 * MS, "{longest:?}");
+    }
+
+    #[test]
+    fn a_pass_that_failed_is_followed_by_a_rest() {
+        let (mut queue, now) = queue(1);
+        queue.passed(now, &cleaned(Duration::ZERO, false));
+        assert_eq!(queue.add(vec![flow(53)], now), 0);
+        assert_eq!(queue.next(now), Next::Wait(Some(SECOND)));
     }
 
     #[test]
