@@ -48,7 +48,7 @@ ROOT_TESTS = cli first_load layouts priority ruleset storm transaction
 ROOT_CASES_OF = affinity local_detection
 ROOT_CASES = nft_has_loaded nft_loads
 
-.PHONY: help build release test-aarch64 man sbom demo simulate test test-root test-kernel test-page test-nft test-corpus test-interop storm bench bench-kernel bench-flowtable bench-code bench-daemon bench-builds bench-nft publish-check fuzz fuzz-build deploy-check lint docs deny deny-installed advisories advisory-database clean
+.PHONY: help build release test-aarch64 man sbom demo simulate test test-root test-kernel test-page test-nft test-corpus test-interop storm bench bench-kernel bench-flowtable bench-code bench-daemon bench-builds bench-stale-flows bench-nft publish-check fuzz fuzz-build deploy-check lint docs deny deny-installed advisories advisory-database clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -199,6 +199,12 @@ bench-builds: ## Compare first packets and kernel memory of two builds (BEFORE=.
 	$(IN_NAMESPACES) env BEFORE="$(BEFORE)" AFTER="$(AFTER)" \
 		BEFORE_FLAGS="$(BEFORE_FLAGS)" AFTER_FLAGS="$(AFTER_FLAGS)" \
 		cargo bench --offline --package netlink-tests --bench builds
+
+bench-stale-flows: ## Measure CPU and delay of the deletion of stale UDP flows (BEFORE=... for another build beside it)
+	cargo build --locked --release --bin deltaproxy
+	cargo bench --locked --package netlink-tests --bench stale_flows --no-run
+	$(IN_NAMESPACES) env BEFORE="$(BEFORE)" AFTER="$(AFTER)" \
+		cargo bench --offline --package netlink-tests --bench stale_flows
 
 bench-nft: ## Compare the times of nft-netlink, nft, the crate nftables and rustables (root)
 	@$(LIBCLANG); set -x; \
