@@ -314,6 +314,16 @@ fn a_packet_of_the_node_takes_the_rules_that_were_predicted() {
     assert!(!nft_available() || !node.nft("list tables").contains("deltaproxy-trace"));
 }
 
+#[test]
+fn a_packet_that_cannot_be_sent_is_named() {
+    let lab = lab();
+    let node = lab.world.node();
+    let _ = node.output("ip", &["route", "add", "unreachable", "203.0.113.0/24"]).ok();
+    let traced = explain(node, &["203.0.113.9:80/tcp", "--trace"]);
+    assert_eq!(traced.code(), Some(2));
+    assert_has(&traced.stderr, &["--trace: cannot send a packet to 203.0.113.9:80: "]);
+}
+
 /// The kernel often gives later packets of a connection the trace id of the first.
 #[test]
 fn later_packets_of_a_traced_connection_are_no_difference() {

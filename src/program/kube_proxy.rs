@@ -54,7 +54,7 @@ pub fn kube_proxy(arguments: Vec<String>, log: &mut Log) -> Result<End, Failure>
             let startup = |config: &Config| {
                 Ok(Startup { configuration: flags.effective(config)?, flags: flags.listed() })
             };
-            return super::run(Box::new(move || own.load()), flags.has_file(), startup, log);
+            return super::run(Box::new(move || own.load()), flags.file_path(), startup, log);
         }
     }
     Ok(End::Stopped)

@@ -157,7 +157,9 @@ fn trace(
 ) -> io::Result<Vec<TraceEvent>> {
     let deadline = now() + limit;
     let sent = match explanation.start {
-        Start::Output => Some(send(explanation, question)?),
+        Start::Output => {
+            Some(send(explanation, question).map_err(|error| unsent(explanation, &error))?)
+        }
         Start::Prerouting => None,
     };
     let mut events: Vec<TraceEvent> = Vec::new();
@@ -196,6 +198,13 @@ fn wait(tracer: &Tracer, time: Duration) -> io::Result<bool> {
 enum Sent {
     Socket(#[expect(dead_code, reason = "held until it is dropped")] Socket),
     Refused,
+}
+
+/// Adds the destination to an error of [`send`].
+fn unsent(explanation: &Explanation, error: &io::Error) -> io::Error {
+    let packet = &explanation.packet;
+    let to = SocketAddr::new(packet.destination, packet.port);
+    io::Error::new(error.kind(), format!("--trace: cannot send a packet to {to}: {error}"))
 }
 
 /// Sends a datagram, or starts a connection without waiting for it.

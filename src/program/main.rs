@@ -90,7 +90,7 @@ fn run(flags: RunFlags, listed: Vec<(String, String)>, log: &mut Log) -> Result<
     let own = Arc::clone(&flags);
     let startup =
         |config: &Config| Ok(Startup { configuration: flags.effective(config)?, flags: listed });
-    deltaproxy::run(Box::new(move || own.load()), flags.has_file(), startup, log)
+    deltaproxy::run(Box::new(move || own.load()), flags.file_path(), startup, log)
 }
 
 fn apply(flags: &OnceFlags, output: Output, log: &mut Log) -> Result<(), Failure> {

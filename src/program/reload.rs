@@ -1,14 +1,17 @@
 //! Watches the configuration file of the daemon. A changed configuration restarts the program with
 //! the same arguments and process id; the tables stay.
 
-use std::env;
+use std::future::pending;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
+use std::{env, fs, io};
 
 use daemon::config::{Config, ConfigError, Loaded};
 use daemon::observe::Observe;
 use engine::printable::Printable;
+use tokio::task::spawn_blocking;
 
 use super::failure::Failure;
 
@@ -18,13 +21,34 @@ pub type Load = Box<dyn Fn() -> Result<Loaded, ConfigError> + Send>;
 /// Time between two reads of the file.
 const READ_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Completes when `load` returns a configuration other than `used` twice in a row, as a file may be
+/// The configuration file of the daemon.
+pub(super) struct Followed {
+    pub(super) path: PathBuf,
+    pub(super) load: Load,
+}
+
+impl Followed {
+    /// Reads the file, unless it is a pipe or a device by now, whose read may never end.
+    fn read(&self) -> Result<Loaded, ConfigError> {
+        if fs::metadata(&self.path).is_ok_and(|it| !it.is_file()) {
+            let source = io::Error::other("it is not a regular file");
+            return Err(ConfigError::Read { path: self.path.clone(), source });
+        }
+        (self.load)()
+    }
+}
+
+/// Completes when `followed` contains a configuration other than `used` twice in a row, as a file may be
 /// read during a write. An invalid configuration is logged and has no effect.
-pub(super) async fn changed(used: Config, load: Load, observe: Observe) {
+pub(super) async fn changed(used: Config, mut followed: Followed, observe: Observe) {
     let (mut last, mut reported) = (None, Vec::new());
     loop {
         tokio::time::sleep(READ_INTERVAL).await;
-        match load() {
+        // On a thread of its own: a file system may not answer, and servers share the runtime.
+        let reading = spawn_blocking(move || (followed.read(), followed));
+        let Ok((read, same)) = reading.await else { return pending().await };
+        followed = same;
+        match read {
             Ok(Loaded { config, sha256, .. }) => {
                 reported.clear();
                 if config == used {

@@ -2,6 +2,7 @@
 
 use std::future::pending;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -39,7 +40,7 @@ use super::counts::{Reads, read_counts};
 use super::failure::Failure;
 use super::log::{Log, noted};
 use super::node::{set_conntrack_later, set_up_node};
-use super::reload::{Load, changed, is_reload};
+use super::reload::{Followed, Load, changed, is_reload};
 use super::search::search;
 use super::{api_server, canary, localhost, running};
 
@@ -76,20 +77,22 @@ pub enum End {
 /// Watches the source and keeps the node's tables up to date until SIGTERM or SIGINT. The tables
 /// stay.
 ///
-/// `load` reads the configuration; with `is_file`, a later change of it ends the daemon. `startup`
+/// `load` reads the configuration; if that is in a `file`, a later change of it ends the daemon. `startup`
 /// returns the content of `/configz` and `/flagz`. The log starts with the configuration.
 ///
 /// # Errors
 /// Errors that prevent the start of the daemon.
 pub fn run(
     load: Load,
-    is_file: bool,
+    file: Option<PathBuf>,
     startup: impl FnOnce(&Config) -> Result<Startup, ConfigError>,
     log: &mut Log,
 ) -> Result<End, Failure> {
     let counts = CountStore::default();
     let observe = Observe::with_collector(counts.clone());
     let loaded = load().map_err(|error| Failure::of_config(&error))?;
+    // What a pipe contained is gone.
+    let file = file.filter(|path| path.is_file());
     *log = Log::start_queued(loaded.config.log, observe.clone()).map_err(Failure::new)?;
     observe.configuration().loaded(loaded.sha256.as_deref());
     if is_reload() {
@@ -109,15 +112,15 @@ pub fn run(
         .build()
         .map_err(Failure::new)?;
     let content = Content { startup, ..Content::new(observe) };
-    let outcome =
-        runtime.block_on(run_until_stopped(config, is_file.then_some(load), content, counts));
+    let followed = file.map(|path| Followed { path, load });
+    let outcome = runtime.block_on(run_until_stopped(config, followed, content, counts));
     runtime.shutdown_timeout(STOP_TIME);
     outcome
 }
 
 async fn run_until_stopped(
     config: Config,
-    load: Option<Load>,
+    followed: Option<Followed>,
     mut content: Content,
     counts: CountStore,
 ) -> Result<End, Failure> {
@@ -178,7 +181,7 @@ async fn run_until_stopped(
     let stop = async {
         tokio::select! {
             name = stop => signal = Some(name),
-            () = config_changed(config, load, observed) => {}
+            () = config_changed(config, followed, observed) => {}
         }
         leaves.store(signal.is_some(), Ordering::Relaxed);
         proxy.iter().for_each(LocalhostProxy::stop);
@@ -246,11 +249,11 @@ fn follow_devices(
     Ok(Some(DeviceFollowing::new(news, FlowtableDevices::new(devices, release))))
 }
 
-/// Completes when `load` returns another configuration.
-async fn config_changed(used: Config, load: Option<Load>, observe: Observe) {
-    let Some(load) = load else { return pending().await };
+/// Completes when the file contains another configuration.
+async fn config_changed(used: Config, followed: Option<Followed>, observe: Observe) {
+    let Some(followed) = followed else { return pending().await };
     // A task of its own, so that the loop does not block on files.
-    if tokio::spawn(changed(used, load, observe)).await.is_err() {
+    if tokio::spawn(changed(used, followed, observe)).await.is_err() {
         pending().await
     }
 }

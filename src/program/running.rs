@@ -14,6 +14,7 @@ use std::time::Duration;
 use daemon::observe::{Content, serve_local};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::failure::Failure;
 
@@ -25,6 +26,9 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// Time limit for each part of an answer.
 const LIMIT: Duration = Duration::from_secs(5);
+
+/// Time limit of a whole answer: another program may have the name and never end.
+const WHOLE: Duration = Duration::from_secs(15);
 
 /// Longest answer in bytes.
 const MOST: u64 = 16 << 20;
@@ -72,8 +76,17 @@ impl Running {
 pub(super) fn document(path: &str) -> Result<Value, Failure> {
     let none = || Failure::new("no daemon runs in this network namespace");
     let stream = connect(NAME).map_err(Failure::new)?.ok_or_else(none)?;
-    get(&stream, path)
-        .map_err(|error| Failure::new(format!("the running daemon does not answer: {error}")))
+    let document = get(&stream, path).and_then(object);
+    document.map_err(|error| Failure::new(format!("the running daemon does not answer: {error}")))
+}
+
+/// Accepts a document whose fields can be read.
+#[cfg(feature = "inspect")]
+fn object(document: Value) -> io::Result<Value> {
+    if document.is_object() {
+        return Ok(document);
+    }
+    Err(io::Error::other("its answer is not a JSON object: another program has the name"))
 }
 
 /// Connects to the daemon; `None` if none runs.
@@ -93,10 +106,33 @@ fn get(mut stream: &UnixStream, path: &str) -> io::Result<Value> {
     // A daemon of an earlier version sends at once and closes, which is an error here.
     let sent = write!(stream, "GET {path} HTTP/1.0\r\n\r\n");
     let mut answer = Vec::new();
-    let read = stream.take(MOST).read_to_end(&mut answer);
+    let read = read_within(stream, WHOLE, &mut answer);
     match (parse(&answer), sent.and(read)) {
         (Err(Unread::Incomplete), Err(error)) => Err(error),
         (document, _) => document.map_err(io::Error::other),
+    }
+}
+
+fn silent() -> io::Error {
+    let message = format!("nothing arrived within {} s", LIMIT.as_secs());
+    io::Error::new(io::ErrorKind::TimedOut, message)
+}
+
+/// Appends what a stream sends until its end, or [`MOST`] bytes.
+fn read_within(stream: &UnixStream, time: Duration, answer: &mut Vec<u8>) -> io::Result<()> {
+    let (since, mut stream, mut part) = (Instant::now(), stream.take(MOST), [0; 16 << 10]);
+    loop {
+        match stream.read(&mut part) {
+            Ok(0) => return Ok(()),
+            Ok(length) => answer.extend_from_slice(&part[..length]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // The error of a timeout.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(silent()),
+            Err(error) => return Err(error),
+        }
+        if since.elapsed() > time {
+            return Err(io::Error::other(format!("it did not end within {} s", time.as_secs())));
+        }
     }
 }
 
@@ -215,6 +251,37 @@ mod tests {
         let _ = first.await;
         assert_eq!(found().await, json!("::/0"));
         second.abort();
+    }
+
+    #[test]
+    fn an_answer_that_never_ends_is_given_up() {
+        let (mut server, client) = UnixStream::pair().unwrap();
+        let endless = std::thread::spawn(move || {
+            while server.write_all(b"x").is_ok() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let read = read_within(&client, Duration::from_millis(20), &mut Vec::new());
+        assert_eq!(read.unwrap_err().to_string(), "it did not end within 0 s");
+        drop(client);
+        endless.join().unwrap();
+    }
+
+    #[test]
+    fn silence_is_reported_as_such() {
+        let (_server, client) = UnixStream::pair().unwrap();
+        client.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        let error = get(&client, "/status.json").unwrap_err().to_string();
+        assert_eq!(error, "nothing arrived within 5 s");
+    }
+
+    #[test]
+    fn an_answer_that_is_no_object_is_refused() {
+        for document in [json!(null), json!([]), json!(5), json!("x")] {
+            let error = object(document).unwrap_err().to_string();
+            assert!(error.starts_with("its answer is not a JSON object"), "{error}");
+        }
+        assert!(object(json!({})).is_ok());
     }
 
     /// Returns what a request gets from a server that sends `answer` without reading.

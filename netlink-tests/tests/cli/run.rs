@@ -12,6 +12,8 @@ use netlink_tests::scenario::{Node, Object, Raw, WEB};
 use netlink_tests::{Answer, Host, Net, deltaproxy_binary, eventually, nft_available};
 use nft::kernel::{Kernel, Nftables};
 use nix::sys::signal::Signal;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 use serde_json::json;
 
 use super::{SOON, kernel_has_owners, manifests, tables, wait_for_endpoints};
@@ -434,6 +436,26 @@ fn show_says_that_the_daemon_leaves_a_service_to_other_programs() {
     }
     let without = net.node().output(deltaproxy_binary(), &["show", "default/none"]);
     assert!(without.stderr.ends_with("have no service default/none\n"), "{}", without.stderr);
+}
+
+#[test]
+fn a_configuration_file_that_becomes_a_pipe_stops_nothing() {
+    let net = Net::new();
+    let (manifests, folder) = (manifests("a c"), tempfile::tempdir().unwrap());
+    let [file, pipe] = ["config.yaml", "pipe"].map(|name| folder.path().join(name));
+    let head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
+    fs::write(&file, format!("{head}mode: nftables\n")).unwrap();
+    let [path, config] = [manifests.path(), &file].map(|path| path.to_str().unwrap());
+    let arguments = ["run", "--manifests", path, "--hostname-override=node", "--config", config];
+    let mut daemon = net.node().spawn(deltaproxy_binary(), &arguments);
+    wait_for_endpoints(net.node(), 2);
+    mkfifo(&pipe, Mode::S_IRWXU).unwrap();
+    fs::rename(&pipe, &file).unwrap();
+    let line = "config.yaml: it is not a regular file; the previous configuration stays in use";
+    daemon.wait_for_line(line, SOON);
+    manifests.set_endpoints("a");
+    wait_for_endpoints(net.node(), 1);
+    assert_eq!(daemon.terminate(SOON).code(), Some(0));
 }
 
 #[test]

@@ -5,6 +5,8 @@
 
 mod reader;
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::mem;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
@@ -83,9 +85,22 @@ fn sha256(text: &str) -> String {
 }
 
 fn read_text(path: &Path) -> Result<String, ConfigError> {
-    let unreadable = |source| ConfigError::Read { path: path.to_owned(), source };
-    std::fs::read_to_string(path).map_err(unreadable)
+    read_at_most(path, LONGEST)
+        .map_err(|source| ConfigError::Read { path: path.to_owned(), source })
 }
+
+/// A device such as `/dev/zero` has no end.
+fn read_at_most(path: &Path, longest: u64) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(longest + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > longest {
+        return Err(io::Error::other(format!("it is longer than {} MiB", longest >> 20)));
+    }
+    Ok(text)
+}
+
+/// Most bytes of a configuration file; usual ones have a few kilobytes.
+const LONGEST: u64 = 16 << 20;
 
 fn documents(path: &Path, text: &str) -> Result<impl Iterator<Item = Document>, ConfigError> {
     let syntax = |source| ConfigError::Syntax { path: path.to_owned(), source };
@@ -265,6 +280,13 @@ mod tests {
 
     fn parse(body: &str) -> Result<Values, ConfigError> {
         Values::parse(Path::new("k.yaml"), &format!("{HEAD}{body}"))
+    }
+
+    #[test]
+    fn a_file_without_an_end_is_refused() {
+        let error = Values::read(Path::new("/dev/zero")).err().unwrap().to_string();
+        let expected = "cannot read the configuration file /dev/zero: it is longer than 16 MiB";
+        assert_eq!(error, expected);
     }
 
     #[track_caller]

@@ -172,9 +172,9 @@ impl<const OF_DAEMON: bool> FromArgMatches for OptionFlags<OF_DAEMON> {
 }
 
 impl RunFlags {
-    /// Returns whether the configuration is in a file.
-    pub fn has_file(&self) -> bool {
-        self.node.config.is_some()
+    /// Returns the path of the configuration's file, if it is in one.
+    pub fn file_path(&self) -> Option<PathBuf> {
+        self.node.config.clone()
     }
 
     /// Builds the configuration from the flags and the file that they name.

@@ -16,7 +16,7 @@ use words::Words;
 use super::effective::set;
 use super::file::Origin;
 use super::given::Given;
-use super::log::{LogFlags, LogFormat, level};
+use super::log::{LevelError, LogFlags, LogFormat, level};
 use super::notes::Notes;
 use super::options::{self, Kind, Values};
 use super::{Config, ConfigError, Loaded, Source, address, server_url};
@@ -105,9 +105,9 @@ impl KubeProxyFlags {
         Values::of_fields(self.fields.document(), Origin::Flags(&|field| self.flag_of(field)))
     }
 
-    /// Returns whether the configuration is in a file.
-    pub fn has_file(&self) -> bool {
-        self.config.is_some()
+    /// Returns the path of the configuration's file, if it is in one.
+    pub fn file_path(&self) -> Option<PathBuf> {
+        self.config.clone()
     }
 
     /// Builds the configuration from the file of `--config`, or from the flags.
@@ -229,7 +229,7 @@ impl KubeProxyFlags {
             Meaning::Server if server_url::is_valid(&text) => self.server = Some(text),
             Meaning::Server => return Err(wrong(server_url::EXPECTED)),
             Meaning::Verbosity => {
-                let level = level(&text).map_err(|error| wrong(&error.to_string()))?;
+                let level = level(&text).map_err(|_| wrong(LevelError::EXPECTED))?;
                 self.log.log_level = Some(level);
             }
             Meaning::LogFormat => {
@@ -423,7 +423,7 @@ mod tests {
         let starts = [
             "--no-such-flag: is not a flag of kube-proxy",
             "--masquerade-all: is \"perhaps\"",
-            "--v: is \"loud\"",
+            "--v: is \"loud\"; expected a whole number",
             "\"word\": is not a flag",
             "--config-sync-period: has no value",
             "--cluster-cidr: ",
@@ -434,6 +434,9 @@ mod tests {
         // A file replaces the fields, so those of flags are not checked.
         let beside_a_file = refused("--config=/none --nodeport-addresses=nonsense --no-such-flag");
         assert_eq!(beside_a_file.lines().count(), 1, "{beside_a_file}");
+        let level =
+            "--v: is \"99\"; expected error, warn, info, debug, trace, or a number from 0 to 10";
+        assert_eq!(refused("--v=99"), level);
     }
 
     #[test]

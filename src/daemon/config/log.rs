@@ -76,8 +76,13 @@ impl LogFormat {
 
 /// Error: unknown level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("expected error, warn, info, debug, trace, or a number from 0 to 10")]
+#[error("expected {}", Self::EXPECTED)]
 pub(super) struct LevelError;
+
+impl LevelError {
+    /// What is expected instead.
+    pub(super) const EXPECTED: &str = "error, warn, info, debug, trace, or a number from 0 to 10";
+}
 
 pub(super) fn level(text: &str) -> Result<LevelFilter, LevelError> {
     match text {

@@ -2,8 +2,10 @@
 //! off.
 //!
 //! Each process of the network namespace can connect. Only root and the daemon's own user get more
-//! than the configuration.
+//! than the configuration. Connections of other users have a limit of their own, so that they delay
+//! nobody else.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use futures::future::ready;
 use hyper::StatusCode;
 use nix::unistd::geteuid;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 use tracing::debug;
 
@@ -21,23 +23,45 @@ use super::http_responses::{CONFIGURATION, Site};
 use super::response::{PLAIN, text};
 use super::server::{ACCEPT_RETRY, answer, connection};
 
-/// Most connections at once; further ones wait until one ends.
+/// Most connections of root and the daemon's user at once; further ones wait until one ends.
 const MOST: usize = 16;
+
+/// Most connections of other users; further ones end the oldest, which is an idle one.
+const MOST_OF_OTHERS: usize = 8;
 
 /// Time limit of a connection; a search may read large tables.
 const TIME: Duration = Duration::from_secs(10);
 
 /// Answers the requests on `listener`, and never returns.
 pub async fn serve_local(content: Arc<Content>, listener: UnixListener) {
-    let mut connections = JoinSet::new();
+    serve_users(content, listener, |stream| {
+        let user = stream.peer_cred().map(|peer| peer.uid());
+        user.is_ok_and(|user| user == 0 || user == geteuid().as_raw())
+    })
+    .await;
+}
+
+/// Does the same, with more for the connections that `trusts` accepts.
+async fn serve_users(
+    content: Arc<Content>,
+    listener: UnixListener,
+    trusts: impl Fn(&UnixStream) -> bool,
+) {
+    let (mut connections, mut others) = (JoinSet::new(), Others::default());
     loop {
-        while connections.try_join_next().is_some() {}
-        if connections.len() >= MOST {
-            connections.join_next().await;
-        }
         match listener.accept().await {
             Ok((stream, _)) => {
-                connections.spawn(timeout(TIME, serve_one(Arc::clone(&content), stream)));
+                let is_trusted = trusts(&stream);
+                let serving = timeout(TIME, serve_one(Arc::clone(&content), stream, is_trusted));
+                if !is_trusted {
+                    others.add(tokio::spawn(serving).abort_handle());
+                    continue;
+                }
+                while connections.try_join_next().is_some() {}
+                if connections.len() >= MOST {
+                    connections.join_next().await;
+                }
+                connections.spawn(serving);
             }
             Err(error) => {
                 debug!(%error, "cannot accept a command's connection");
@@ -47,9 +71,29 @@ pub async fn serve_local(content: Arc<Content>, listener: UnixListener) {
     }
 }
 
-async fn serve_one(content: Arc<Content>, stream: UnixStream) {
-    let user = stream.peer_cred().map(|peer| peer.uid());
-    let is_trusted = user.is_ok_and(|user| user == 0 || user == geteuid().as_raw());
+/// Connections of other users, oldest first. They end with this value.
+#[derive(Debug, Default)]
+struct Others(VecDeque<AbortHandle>);
+
+impl Others {
+    fn add(&mut self, connection: AbortHandle) {
+        self.0.retain(|connection| !connection.is_finished());
+        if self.0.len() >= MOST_OF_OTHERS
+            && let Some(oldest) = self.0.pop_front()
+        {
+            oldest.abort();
+        }
+        self.0.push_back(connection);
+    }
+}
+
+impl Drop for Others {
+    fn drop(&mut self) {
+        self.0.iter().for_each(AbortHandle::abort);
+    }
+}
+
+async fn serve_one(content: Arc<Content>, stream: UnixStream, is_trusted: bool) {
     connection(stream, |request| {
         if is_trusted || request.uri().path() == CONFIGURATION {
             return Either::Left(answer(&content, Site::Local, request));
@@ -58,4 +102,52 @@ async fn serve_one(content: Arc<Content>, stream: UnixStream) {
         Either::Right(ready(text(StatusCode::FORBIDDEN, PLAIN, why)))
     })
     .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::observe::Observe;
+
+    /// More than a server of one group would accept at once.
+    const IDLE: usize = 40;
+
+    async fn status(mut stream: UnixStream, path: &str) -> String {
+        stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer.lines().next().unwrap_or_default().to_owned()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn idle_connections_of_other_users_delay_nobody() {
+        let name = format!("deltaproxy-local-{}", std::process::id());
+        let address = net::SocketAddr::from_abstract_name(&name).unwrap();
+        let listener = net::UnixListener::bind_addr(&address).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let listener = UnixListener::from_std(listener).unwrap();
+        let content = Arc::new(Content::new(Observe::new()));
+        let accepted = AtomicUsize::new(0);
+        tokio::spawn(serve_users(content, listener, move |_| {
+            accepted.fetch_add(1, Ordering::Relaxed) == IDLE
+        }));
+        let connect = || {
+            let stream = net::UnixStream::connect_addr(&address).unwrap();
+            stream.set_nonblocking(true).unwrap();
+            UnixStream::from_std(stream).unwrap()
+        };
+        let idle: Vec<_> = (0..IDLE).map(|_| connect()).collect();
+        let since = tokio::time::Instant::now();
+        assert_eq!(status(connect(), "/problems.json").await, "HTTP/1.0 200 OK");
+        assert_eq!(status(connect(), "/problems.json").await, "HTTP/1.0 403 Forbidden");
+        assert_eq!(status(connect(), CONFIGURATION).await, "HTTP/1.0 200 OK");
+        assert_eq!(since.elapsed(), Duration::ZERO, "no idle connection timed out");
+        drop(idle);
+    }
 }

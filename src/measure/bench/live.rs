@@ -34,6 +34,9 @@ const SMALL_RATE: u32 = 200;
 /// Time limit of a small change; beyond it a large change is assumed to hang.
 const LOST: Duration = Duration::from_secs(20);
 
+/// Longest time until a requested stop is noticed.
+const STOP: Duration = Duration::from_millis(100);
+
 /// Rows about packets: in our namespace, and in that of kube-proxy's layout.
 const UDP: [&str; 4] = [
     "UDP without a service",
@@ -196,10 +199,9 @@ impl Bench<'_> {
         let mut pace = Pace::new(SMALL_RATE);
         let next = self.cluster.new_endpoint();
         daemon.report_from(Cluster::endpoint_address(next));
-        // At least one, however short the large change is. Successive services, so that none
-        // changes again before its commit.
-        for number in 0.. {
-            let service = number % self.cluster.services();
+        // At least one, however short the large change is. Each service once: an endpoint that is
+        // replaced before its commit would be waited for in vain.
+        for service in 0..self.cluster.services() {
             let (change, endpoint) = self.changes.replace_in_first_zone(&mut self.cluster, service);
             waits.sent.insert(Cluster::endpoint_address(endpoint), now());
             daemon.send(&change.lines)?;
@@ -212,10 +214,9 @@ impl Bench<'_> {
             pace.wait();
         }
         let give_up = now() + LOST;
-        while !waits.sent.is_empty() && now() < give_up {
-            match daemon.next_commit(LOST)? {
-                Some(commit) => waits.note(&commit),
-                None => break,
+        while !waits.sent.is_empty() && now() < give_up && !self.progress.is_stopped() {
+            if let Some(commit) = daemon.next_commit(STOP)? {
+                waits.note(&commit);
             }
         }
         Ok(waits.took)
