@@ -153,12 +153,18 @@ impl Daemon {
     /// Waits until the loop has taken in all events and the kernel's thread has read the tables.
     #[track_caller]
     pub(super) fn wait_until_taken(&self) {
+        self.wait_until_waiting(0);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+
+    /// Waits until at most so many arrivals wait to be taken in.
+    #[track_caller]
+    pub(super) fn wait_until_waiting(&self, most: usize) {
         let deadline = Instant::now() + LIMIT;
-        while self.events.capacity() < self.events.max_capacity() {
+        while self.events.max_capacity() - self.events.capacity() > most {
             assert!(Instant::now() < deadline, "events wait after {LIMIT:?}");
             std::thread::sleep(Duration::from_millis(1));
         }
-        std::thread::sleep(Duration::from_millis(100));
     }
 
     pub(super) fn end(self) {

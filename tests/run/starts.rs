@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use engine::model::{Protocol, Target};
 use engine::ruleset::number::ListId;
@@ -31,7 +32,9 @@ fn a_start_on_existing_tables_commits_a_change_before_all_lists_are_read() {
     // Its list has the highest number, so it would be read last. A new service needs a number.
     daemon.send(one_of_many(SERVICES - 1, 3));
     daemon.send(one_of_many(SERVICES, 1));
-    daemon.wait_until_taken();
+    // A commit waits for the lookup, so the changes may still wait in the channel.
+    daemon.wait_until_waiting(2);
+    std::thread::sleep(Duration::from_millis(500));
     kernel.holds_lookups.store(false, Ordering::Relaxed);
     daemon.wait();
     let (lookups, commits) = kernel.lookups.lock().unwrap().clone();
