@@ -186,20 +186,6 @@ fn an_interrupt_ends_the_bench_with_the_results_so_far() {
     assert_eq!(net.node().read_table(Family::Ip), None);
 }
 
-/// The tables of the bench are those of its second process.
-#[test]
-fn a_bench_that_is_killed_leaves_no_process() {
-    let net = Net::new();
-    let flags = ["bench", "--in-place", "--services", "50", "--rate", "1"];
-    let bench = net.node().spawn(deltaproxy_binary(), &flags);
-    eventually("the table of the bench", SOON, || net.node().read_table(Family::Ip));
-    bench.signal(Signal::SIGKILL);
-    eventually("the end of the second process, which removes its table", SOON, || {
-        net.node().read_table(Family::Ip).is_none().then_some(())
-    });
-    drop(bench);
-}
-
 #[test]
 fn two_runs_are_compared_and_plotted() {
     let (net, folder) = (Net::new(), TempDir::new().unwrap());

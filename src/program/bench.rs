@@ -228,15 +228,12 @@ fn run_all(settings: Settings, end: &End) -> Result<(Report, Option<Failure>), F
 
 fn run_one(settings: &Settings, services: u32, end: &End) -> io::Result<Answer> {
     let task = serde_json::to_string(&(settings, services))?;
-    let mut child = Command::new("/proc/self/exe")
+    let child = Command::new("/proc/self/exe")
         .args(["bench", "--worker", &task])
-        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
     end.pass_on_to(&child);
-    let open = child.stdin.take();
     let output = child.wait_with_output()?;
-    drop(open);
     end.pass_on_to_nobody();
     if !output.stdout.is_empty() {
         return Ok(serde_json::from_slice(&output.stdout)?);
@@ -259,13 +256,6 @@ struct End {
 }
 
 impl End {
-    /// Waits for the end of the process that started this one, which is the end of standard input,
-    /// and requests a stop.
-    fn follow_parent(&self) {
-        let _ = io::copy(&mut io::stdin(), &mut io::sink());
-        self.is_set.store(true, Ordering::Relaxed);
-    }
-
     /// Installs the signal handlers. The returned function runs on a thread that can be started
     /// later.
     fn listen() -> Result<(Self, impl FnOnce() + Send + 'static), Failure> {
@@ -328,8 +318,7 @@ fn measure(settings: &Settings, services: u32) -> Result<SizeReport, Failure> {
         bench::enter_own().map_err(BenchError::from).map_err(Failure::new)?;
     }
     thread::spawn(listen);
-    let progress = Progress::new(Arc::clone(&end.is_set));
-    thread::spawn(move || end.follow_parent());
+    let progress = Progress::new(end.is_set);
     let report = bench::measure(settings, services, &progress).map_err(Failure::new);
     if settings.in_place {
         remove(&mut Nftables::open().map_err(Failure::new)?, false)?;
