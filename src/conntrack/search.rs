@@ -1,8 +1,8 @@
 //! The dumps that find the entries of stale flows.
 //!
 //! For each dump the kernel walks its whole table (`ctnetlink_dump_table`), and copies the entries
-//! that match the filter of the dump. So there are two costs: the number of dumps, and the entries
-//! that they copy in vain. Which one matters depends on the table: the durations of earlier dumps
+//! that match the filter of the dump. So there are two costs: the number of dumps, and the copied
+//! entries of other flows. Which one matters depends on the table: the durations of earlier dumps
 //! decide.
 
 use std::collections::BTreeMap;

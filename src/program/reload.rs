@@ -38,8 +38,8 @@ impl Followed {
     }
 }
 
-/// Completes when `followed` contains a configuration other than `used` twice in a row, as a file may be
-/// read during a write. An invalid configuration is logged and has no effect.
+/// Completes when `followed` contains a configuration other than `used` twice in a row, as a file
+/// may be read during a write. An invalid configuration is logged and has no effect.
 pub(super) async fn changed(used: Config, mut followed: Followed, observe: Observe) {
     let (mut last, mut reported) = (None, Vec::new());
     loop {

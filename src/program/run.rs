@@ -77,8 +77,8 @@ pub enum End {
 /// Watches the source and keeps the node's tables up to date until SIGTERM or SIGINT. The tables
 /// stay.
 ///
-/// `load` reads the configuration; if that is in a `file`, a later change of it ends the daemon. `startup`
-/// returns the content of `/configz` and `/flagz`. The log starts with the configuration.
+/// `load` reads the configuration; if that is in a `file`, a later change of it ends the daemon.
+/// `startup` returns the content of `/configz` and `/flagz`. The log starts with the configuration.
 ///
 /// # Errors
 /// Errors that prevent the start of the daemon.

@@ -99,7 +99,7 @@ impl TrackedFlows {
         assert_eq!(errno, Some(0), "{entry:?}");
     }
 
-    /// Whether there is an entry of this client, whoever answers it.
+    /// Returns whether there is an entry of this client, with any endpoint.
     ///
     /// # Panics
     /// When the kernel refuses the request.

@@ -2,8 +2,8 @@
 //! off.
 //!
 //! Each process of the network namespace can connect. Only root and the daemon's own user get more
-//! than the configuration. Connections of other users have a limit of their own, so that they delay
-//! nobody else.
+//! than the configuration. Connections of other users have a limit of their own, so that they do not
+//! delay those of root.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use super::server::{ACCEPT_RETRY, answer, connection};
 /// Most connections of root and the daemon's user at once; further ones wait until one ends.
 const MOST: usize = 16;
 
-/// Most connections of other users; further ones end the oldest, which is an idle one.
+/// Most connections of other users; each further one ends the oldest.
 const MOST_OF_OTHERS: usize = 8;
 
 /// Time limit of a connection; a search may read large tables.

@@ -200,7 +200,7 @@ impl Bench<'_> {
         let next = self.cluster.new_endpoint();
         daemon.report_from(Cluster::endpoint_address(next));
         // At least one, however short the large change is. Each service once: an endpoint that is
-        // replaced before its commit would be waited for in vain.
+        // replaced before its commit never gets one.
         for service in 0..self.cluster.services() {
             let (change, endpoint) = self.changes.replace_in_first_zone(&mut self.cluster, service);
             waits.sent.insert(Cluster::endpoint_address(endpoint), now());
