@@ -143,7 +143,7 @@ const OTHER_TABLES: [(&str, &str); 4] = [
 ];
 
 /// Folders with Rust files, without those that builds fill.
-const RUST_FOLDERS: [&str; 14] = [
+const RUST_FOLDERS: [&str; 15] = [
     "benches",
     "examples",
     "fake-kernel",
@@ -154,6 +154,7 @@ const RUST_FOLDERS: [&str; 14] = [
     "netlink-tests/interop/src",
     "netlink-tests/interop/tests",
     "netlink-tests/interop/writers/src",
+    "netlink-tests/messages",
     "netlink-tests/src",
     "netlink-tests/tests",
     "src",

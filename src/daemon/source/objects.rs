@@ -1,4 +1,4 @@
-//! Kubernetes API objects as JSON, reduced to the fields that routing needs, and their conversion.
+//! Kubernetes API objects as JSON and protobuf, reduced to the fields that routing needs, and their conversion.
 //!
 //! The types here have the names of the API and contain text and numbers as received. An impossible
 //! value therefore becomes our [`Problem`](engine::model::Problem), which names the field, and not a
@@ -12,6 +12,8 @@ mod metadata;
 mod node;
 #[cfg(not(feature = "api-server"))]
 mod object_meta;
+#[cfg(feature = "api-server")]
+pub(super) mod protobuf;
 mod quick_parser;
 mod resource;
 mod service;

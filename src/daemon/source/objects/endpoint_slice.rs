@@ -231,32 +231,32 @@ fn conditions(endpoint: &Endpoint, texts: &Texts, converter: &Converter) -> Cond
     }
 }
 
-/// Fields of a slice with texts borrowed from the JSON.
+/// Fields of a slice with texts borrowed from the input.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[serde(bound(deserialize = "E: Default + Deserialize<'de>"))]
-struct SliceFields<'a, E> {
+pub(super) struct SliceFields<'a, E> {
     #[serde(borrow, deserialize_with = "object")]
-    metadata: SliceMetadata<'a>,
+    pub(super) metadata: SliceMetadata<'a>,
     #[serde(borrow, deserialize_with = "null_is_absent")]
-    address_type: Text<'a>,
+    pub(super) address_type: Text<'a>,
     #[serde(deserialize_with = "null_is_absent")]
-    endpoints: E,
+    pub(super) endpoints: E,
     #[serde(borrow, deserialize_with = "null_is_absent")]
-    ports: SmallVec<[Object<PortFields<'a>>; 2]>,
+    pub(super) ports: SmallVec<[Object<PortFields<'a>>; 2]>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct PortFields<'a> {
+pub(super) struct PortFields<'a> {
     /// Empty if unnamed, the API server's default for an absent name.
     #[serde(borrow, deserialize_with = "null_is_absent")]
-    name: Text<'a>,
+    pub(super) name: Text<'a>,
     /// TCP if absent.
     #[serde(borrow)]
-    protocol: Option<Text<'a>>,
+    pub(super) protocol: Option<Text<'a>>,
     /// Absent or 0 if the port is not routed.
-    port: Option<i64>,
+    pub(super) port: Option<i64>,
 }
 
 impl<'de> Deserialize<'de> for EndpointSlice {
@@ -280,7 +280,7 @@ impl EndpointSlice {
 }
 
 /// Returns `All` for a slice with the label [`WEIGHTED`].
-fn kept_names(metadata: &SliceMetadata<'_>) -> KeptNames {
+pub(super) fn kept_names(metadata: &SliceMetadata<'_>) -> KeptNames {
     match metadata.labels.get(WEIGHTED) {
         Some(_) => KeptNames::All,
         None => KeptNames::None,

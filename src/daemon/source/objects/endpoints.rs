@@ -52,7 +52,7 @@ pub(super) struct EndpointConditions {
     pub(super) terminating: Option<bool>,
 }
 
-/// Fields of an endpoint with texts borrowed from the JSON.
+/// Fields of an endpoint with texts borrowed from the input.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct EndpointFields<'a> {

@@ -61,7 +61,7 @@ pub(in crate::source) fn full_name(namespace: &str, name: &str) -> ObjectName {
     }
 }
 
-/// Retained metadata of an EndpointSlice, borrowed from the JSON.
+/// Retained metadata of an EndpointSlice, borrowed from the input.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct SliceMetadata<'a> {
@@ -101,22 +101,8 @@ pub(super) fn created(metadata: &ObjectMeta) -> i64 {
 }
 
 /// Deserializes the few retained fields; for `deserialize_with`.
-#[cfg_attr(
-    not(feature = "api-server"),
-    expect(clippy::needless_update, reason = "k8s-openapi's type has more fields than ours")
-)]
 pub(super) fn slim<'de, D: Deserializer<'de>>(input: D) -> Result<ObjectMeta, D::Error> {
-    let kept: Kept<'de> = object(input)?;
-    Ok(ObjectMeta {
-        name: kept.name,
-        namespace: kept.namespace,
-        resource_version: kept.resource_version,
-        creation_timestamp: kept.creation_timestamp,
-        deletion_timestamp: kept.deletion_timestamp,
-        labels: into_map(KEPT_LABELS, kept.labels.0),
-        annotations: into_map(KEPT_ANNOTATIONS, kept.annotations.0),
-        ..ObjectMeta::default()
-    })
+    object::<D, Kept<'de>>(input).map(ObjectMeta::from)
 }
 
 /// Deserializes null as an absent field, like the API server; for `deserialize_with`.
@@ -171,25 +157,51 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
     }
 }
 
+/// The retained fields of other objects than EndpointSlices.
 #[derive(Default, serde::Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Kept<'a> {
-    name: Option<String>,
-    namespace: Option<String>,
-    resource_version: Option<String>,
-    creation_timestamp: Option<Time>,
-    deletion_timestamp: Option<Time>,
+pub(super) struct Kept<'a> {
+    pub(super) name: Option<String>,
+    pub(super) namespace: Option<String>,
+    pub(super) resource_version: Option<String>,
+    pub(super) creation_timestamp: Option<Time>,
+    pub(super) deletion_timestamp: Option<Time>,
     #[serde(borrow, deserialize_with = "null_is_absent")]
-    labels: Labels<'a>,
+    pub(super) labels: Labels<'a>,
     #[serde(borrow, deserialize_with = "null_is_absent")]
-    annotations: Annotations<'a>,
+    pub(super) annotations: Annotations<'a>,
+}
+
+#[cfg_attr(
+    not(feature = "api-server"),
+    expect(clippy::needless_update, reason = "k8s-openapi's type has more fields than ours")
+)]
+impl From<Kept<'_>> for ObjectMeta {
+    fn from(kept: Kept<'_>) -> Self {
+        Self {
+            name: kept.name,
+            namespace: kept.namespace,
+            resource_version: kept.resource_version,
+            creation_timestamp: kept.creation_timestamp,
+            deletion_timestamp: kept.deletion_timestamp,
+            labels: into_map(KEPT_LABELS, kept.labels.0),
+            annotations: into_map(KEPT_ANNOTATIONS, kept.annotations.0),
+            ..Self::default()
+        }
+    }
 }
 
 /// Values of the labels in [`KEPT_LABELS`], in its order; others are never allocated.
 #[derive(Debug, Default)]
 pub(super) struct Labels<'a>([Option<Text<'a>>; KEPT_LABELS.len()]);
 
-impl Labels<'_> {
+impl<'a> Labels<'a> {
+    /// Stores the value of a label if it is retained.
+    #[cfg(feature = "api-server")]
+    pub(super) fn keep(&mut self, key: &str, value: Text<'a>) {
+        keep(&KEPT_LABELS, &mut self.0, key, value);
+    }
+
     /// Returns the value of a retained label.
     pub(super) fn get(&self, key: &str) -> Option<&str> {
         let mut labels = KEPT_LABELS.iter().zip(&self.0);
@@ -199,7 +211,23 @@ impl Labels<'_> {
 
 /// Values of the annotations in [`KEPT_ANNOTATIONS`], in its order.
 #[derive(Debug, Default)]
-struct Annotations<'a>([Option<Text<'a>>; KEPT_ANNOTATIONS.len()]);
+pub(super) struct Annotations<'a>([Option<Text<'a>>; KEPT_ANNOTATIONS.len()]);
+
+#[cfg(feature = "api-server")]
+impl<'a> Annotations<'a> {
+    /// Stores the value of an annotation if it is retained.
+    pub(super) fn keep(&mut self, key: &str, value: Text<'a>) {
+        keep(&KEPT_ANNOTATIONS, &mut self.0, key, value);
+    }
+}
+
+#[cfg(feature = "api-server")]
+fn keep<'a>(kept: &[&str], values: &mut [Option<Text<'a>>], key: &str, value: Text<'a>) {
+    let places = kept.iter().zip(values);
+    if let Some((_, place)) = places.into_iter().find(|(kept, _)| **kept == key) {
+        *place = Some(value);
+    }
+}
 
 fn into_map<const N: usize>(
     kept: [&str; N],
@@ -244,6 +272,23 @@ impl<'de, const N: usize> Visitor<'de> for KeptVisitor<N> {
     }
 }
 
+#[cfg(feature = "api-server")]
+impl SliceAnnotations {
+    /// Stores the value of an annotation if it is retained.
+    pub(super) fn keep(&mut self, key: &str, value: &str) {
+        match key {
+            TRIGGERED => self.triggered = time(value),
+            WEIGHT => self.weight = Some(value.into()),
+            _ => {}
+        }
+    }
+}
+
+/// Parses a time; `None` if it is invalid.
+fn time(text: &str) -> Option<SystemTime> {
+    text.parse::<Timestamp>().ok().map(SystemTime::from)
+}
+
 impl<'de> Deserialize<'de> for SliceAnnotations {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
         input.deserialize_map(SliceAnnotationsVisitor)
@@ -264,8 +309,7 @@ impl<'de> Visitor<'de> for SliceAnnotationsVisitor {
         while let Some(key) = map.next_key::<Text<'_>>()? {
             match &*key {
                 TRIGGERED => {
-                    let time = map.next_value::<Text<'_>>()?.parse::<Timestamp>();
-                    annotations.triggered = time.ok().map(SystemTime::from);
+                    annotations.triggered = time(&map.next_value::<Text<'_>>()?);
                 }
                 WEIGHT => annotations.weight = Some((*map.next_value::<Text<'_>>()?).into()),
                 _ => drop(map.next_value::<IgnoredAny>()?),

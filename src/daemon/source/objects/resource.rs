@@ -10,6 +10,8 @@ use super::converter::Converter;
 use super::endpoint_slice::EndpointSlice;
 use super::metadata::ObjectMeta;
 use super::node::{Node, ServiceCidr};
+#[cfg(feature = "api-server")]
+use super::protobuf::{Fields, WireError};
 use super::service::Service;
 
 /// An object of a watched resource.
@@ -24,6 +26,10 @@ pub(in crate::source) trait Followed:
 
     /// Returns the event of the object and its problems.
     fn convert(self, converter: &mut Converter) -> (Event, Vec<Problem>);
+
+    /// Reads an object from its protobuf message.
+    #[cfg(feature = "api-server")]
+    fn from_protobuf(message: Fields<'_>) -> Result<Self, WireError>;
 
     /// Parses an object like [`Deserialize`](serde::Deserialize), but every error contains the path
     /// of the wrong field.
@@ -61,6 +67,11 @@ macro_rules! followed {
 
             fn meta_mut(&mut self) -> &mut ObjectMeta {
                 &mut self.metadata
+            }
+
+            #[cfg(feature = "api-server")]
+            fn from_protobuf(message: Fields<'_>) -> Result<Self, WireError> {
+                Self::read_protobuf(message)
             }
 
             fn convert(self, converter: &mut Converter) -> (Event, Vec<Problem>) {

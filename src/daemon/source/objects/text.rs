@@ -1,4 +1,4 @@
-//! Texts of an object: borrowed from the JSON, or stored in one string.
+//! Texts of an object: borrowed from the input, or stored in one string.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::ops::{Deref, Range};
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Visitor};
 
-/// A JSON string, borrowed from the input unless it has escapes.
+/// A string, borrowed from the input unless it has escapes of JSON or bytes that are not UTF-8.
 #[derive(Debug, Default)]
 pub(super) struct Text<'a>(Cow<'a, str>);
 
@@ -15,6 +15,12 @@ impl Deref for Text<'_> {
 
     fn deref(&self) -> &str {
         &self.0
+    }
+}
+
+impl<'a> From<Cow<'a, str>> for Text<'a> {
+    fn from(text: Cow<'a, str>) -> Self {
+        Self(text)
     }
 }
 

@@ -1,0 +1,219 @@
+//! The envelope of an object, the pages of a list, and the frames of a watch.
+//!
+//! The API server writes an object as `k8s`, a zero byte, and the message `runtime.Unknown`
+//! (protobuf.go of apimachinery's serializers). A frame of a watch is a `meta/v1.WatchEvent`
+//! without an envelope; the object in it has one.
+
+use std::borrow::Cow;
+
+use super::metadata::entry;
+use super::wire::{Fields, Value, WireError};
+
+/// First bytes of every object.
+const PREFIX: &[u8] = b"k8s\0";
+
+/// Media type of the messages, which an envelope may repeat.
+const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
+
+/// Annotation of the bookmark that ends the initial events of a streaming list.
+const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+
+/// Longest text of the answer in an error.
+const SHOWN: usize = 63;
+
+/// Why an answer in protobuf cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(in crate::source) enum FormError {
+    #[error("protobuf: an object does not begin with k8s and a zero byte")]
+    NoEnvelope,
+    #[error("protobuf: an object is encoded as {0:?}: expected a plain message")]
+    Encoded(String),
+    #[error("protobuf: an object has the kind {found:?}: expected {expected}")]
+    OtherKind { found: String, expected: String },
+    #[error("protobuf: a watch event has the unknown type {0:?}")]
+    UnknownEvent(String),
+    #[error("protobuf: {0}")]
+    Wire(#[from] WireError),
+}
+
+/// A frame of a watch.
+#[derive(Clone, Debug)]
+pub(in crate::source) enum Frame<'a> {
+    /// An object was added or changed.
+    Changed(Fields<'a>),
+    /// An object was deleted.
+    Deleted(Fields<'a>),
+    /// All events up to a version were sent.
+    Bookmark(Marker),
+    /// The watch failed.
+    Error(StatusText),
+}
+
+/// A bookmark.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::source) struct Marker {
+    pub(in crate::source) resource_version: String,
+    /// All initial events of a streaming list were sent.
+    pub(in crate::source) ends_list: bool,
+}
+
+/// Code and texts of a meta/v1 Status.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::source) struct StatusText {
+    pub(in crate::source) code: u16,
+    pub(in crate::source) message: String,
+    pub(in crate::source) reason: String,
+}
+
+/// A page of a list.
+#[derive(Clone, Debug, Default)]
+pub(in crate::source) struct Page<'a> {
+    pub(in crate::source) resource_version: String,
+    /// Token of the next page, empty if there is none.
+    pub(in crate::source) next: String,
+    list: Fields<'a>,
+}
+
+impl<'a> Frame<'a> {
+    /// Reads a frame of the watch of objects of this kind.
+    pub(in crate::source) fn read(frame: &'a [u8], kind: &str) -> Result<Self, FormError> {
+        let (mut fields, mut change, mut object) = (Fields::of(frame), Cow::default(), None);
+        while let Some((number, value)) = fields.next()? {
+            match number {
+                1 => change = value.text()?,
+                2 => object = raw(value)?,
+                _ => {}
+            }
+        }
+        let object = object.unwrap_or_default();
+        match &*change {
+            "ADDED" | "MODIFIED" => Ok(Self::Changed(open(object, kind)?)),
+            "DELETED" => Ok(Self::Deleted(open(object, kind)?)),
+            "BOOKMARK" => Ok(Self::Bookmark(Marker::read(open(object, kind)?)?)),
+            "ERROR" => read_status(object).map(Self::Error),
+            other => Err(FormError::UnknownEvent(shown(other))),
+        }
+    }
+}
+
+impl Marker {
+    /// Reads the metadata of an object.
+    fn read(message: Fields<'_>) -> Result<Self, WireError> {
+        let (mut marker, mut fields) = (Self::default(), message);
+        while let Some((number, value)) = fields.next()? {
+            if number != 1 {
+                continue;
+            }
+            let mut metadata = value.message()?;
+            while let Some((number, value)) = metadata.next()? {
+                match number {
+                    6 => marker.resource_version = value.string()?,
+                    12 => marker.ends_list |= entry(value)?.0 == INITIAL_EVENTS_END,
+                    _ => {}
+                }
+            }
+        }
+        Ok(marker)
+    }
+}
+
+impl<'a> Page<'a> {
+    /// Reads a list of objects of this kind, but not yet the objects.
+    pub(in crate::source) fn read(body: &'a [u8], kind: &str) -> Result<Self, FormError> {
+        let list = open(body, &format!("{kind}List"))?;
+        let (mut page, mut fields) = (Self { list, ..Self::default() }, list);
+        while let Some((number, value)) = fields.next()? {
+            if number != 1 {
+                continue;
+            }
+            let mut metadata = value.message()?;
+            while let Some((number, value)) = metadata.next()? {
+                match number {
+                    2 => page.resource_version = value.string()?,
+                    3 => page.next = value.string()?,
+                    _ => {}
+                }
+            }
+        }
+        Ok(page)
+    }
+
+    /// Returns the next object.
+    pub(in crate::source) fn next_item(&mut self) -> Result<Option<Fields<'a>>, FormError> {
+        while let Some((number, value)) = self.list.next()? {
+            if number == 2 {
+                return Ok(Some(value.message()?));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Reads a Status in its envelope.
+pub(in crate::source) fn read_status(object: &[u8]) -> Result<StatusText, FormError> {
+    let (mut status, mut fields) = (StatusText::default(), open(object, "Status")?);
+    while let Some((number, value)) = fields.next()? {
+        match number {
+            3 => status.message = value.string()?,
+            4 => status.reason = value.string()?,
+            6 => status.code = u16::try_from(value.int32()?).unwrap_or_default(),
+            _ => {}
+        }
+    }
+    Ok(status)
+}
+
+/// Reads `raw` of a RawExtension.
+fn raw(value: Value<'_>) -> Result<Option<&[u8]>, WireError> {
+    let (mut fields, mut raw) = (value.message()?, None);
+    while let Some((number, value)) = fields.next()? {
+        if number == 1 {
+            raw = Some(value.bytes()?);
+        }
+    }
+    Ok(raw)
+}
+
+/// Opens the envelope of an object of this kind.
+fn open<'a>(object: &'a [u8], kind: &str) -> Result<Fields<'a>, FormError> {
+    let unknown = object.strip_prefix(PREFIX).ok_or(FormError::NoEnvelope)?;
+    let (mut fields, mut found, mut message) =
+        (Fields::of(unknown), Cow::default(), Fields::default());
+    while let Some((number, value)) = fields.next()? {
+        match number {
+            1 => found = type_kind(value)?,
+            2 => message = value.message()?,
+            3 | 4 => check_encoding(&value.text()?)?,
+            _ => {}
+        }
+    }
+    if found == kind {
+        Ok(message)
+    } else {
+        Err(FormError::OtherKind { found: shown(&found), expected: kind.to_owned() })
+    }
+}
+
+/// Refuses a content encoding or content type with which `raw` is not a plain message.
+fn check_encoding(text: &str) -> Result<(), FormError> {
+    if text.is_empty() || text == MEDIA_TYPE {
+        Ok(())
+    } else {
+        Err(FormError::Encoded(shown(text)))
+    }
+}
+
+/// Reads `kind` of a TypeMeta.
+fn type_kind(value: Value<'_>) -> Result<Cow<'_, str>, WireError> {
+    let (mut fields, mut kind) = (value.message()?, Cow::default());
+    while let Some((number, value)) = fields.next()? {
+        if number == 2 {
+            kind = value.text()?;
+        }
+    }
+    Ok(kind)
+}
+
+fn shown(text: &str) -> String {
+    text.chars().take(SHOWN).collect()
+}
