@@ -1,5 +1,6 @@
 //! Errors of a benchmark, and the check that precedes it.
 
+use daemon::source::kube::LineError;
 use engine::ruleset::TABLE;
 use nft::kernel::{CommitError, Kernel, Nftables, OpenError, ReadError};
 use nft::{Family, TableRef};
@@ -23,7 +24,7 @@ pub enum BenchError {
     Commit(#[from] CommitError),
     /// The product rejected a line of the bench, which is a bug in one of them.
     #[error("a line of the synthetic watch could not be read: {0}; please report it")]
-    Line(serde_json::Error),
+    Line(LineError),
     /// The product left out an object of the bench, which is a bug in one of them.
     #[error("an object of the synthetic cluster was left out: {0}; please report it")]
     Object(String),

@@ -9,7 +9,6 @@ use std::num::NonZeroU64;
 use engine::model::{Event, ObjectName, Problem, ProblemKind};
 use k8s_openapi::Metadata;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::runtime::watcher::Event as WatcherEvent;
 use serde::de::{Deserialize, Deserializer, Error as _};
 use serde_json::Value;
 
@@ -33,9 +32,14 @@ impl<T: Watched> Careful<T> {
         }
     }
 
+    /// Returns `metadata.resourceVersion`.
+    pub(super) fn version_text(&self) -> Option<&str> {
+        self.metadata().resource_version.as_deref()
+    }
+
     /// Returns `metadata.resourceVersion`, if it is a number.
     pub(super) fn version(&self) -> Option<NonZeroU64> {
-        self.metadata().resource_version.as_deref()?.parse().ok()
+        self.version_text()?.parse().ok()
     }
 
     /// Returns the event of the object, invalid if it cannot be read, and its problems.
@@ -48,17 +52,6 @@ impl<T: Watched> Careful<T> {
                 (Event::invalid(object.clone()), vec![Problem { kind, object, field, message }])
             }
         }
-    }
-}
-
-/// Returns the same event with its object as [`Careful::Read`].
-pub(super) fn read<T>(event: WatcherEvent<T>) -> WatcherEvent<Careful<T>> {
-    match event {
-        WatcherEvent::Init => WatcherEvent::Init,
-        WatcherEvent::InitApply(object) => WatcherEvent::InitApply(Careful::Read(object)),
-        WatcherEvent::InitDone => WatcherEvent::InitDone,
-        WatcherEvent::Apply(object) => WatcherEvent::Apply(Careful::Read(object)),
-        WatcherEvent::Delete(object) => WatcherEvent::Delete(Careful::Read(object)),
     }
 }
 

@@ -4,7 +4,8 @@ use std::io;
 use std::path::PathBuf;
 
 use kube::core::Status;
-use kube::runtime::watcher;
+
+use super::reflector;
 
 /// Why the API server cannot be used now. None of these is final: the source retries.
 #[derive(Debug, thiserror::Error)]
@@ -99,15 +100,14 @@ impl SourceError {
     }
 }
 
-impl From<&watcher::Error> for SourceError {
-    fn from(error: &watcher::Error) -> Self {
-        use watcher::Error::{
-            InitialListFailed, NoResourceVersion, WatchError, WatchFailed, WatchStartFailed,
-        };
+impl From<&reflector::Error> for SourceError {
+    fn from(error: &reflector::Error) -> Self {
         match error {
-            InitialListFailed(cause) | WatchStartFailed(cause) | WatchFailed(cause) => cause.into(),
-            WatchError(status) => status.as_ref().into(),
-            NoResourceVersion => Self::Malformed("no metadata.resourceVersion".into()),
+            reflector::Error::List(cause)
+            | reflector::Error::Open(cause)
+            | reflector::Error::Watch(cause) => cause.into(),
+            reflector::Error::Event(status) => status.as_ref().into(),
+            reflector::Error::Malformed { message, .. } => Self::Malformed(one_line(message)),
         }
     }
 }

@@ -1,23 +1,36 @@
-//! One line of a watch, parsed as the watches parse it.
-//!
-//! The function `watcher` does this internally; here it is a separate step for measurements.
+//! One event of a watch, decoded as the watches do it, as a separate step for measurements.
 
 use engine::model::{Event, Problem, Resource};
-use kube::core::WatchEvent;
 
+use super::format::{DecodeError, Item, json_event, protobuf_event};
 use super::resources::Watched;
 use crate::source::objects::{Converter, EndpointSlice, Node, Service, ServiceCidr};
 
-/// A parsed line with an object.
+/// A decoded event with an object.
 #[derive(Debug)]
 pub struct Line(Object);
 
 #[derive(Debug)]
 enum Object {
-    Service(WatchEvent<Service>),
-    EndpointSlice(WatchEvent<EndpointSlice>),
-    Node(WatchEvent<Node>),
-    ServiceCidr(WatchEvent<ServiceCidr>),
+    Service(Item<Service>),
+    EndpointSlice(Item<EndpointSlice>),
+    Node(Item<Node>),
+    ServiceCidr(Item<ServiceCidr>),
+}
+
+/// Why bytes are no event of a watch.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct LineError(String);
+
+impl From<DecodeError> for LineError {
+    fn from(error: DecodeError) -> Self {
+        Self(match error {
+            DecodeError::Json(error) => error.to_string(),
+            DecodeError::Protobuf(error) => error.to_string(),
+            DecodeError::Status(status) => status.message,
+        })
+    }
 }
 
 impl Line {
@@ -25,14 +38,26 @@ impl Line {
     ///
     /// # Errors
     /// The line is not JSON, or the object has the wrong shape.
-    pub fn parse(resource: Resource, line: &[u8]) -> Result<Self, serde_json::Error> {
-        // Checks the text once, like the client's line decoder, instead of string by string.
-        let text = std::str::from_utf8(line).map_err(serde::de::Error::custom)?;
+    pub fn parse(resource: Resource, line: &[u8]) -> Result<Self, LineError> {
+        let end = || LineError("the line ends early".into());
         Ok(Self(match resource {
-            Resource::Services => Object::Service(serde_json::from_str(text)?),
-            Resource::EndpointSlices => Object::EndpointSlice(serde_json::from_str(text)?),
-            Resource::Nodes => Object::Node(serde_json::from_str(text)?),
-            Resource::ServiceCidrs => Object::ServiceCidr(serde_json::from_str(text)?),
+            Resource::Services => Object::Service(json_event(line)?.ok_or_else(end)?),
+            Resource::EndpointSlices => Object::EndpointSlice(json_event(line)?.ok_or_else(end)?),
+            Resource::Nodes => Object::Node(json_event(line)?.ok_or_else(end)?),
+            Resource::ServiceCidrs => Object::ServiceCidr(json_event(line)?.ok_or_else(end)?),
+        }))
+    }
+
+    /// Decodes one frame of the watch of `resource` in protobuf, without its length.
+    ///
+    /// # Errors
+    /// The frame is not such a message.
+    pub fn decode(resource: Resource, frame: &[u8]) -> Result<Self, LineError> {
+        Ok(Self(match resource {
+            Resource::Services => Object::Service(protobuf_event(frame)?),
+            Resource::EndpointSlices => Object::EndpointSlice(protobuf_event(frame)?),
+            Resource::Nodes => Object::Node(protobuf_event(frame)?),
+            Resource::ServiceCidrs => Object::ServiceCidr(protobuf_event(frame)?),
         }))
     }
 
@@ -47,16 +72,11 @@ impl Line {
     }
 }
 
-fn convert<T: Watched>(
-    event: WatchEvent<T>,
-    converter: &mut Converter,
-) -> Option<(Event, Vec<Problem>)> {
+fn convert<T: Watched>(event: Item<T>, converter: &mut Converter) -> Option<(Event, Vec<Problem>)> {
     match event {
-        WatchEvent::Added(object) | WatchEvent::Modified(object) => Some(object.convert(converter)),
-        WatchEvent::Deleted(object) => {
-            Some((Event::gone(T::object(object.object_name())), Vec::new()))
-        }
-        WatchEvent::Bookmark(_) | WatchEvent::Error(_) => None,
+        Item::Changed(object) => Some(object.convert(converter)),
+        Item::Deleted(object) => Some((Event::gone(T::object(object.object_name())), Vec::new())),
+        Item::Bookmark { .. } | Item::Error(_) => None,
     }
 }
 

@@ -5,12 +5,15 @@
 //! about one request per second and resource.
 
 mod access;
+mod answer;
 mod backoff;
 mod careful;
 mod client;
 mod contact;
 mod credentials;
 mod error;
+mod format;
+mod frames;
 mod left_out;
 mod line;
 mod notices;
@@ -18,6 +21,7 @@ mod outages;
 mod outlet;
 mod patience;
 mod rate_limit;
+mod reflector;
 mod requests;
 mod resources;
 mod rest;
@@ -30,11 +34,11 @@ pub use client::{ApiServer, load_client};
 pub use contact::{Contact, OnContact};
 use engine::routing::ServedServices;
 pub use error::SourceError;
-use kube::runtime::watcher;
-pub use line::Line;
+pub use line::{Line, LineError};
 pub use notices::write_notices;
 pub use outages::Outages;
 pub use outlet::{Outlet, Report, plural};
+use reflector::Selection;
 pub use requests::{OnRequest, Progress, Sent};
 pub use rest::{Rest, RestError};
 use tokio::task::JoinSet;
@@ -47,9 +51,6 @@ const SERVICES: &str = "spec.clusterIP!=None";
 
 /// Selector of the EndpointSlices of Services with a cluster IP.
 const ENDPOINT_SLICES: &str = "!service.kubernetes.io/headless";
-
-/// Time in seconds after which the server ends a watch normally.
-const WATCH_SECONDS: u32 = 290;
 
 /// Follows the API server for the node of that name, which serves these Services, until the outlet is
 /// closed.
@@ -72,15 +73,17 @@ pub async fn follow_api_server(server: &ApiServer, node: (&str, &ServedServices)
 /// order of [`engine::model::Event`], in arrivals. `Relist` is repeated before `Listed` if the
 /// connection breaks during a list.
 async fn follow(access: &Access, node: (&str, &ServedServices), outlet: Outlet) {
-    let config = watcher::Config::default().timeout(WATCH_SECONDS);
-    let services = config.clone().labels(&node.1.label_selector()).fields(SERVICES);
-    let slices = config.clone().labels(ENDPOINT_SLICES);
-    let own = config.clone().fields(&format!("metadata.name={}", node.0));
+    let name = format!("metadata.name={}", node.0);
+    let labels = node.1.label_selector();
+    let services = Selection { labels: Some(labels), fields: Some(SERVICES.to_owned()) };
+    let slices = Selection { labels: Some(ENDPOINT_SLICES.to_owned()), fields: None };
+    let own = Selection { labels: None, fields: Some(name) };
+    let all = Selection::default();
 
     let mut watches = JoinSet::new();
     watches.spawn(Watch::<Service>::new(access, services, node, &outlet).run());
     watches.spawn(Watch::<EndpointSlice>::new(access, slices, node, &outlet).run());
     watches.spawn(Watch::<Node>::new(access, own, node, &outlet).run());
-    watches.spawn(Watch::<ServiceCidr>::new(access, config, node, &outlet).run());
+    watches.spawn(Watch::<ServiceCidr>::new(access, all, node, &outlet).run());
     watches.join_next().await;
 }

@@ -1,6 +1,6 @@
 //! Rate limit for the lists and watches of one resource.
 //!
-//! `watcher` starts a new watch at once when one ends without an error. Without a limit, a server
+//! The reflector starts a new watch at once when one ends without an error. Without a limit, a server
 //! or proxy that accepts watches and ends them immediately would cause requests in a tight loop.
 
 use std::sync::Arc;

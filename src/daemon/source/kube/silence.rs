@@ -2,7 +2,7 @@
 //!
 //! A silent watch is no fault: the API server promises no bookmarks, and sends none that has the
 //! version of the last one (`cacheWatcher` of `cache_watcher.go`). So the watch ends without an
-//! error, and `watcher` requests it again from the last version. That request probes the
+//! error, and the reflector requests it again from the last version. That request probes the
 //! connection, the server and all between them. It loses no event, and a server that does not
 //! answer it is a fault.
 //!

@@ -18,29 +18,27 @@ use engine::model::{Arrival, Event, ObjectName, Resource};
 use engine::routing::ServedServices;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
+use kube::Client;
 use kube::core::Status;
-use kube::runtime::watcher::{self, Config, Event as WatcherEvent, InitialListStrategy, watcher};
-use kube::{Api, Client};
 use tokio::time::Instant;
 
 use super::access::Access;
 use super::backoff::Backoff;
-use super::careful::{self, Careful};
+use super::careful::Careful;
 use super::contact::Link;
 use super::error::SourceError;
+use super::format::Asked;
 use super::left_out::LeftOut;
 use super::outlet::{Closed, Outlet, Report};
 use super::patience::Patience;
 use super::rate_limit::rate_limited;
+use super::reflector::{self, Event as Received, Method, Selection, reflect};
 use super::resources::Watched;
 use super::trouble::Trouble;
 use crate::source::objects::Converter;
 
 /// Maximum number of events in one arrival: limits memory while a list is sent on.
 const MAX_EVENTS: usize = 512;
-
-/// Objects in one page of a list.
-const PAGE: u32 = 500;
 
 /// Time limit without data in a streaming list. Servers that do not support it may open the watch
 /// and never send the bookmark that ends the list.
@@ -55,14 +53,14 @@ const ABSENT: Duration = Duration::from_secs(300);
 /// Time after which an open watch counts as working, even without changes.
 const STEADY: Duration = Duration::from_secs(1);
 
-type Stream<T> = BoxStream<'static, Result<WatcherEvent<Careful<T>>, watcher::Error>>;
+type Stream<T> = BoxStream<'static, Result<Received<T>, reflector::Error>>;
 
 /// Watch of one resource.
 pub(super) struct Watch<T> {
     access: Access,
     client: Client,
     link: Link,
-    config: Config,
+    selection: Selection,
     sender: Sender,
     backoff: Backoff,
     patience: Patience,
@@ -92,7 +90,9 @@ struct Sender {
 struct Methods {
     /// Time at which the server first refused a streaming list.
     lists_since: Option<Instant>,
-    /// Time at which the server first sent an object of the wrong shape.
+    /// Time at which the server first sent protobuf that cannot be read, or refused it.
+    json_since: Option<Instant>,
+    /// Time at which the server first sent an object of the wrong shape in JSON.
     careful_since: Option<Instant>,
 }
 
@@ -101,7 +101,18 @@ impl Methods {
     fn forget(&mut self) {
         let old = |since: &mut Instant| since.elapsed() >= RETRY_METHOD_AFTER;
         self.lists_since.take_if(old);
+        self.json_since.take_if(old);
         self.careful_since.take_if(old);
+    }
+
+    /// Returns the best method not known to fail.
+    fn best(&self) -> Method {
+        let asked = match (self.careful_since, self.json_since) {
+            (Some(_), _) => Asked::CarefulJson,
+            (None, Some(_)) => Asked::Json,
+            (None, None) => Asked::Any,
+        };
+        Method { streams_lists: self.lists_since.is_none(), asked }
     }
 }
 
@@ -179,7 +190,7 @@ impl<T: Watched> Watch<T> {
 
     pub(super) fn new(
         access: &Access,
-        config: Config,
+        selection: Selection,
         (node_name, services): (&str, &ServedServices),
         outlet: &Outlet,
     ) -> Self {
@@ -188,7 +199,7 @@ impl<T: Watched> Watch<T> {
             access: access.clone(),
             client: rate_limited(access, &link),
             link,
-            config: config.page_size(PAGE),
+            selection,
             sender: Sender {
                 converter: Converter::new(node_name).serving(services),
                 outlet: outlet.clone(),
@@ -244,16 +255,7 @@ impl<T: Watched> Watch<T> {
     fn open(&mut self) -> Stream<T> {
         self.stage = Stage::Opening;
         self.methods.forget();
-        let mut config = self.config.clone();
-        if self.methods.lists_since.is_none() {
-            config.initial_list_strategy = InitialListStrategy::StreamingList;
-        }
-        if self.methods.careful_since.is_some() {
-            watcher(Api::<Careful<T>>::all(self.client.clone()), config).boxed()
-        } else {
-            let events = watcher(Api::<T>::all(self.client.clone()), config);
-            events.map(|event| event.map(careful::read)).boxed()
-        }
+        reflect(self.client.clone(), self.selection.clone(), self.methods.best())
     }
 
     /// Returns the next event. Collects the events that are ready, and sends them before waiting
@@ -262,11 +264,11 @@ impl<T: Watched> Watch<T> {
     async fn next(
         &mut self,
         stream: &mut Stream<T>,
-    ) -> Result<Result<WatcherEvent<Careful<T>>, Failure>, Closed> {
+    ) -> Result<Result<Received<T>, Failure>, Closed> {
         if self.sender.events.len() < MAX_EVENTS
             && let Some(Some(event)) = stream.next().now_or_never()
         {
-            return Ok(event.map_err(Failure::Watcher));
+            return Ok(event.map_err(Failure::Received));
         }
         if self.sender.events.len() >= MAX_EVENTS || self.stage != Stage::Listing {
             self.sender.flush().await?;
@@ -284,8 +286,8 @@ impl<T: Watched> Watch<T> {
             }
         };
         Ok(match event {
-            Some(Some(event)) => event.map_err(Failure::Watcher),
-            // `watcher` never ends; if it did, a new stream would be right.
+            Some(Some(event)) => event.map_err(Failure::Received),
+            // A stream never ends; if it did, a new stream would be right.
             Some(None) => Err(Failure::Incomplete),
             None => Err(Failure::Stalled),
         })
@@ -301,31 +303,31 @@ impl<T: Watched> Watch<T> {
         }
     }
 
-    fn accept(&mut self, event: WatcherEvent<Careful<T>>) -> Result<Option<Next>, Closed> {
+    fn accept(&mut self, event: Received<T>) -> Result<Option<Next>, Closed> {
         if self.sender.events.is_empty() {
             self.sender.received = self.link.heard_at();
         }
         match event {
-            WatcherEvent::Init if matches!(self.stage, Stage::Begun | Stage::Listing) => {
+            Received::Init if matches!(self.stage, Stage::Begun | Stage::Listing) => {
                 return self.judge(&Failure::Incomplete).map(Some);
             }
-            WatcherEvent::Init => self.stage = Stage::Begun,
-            WatcherEvent::InitApply(object) => {
+            Received::Init => self.stage = Stage::Begun,
+            Received::InitApply(object) => {
                 self.begin_list();
                 self.sender.push(object)?;
             }
-            WatcherEvent::InitDone => {
+            Received::InitDone => {
                 self.begin_list();
                 self.sender.end_list::<T>()?;
                 self.stage = Stage::Watching;
                 self.is_reported_absent = false;
                 self.recovered()?;
             }
-            WatcherEvent::Apply(object) => {
+            Received::Apply(object) => {
                 self.sender.push(object)?;
                 self.recovered()?;
             }
-            WatcherEvent::Delete(object) => {
+            Received::Delete(object) => {
                 self.sender.resource_version = object.version();
                 let name = object.name();
                 self.sender.corrected::<T>(&name)?;
@@ -354,7 +356,13 @@ impl<T: Watched> Watch<T> {
         if Self::IS_OPTIONAL && failure.code() == Some(404) {
             return self.pass_absence();
         }
-        if failure.is_unreadable() {
+        if self.methods.json_since.is_none() && failure.code() == Some(406) {
+            self.methods.json_since = Some(Instant::now());
+            return Ok(Next::Reopen(Duration::ZERO));
+        }
+        if failure.is_protobuf() {
+            self.methods.json_since.get_or_insert_with(Instant::now);
+        } else if failure.is_unreadable() {
             self.methods.careful_since.get_or_insert_with(Instant::now);
         }
         let wait = self.backoff.after_failure(Instant::now());
@@ -396,8 +404,8 @@ impl<T: Watched> Watch<T> {
 /// Why a stream ended or was interrupted.
 #[derive(Debug)]
 enum Failure {
-    /// `watcher` reported an error.
-    Watcher(watcher::Error),
+    /// A request failed, or its answer cannot be used.
+    Received(reflector::Error),
     /// The server ended a streaming list before its last bookmark.
     Incomplete,
     /// The server began a streaming list and sends nothing.
@@ -411,15 +419,15 @@ impl Failure {
     }
 
     fn status(&self) -> Option<&Status> {
-        use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
+        use reflector::Error::{Event, List, Open, Watch};
         match self {
-            Self::Watcher(WatchError(status)) => Some(status),
-            Self::Watcher(
-                InitialListFailed(kube::Error::Api(status))
-                | WatchStartFailed(kube::Error::Api(status))
-                | WatchFailed(kube::Error::Api(status)),
+            Self::Received(Event(status)) => Some(status),
+            Self::Received(
+                List(kube::Error::Api(status))
+                | Open(kube::Error::Api(status))
+                | Watch(kube::Error::Api(status)),
             ) => Some(status),
-            Self::Watcher(_) | Self::Incomplete | Self::Stalled => None,
+            Self::Received(_) | Self::Incomplete | Self::Stalled => None,
         }
     }
 
@@ -430,19 +438,24 @@ impl Failure {
         let listing = stage != Stage::Watching;
         match self {
             Self::Stalled => true,
-            Self::Watcher(watcher::Error::WatchStartFailed(_)) => {
+            Self::Received(reflector::Error::Open(_)) => {
                 listing && matches!(self.code(), Some(400 | 422))
             }
-            Self::Watcher(watcher::Error::WatchError(status)) if status.code == 500 => {
+            Self::Received(reflector::Error::Event(status)) if status.code == 500 => {
                 listing || status.message.contains("RequestWatchProgress")
             }
-            Self::Watcher(_) | Self::Incomplete => false,
+            Self::Received(_) | Self::Incomplete => false,
         }
+    }
+
+    /// Returns whether an answer in protobuf does not have the expected form.
+    fn is_protobuf(&self) -> bool {
+        matches!(self, Self::Received(reflector::Error::Malformed { is_protobuf: true, .. }))
     }
 
     /// Returns whether an object or a line of a watch does not have the expected form.
     fn is_unreadable(&self) -> bool {
-        matches!(self, Self::Watcher(_)) && matches!(self.into(), SourceError::Malformed { .. })
+        matches!(self, Self::Received(_)) && matches!(self.into(), SourceError::Malformed { .. })
     }
 
     /// Returns whether a watch cannot resume: its version is too old or refused, or data was lost.
@@ -454,7 +467,7 @@ impl Failure {
 impl From<&Failure> for SourceError {
     fn from(failure: &Failure) -> Self {
         match failure {
-            Failure::Watcher(error) => error.into(),
+            Failure::Received(error) => error.into(),
             Failure::Incomplete => Self::Incomplete,
             Failure::Stalled => Self::Stalled(STALLED.as_secs()),
         }

@@ -1,0 +1,89 @@
+//! Requests for lists and watches, and their answers in either format.
+
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::header::{ACCEPT, ACCEPT_ENCODING, HeaderValue};
+use hyper::{Request, Response};
+use kube::Client;
+use kube::client::Body;
+use kube::core::Status;
+
+use super::format::{self, Asked, Format};
+use super::frames::Frames;
+
+/// Most bytes of a page of a list: 500 objects of the largest size that an API server stores.
+pub(super) const LONGEST_PAGE: usize = 1 << 30;
+
+/// Most bytes of an answer with an error status.
+const LONGEST_ERROR: usize = 1 << 20;
+
+/// The body of a page, and its format.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) format: Format,
+    pub(super) body: hyper::body::Bytes,
+}
+
+/// Requests a page of a list.
+///
+/// # Errors
+/// The request failed, the server refused it, or the page is longer than [`LONGEST_PAGE`].
+pub(super) async fn request_page(
+    client: &Client,
+    request: Request<Vec<u8>>,
+    asked: Asked,
+) -> Result<Answer, kube::Error> {
+    let answer = request_answer(client, request, asked).await?;
+    let format = Format::of(answer.headers());
+    let body = collect(answer.into_body(), LONGEST_PAGE).await?;
+    Ok(Answer { format, body })
+}
+
+/// Opens a watch.
+///
+/// # Errors
+/// The request failed, or the server refused it.
+pub(super) async fn request_frames(
+    client: &Client,
+    mut request: Request<Vec<u8>>,
+    asked: Asked,
+) -> Result<Frames, kube::Error> {
+    // Events are too small for compression to be worth its time.
+    request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    let answer = request_answer(client, request, asked).await?;
+    Ok(Frames::new(Format::of(answer.headers()), answer.into_body()))
+}
+
+async fn request_answer(
+    client: &Client,
+    mut request: Request<Vec<u8>>,
+    asked: Asked,
+) -> Result<Response<Body>, kube::Error> {
+    request.headers_mut().insert(ACCEPT, HeaderValue::from_static(asked.accept()));
+    let answer = client.send(request.map(Body::from)).await?;
+    let code = answer.status();
+    if !code.is_client_error() && !code.is_server_error() {
+        return Ok(answer);
+    }
+    let format = Format::of(answer.headers());
+    let body = collect(answer.into_body(), LONGEST_ERROR).await?;
+    // Proxies, and servers without the path, answer with other text.
+    let status = format::status(format, &body).unwrap_or_else(|| {
+        let text = String::from_utf8_lossy(&body);
+        Status::failure(text.trim(), "").with_code(code.as_u16())
+    });
+    Err(kube::Error::Api(status.boxed()))
+}
+
+async fn collect(body: Body, limit: usize) -> Result<hyper::body::Bytes, kube::Error> {
+    match Limited::new(body, limit).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => {
+            let message = format!("the answer has more than {limit} bytes");
+            Err(kube::Error::SerdeError(serde::de::Error::custom(message)))
+        }
+        Err(error) => Err(match error.downcast::<kube::Error>() {
+            Ok(error) => *error,
+            Err(error) => kube::Error::Service(error),
+        }),
+    }
+}

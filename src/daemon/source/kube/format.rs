@@ -1,0 +1,248 @@
+//! The two formats of answers: one negotiated by `Accept`, both decoded to the same items.
+
+use hyper::HeaderMap;
+use hyper::header::CONTENT_TYPE;
+use kube::core::{ObjectList, Status, WatchEvent};
+
+use super::careful::Careful;
+use super::resources::Watched;
+use crate::source::objects::protobuf::{self, FormError, Frame, StatusText};
+
+/// Media type of Kubernetes' protobuf messages, without the parameter `stream`.
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
+/// Format of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    /// JSON; a watch has one line for each event.
+    Json,
+    /// Protobuf; a watch has a length before each event.
+    Protobuf,
+}
+
+/// The formats to ask for, and how JSON is parsed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// Protobuf, else JSON in one step.
+    Any,
+    /// JSON in one step.
+    Json,
+    /// JSON in two steps: see [`Careful`].
+    CarefulJson,
+}
+
+impl Asked {
+    /// Returns the value of `Accept`.
+    ///
+    /// The parameter `drop` (KEP-5958) leaves out what is never read. Servers without it pass over
+    /// unknown parameters (`acceptMediaTypeOptions` of apiserver's negotiate.go).
+    pub(super) fn accept(self) -> &'static str {
+        match self {
+            Self::Any => {
+                "application/vnd.kubernetes.protobuf;drop=metadata.managedFields,\
+                 application/json;drop=metadata.managedFields;q=0.9"
+            }
+            Self::Json | Self::CarefulJson => "application/json;drop=metadata.managedFields",
+        }
+    }
+}
+
+impl Format {
+    /// Returns the format of an answer with these headers; JSON if none is named.
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        let text = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let media_type = text.unwrap_or_default().split(';').next().unwrap_or_default();
+        if media_type.trim().eq_ignore_ascii_case(PROTOBUF) { Self::Protobuf } else { Self::Json }
+    }
+}
+
+/// An event of a watch.
+#[derive(Clone, Debug)]
+pub(super) enum Item<T> {
+    /// An object was added or changed.
+    Changed(T),
+    /// An object was deleted.
+    Deleted(T),
+    /// All events up to `version` were sent; if `ends_list`, all initial ones.
+    Bookmark { version: String, ends_list: bool },
+    /// The watch failed.
+    Error(Box<Status>),
+}
+
+/// Objects of one page of a list.
+#[derive(Debug)]
+pub(super) struct Page<T> {
+    pub(super) items: Vec<T>,
+    /// Version of the list, empty if absent.
+    pub(super) version: String,
+    /// Token of the next page, empty if there is none.
+    pub(super) next: String,
+}
+
+/// Why an answer cannot be decoded.
+#[derive(Debug)]
+pub(super) enum DecodeError {
+    Json(serde_json::Error),
+    Protobuf(FormError),
+    /// A line of a watch is a Status alone.
+    Status(Box<Status>),
+}
+
+impl From<FormError> for DecodeError {
+    fn from(error: FormError) -> Self {
+        Self::Protobuf(error)
+    }
+}
+
+impl<T> Item<T> {
+    fn map<U>(self, wrap: impl Fn(T) -> U) -> Item<U> {
+        match self {
+            Self::Changed(object) => Item::Changed(wrap(object)),
+            Self::Deleted(object) => Item::Deleted(wrap(object)),
+            Self::Bookmark { version, ends_list } => Item::Bookmark { version, ends_list },
+            Self::Error(status) => Item::Error(status),
+        }
+    }
+}
+
+/// Decodes an event of a watch. `None` if a line ends in its middle: the connection broke.
+pub(super) fn event<T: Watched>(
+    format: Format,
+    asked: Asked,
+    frame: &[u8],
+) -> Result<Option<Item<Careful<T>>>, DecodeError> {
+    match (format, asked) {
+        (Format::Protobuf, _) => {
+            protobuf_event::<T>(frame).map(|item| Some(item.map(Careful::Read)))
+        }
+        (Format::Json, Asked::CarefulJson) => json_event(frame),
+        (Format::Json, Asked::Any | Asked::Json) => {
+            json_event::<T>(frame).map(|item| item.map(|item| item.map(Careful::Read)))
+        }
+    }
+}
+
+/// Decodes a frame of a watch in protobuf.
+pub(super) fn protobuf_event<T: Watched>(frame: &[u8]) -> Result<Item<T>, DecodeError> {
+    let object = |fields| T::from_protobuf(fields).map_err(FormError::from);
+    Ok(match Frame::read(frame, <T as k8s_openapi::Resource>::KIND)? {
+        Frame::Changed(fields) => Item::Changed(object(fields)?),
+        Frame::Deleted(fields) => Item::Deleted(object(fields)?),
+        Frame::Bookmark(marker) => {
+            Item::Bookmark { version: marker.resource_version, ends_list: marker.ends_list }
+        }
+        Frame::Error(text) => Item::Error(Box::new(status_of(text))),
+    })
+}
+
+/// Decodes a line of a watch in JSON.
+pub(super) fn json_event<T>(line: &[u8]) -> Result<Option<Item<T>>, DecodeError>
+where
+    T: serde::de::DeserializeOwned,
+{
+    let error = match text(line).and_then(serde_json::from_str::<WatchEvent<T>>) {
+        Ok(event) => return Ok(Some(Item::from(event))),
+        Err(error) => error,
+    };
+    if error.is_eof() {
+        return Ok(None);
+    }
+    match serde_json::from_slice::<Status>(line) {
+        Ok(status) => Err(DecodeError::Status(Box::new(status))),
+        Err(_) => Err(DecodeError::Json(error)),
+    }
+}
+
+/// Decodes a page of a list.
+pub(super) fn page<T: Watched>(
+    format: Format,
+    asked: Asked,
+    body: &[u8],
+) -> Result<Page<Careful<T>>, DecodeError> {
+    match (format, asked) {
+        (Format::Protobuf, _) => protobuf_page(body),
+        (Format::Json, Asked::CarefulJson) => json_page(body).map_err(DecodeError::Json),
+        (Format::Json, Asked::Any | Asked::Json) => {
+            let Page { items, version, next } = json_page::<T>(body).map_err(DecodeError::Json)?;
+            let items = items.into_iter().map(Careful::Read).collect();
+            Ok(Page { items, version, next })
+        }
+    }
+}
+
+fn protobuf_page<T: Watched>(body: &[u8]) -> Result<Page<Careful<T>>, DecodeError> {
+    let mut page = protobuf::Page::read(body, <T as k8s_openapi::Resource>::KIND)?;
+    let mut items = Vec::new();
+    while let Some(fields) = page.next_item()? {
+        let object = T::from_protobuf(fields).map_err(FormError::from)?;
+        items.push(Careful::Read(object));
+    }
+    Ok(Page { items, version: page.resource_version, next: page.next })
+}
+
+fn json_page<T>(body: &[u8]) -> Result<Page<T>, serde_json::Error>
+where
+    T: serde::de::DeserializeOwned + Clone,
+{
+    let list: ObjectList<T> = serde_json::from_str(text(body)?)?;
+    let metadata = list.metadata;
+    Ok(Page {
+        items: list.items,
+        version: metadata.resource_version.unwrap_or_default(),
+        next: metadata.continue_.unwrap_or_default(),
+    })
+}
+
+/// Decodes the body of an answer with an error status. `None` if it is no Status.
+pub(super) fn status(format: Format, body: &[u8]) -> Option<Status> {
+    match format {
+        Format::Json => serde_json::from_slice(body).ok(),
+        Format::Protobuf => protobuf::read_status(body).ok().map(status_of),
+    }
+}
+
+fn status_of(text: StatusText) -> Status {
+    let StatusText { code, message, reason } = text;
+    Status { code, message, reason, ..Status::default() }
+}
+
+/// Checks the text once, instead of string by string.
+fn text(bytes: &[u8]) -> Result<&str, serde_json::Error> {
+    std::str::from_utf8(bytes).map_err(serde::de::Error::custom)
+}
+
+impl<T> From<WatchEvent<T>> for Item<T> {
+    fn from(event: WatchEvent<T>) -> Self {
+        match event {
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => Self::Changed(object),
+            WatchEvent::Deleted(object) => Self::Deleted(object),
+            WatchEvent::Bookmark(bookmark) => {
+                let metadata = bookmark.metadata;
+                let ends_list = metadata.annotations.contains_key("k8s.io/initial-events-end");
+                Self::Bookmark { version: metadata.resource_version, ends_list }
+            }
+            WatchEvent::Error(status) => Self::Error(status),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn the_format_is_that_of_the_content_type_and_json_without_one() {
+        let format = |text: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(text));
+            Format::of(&headers)
+        };
+        assert_eq!(format("application/vnd.kubernetes.protobuf"), Format::Protobuf);
+        assert_eq!(format("application/vnd.kubernetes.protobuf;stream=watch"), Format::Protobuf);
+        assert_eq!(format("application/json;stream=watch"), Format::Json);
+        assert_eq!(format("text/plain"), Format::Json);
+        assert_eq!(Format::of(&HeaderMap::new()), Format::Json);
+    }
+}

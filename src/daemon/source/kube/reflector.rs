@@ -1,0 +1,307 @@
+//! Lists and then watches one resource, in the format that the server answers.
+//!
+//! ```text
+//!             list, page by page                      end of the watch: again from `version`
+//!   Empty ---------------------> Listing --> Listed <--------------------------+
+//!     |                                        |                              |
+//!     |   watch with sendInitialEvents         +----------------------> Watching
+//!     +--------------------------> Initial ----- bookmark of the end --------> +
+//! ```
+//!
+//! A failure is returned once; the next call continues in the same state, or lists again after 410.
+
+use std::mem;
+
+use futures::stream::{self, BoxStream, StreamExt};
+use kube::Client;
+use kube::api::{ListParams, WatchParams};
+use kube::core::{Request, Status};
+
+use super::answer::{request_frames, request_page};
+use super::careful::Careful;
+use super::format::{self, Asked, DecodeError, Format, Item, Page};
+use super::frames::{FrameError, Frames, LONGEST};
+use super::resources::Watched;
+
+/// Objects in one page of a list.
+const PAGE: u32 = 500;
+
+/// Time in seconds after which the server ends a watch normally.
+const WATCH_SECONDS: u32 = 290;
+
+/// The objects that the server sends.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Selection {
+    /// Label selector.
+    pub(super) labels: Option<String>,
+    /// Field selector.
+    pub(super) fields: Option<String>,
+}
+
+/// How the resource is read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Method {
+    /// A list is the beginning of a watch.
+    pub(super) streams_lists: bool,
+    pub(super) asked: Asked,
+}
+
+/// What the server sent.
+#[derive(Debug)]
+pub(super) enum Event<T> {
+    /// A list begins.
+    Init,
+    /// An object of the list.
+    InitApply(Careful<T>),
+    /// The list is complete.
+    InitDone,
+    /// An object was added or changed.
+    Apply(Careful<T>),
+    /// An object was deleted.
+    Delete(Careful<T>),
+}
+
+/// Why a request failed or ended early.
+#[derive(Debug)]
+pub(super) enum Error {
+    /// A page of a list was refused or not answered.
+    List(kube::Error),
+    /// A watch was refused or not answered.
+    Open(kube::Error),
+    /// An open watch broke.
+    Watch(kube::Error),
+    /// The server sent an event of type ERROR.
+    Event(Box<Status>),
+    /// The answer has another form; contains what is wrong.
+    Malformed { message: String, is_protobuf: bool },
+}
+
+impl Error {
+    fn without_version() -> Self {
+        let message = "no metadata.resourceVersion".to_owned();
+        Self::Malformed { message, is_protobuf: false }
+    }
+}
+
+impl From<DecodeError> for Error {
+    fn from(error: DecodeError) -> Self {
+        let is_protobuf = matches!(error, DecodeError::Protobuf(_));
+        let message = match error {
+            DecodeError::Json(error) => error.to_string(),
+            DecodeError::Protobuf(error) => error.to_string(),
+            DecodeError::Status(status) => return Self::Watch(kube::Error::Api(status)),
+        };
+        Self::Malformed { message, is_protobuf }
+    }
+}
+
+/// Reader of one resource.
+struct Reflector<T> {
+    client: Client,
+    request: Request,
+    selection: Selection,
+    method: Method,
+    state: State<T>,
+}
+
+enum State<T> {
+    Empty,
+    /// Objects of a page that were not returned yet, the version of the list, and the token of the
+    /// next page. `None` before the first page.
+    Listing(Option<(std::vec::IntoIter<Careful<T>>, String, String)>),
+    /// The beginning of a streaming list.
+    Initial(Frames),
+    /// All up to `version` was returned.
+    Listed {
+        version: String,
+    },
+    Watching {
+        version: String,
+        frames: Frames,
+    },
+}
+
+/// A step: an event or an error, or nothing yet.
+type Step<T> = Option<Result<Event<T>, Error>>;
+
+/// Returns the endless stream of events.
+pub(super) fn reflect<T: Watched>(
+    client: Client,
+    selection: Selection,
+    method: Method,
+) -> BoxStream<'static, Result<Event<T>, Error>> {
+    let request = Request::new(<T as kube::Resource>::url_path(&(), None));
+    let reflector = Reflector { client, request, selection, method, state: State::Empty };
+    stream::unfold(reflector, |mut reflector| async move {
+        loop {
+            if let Some(result) = reflector.step().await {
+                return Some((result, reflector));
+            }
+        }
+    })
+    .boxed()
+}
+
+impl<T: Watched> Reflector<T> {
+    async fn step(&mut self) -> Step<T> {
+        match mem::replace(&mut self.state, State::Empty) {
+            State::Empty if self.method.streams_lists => {
+                let opened = self.open("0", true).await;
+                Some(opened.map(|frames| {
+                    self.state = State::Initial(frames);
+                    Event::Init
+                }))
+            }
+            State::Empty => {
+                self.state = State::Listing(None);
+                Some(Ok(Event::Init))
+            }
+            State::Listing(page) => self.list(page).await,
+            State::Initial(frames) => self.initial(frames).await,
+            State::Listed { version } => match self.open(&version, false).await {
+                Ok(frames) => {
+                    self.state = State::Watching { version, frames };
+                    None
+                }
+                Err(error) => {
+                    self.state = State::Listed { version };
+                    Some(Err(error))
+                }
+            },
+            State::Watching { version, frames } => self.watch(version, frames).await,
+        }
+    }
+
+    async fn list(
+        &mut self,
+        page: Option<(std::vec::IntoIter<Careful<T>>, String, String)>,
+    ) -> Step<T> {
+        let mut token = None;
+        if let Some((mut items, version, next)) = page {
+            if let Some(item) = items.next() {
+                self.state = State::Listing(Some((items, version, next)));
+                return Some(Ok(Event::InitApply(item)));
+            }
+            if next.is_empty() {
+                self.state = State::Listed { version };
+                return Some(Ok(Event::InitDone));
+            }
+            token = Some(next);
+        }
+        match self.page(token).await {
+            Ok(Page { version, next, .. }) if version.is_empty() && next.is_empty() => {
+                Some(Err(Error::without_version()))
+            }
+            Ok(Page { items, version, next }) => {
+                self.state = State::Listing(Some((items.into_iter(), version, next)));
+                None
+            }
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    async fn page(&mut self, token: Option<String>) -> Result<Page<Careful<T>>, Error> {
+        let params = ListParams {
+            label_selector: self.selection.labels.clone(),
+            field_selector: self.selection.fields.clone(),
+            limit: Some(PAGE),
+            continue_token: token,
+            ..ListParams::default()
+        };
+        let request = self.request.list(&params).map_err(kube::Error::BuildRequest);
+        let request = request.map_err(Error::List)?;
+        let asked = self.method.asked;
+        let answer = request_page(&self.client, request, asked).await.map_err(Error::List)?;
+        format::page(answer.format, asked, &answer.body).map_err(Error::from)
+    }
+
+    /// Opens a watch from this version.
+    async fn open(&mut self, version: &str, send_initial_events: bool) -> Result<Frames, Error> {
+        let params = WatchParams {
+            label_selector: self.selection.labels.clone(),
+            field_selector: self.selection.fields.clone(),
+            timeout: Some(WATCH_SECONDS),
+            bookmarks: true,
+            send_initial_events,
+        };
+        let request = self.request.watch(&params, version).map_err(kube::Error::BuildRequest);
+        let request = request.map_err(Error::Open)?;
+        request_frames(&self.client, request, self.method.asked).await.map_err(Error::Open)
+    }
+
+    async fn initial(&mut self, mut frames: Frames) -> Step<T> {
+        let (event, next) = match next_item(&mut frames, self.method.asked).await {
+            Some(Ok(Item::Changed(object))) => (Some(Ok(Event::InitApply(object))), None),
+            // An object is not deleted before it was sent; what a server means is unclear.
+            Some(Ok(Item::Deleted(_) | Item::Bookmark { ends_list: false, .. })) => (None, None),
+            Some(Ok(Item::Bookmark { version, ends_list: true })) => {
+                (Some(Ok(Event::InitDone)), Some(version))
+            }
+            Some(Ok(Item::Error(status))) if status.code == 410 => {
+                return Some(Err(Error::Event(status)));
+            }
+            Some(Ok(Item::Error(status))) => (Some(Err(Error::Event(status))), None),
+            Some(Err(error)) => (Some(Err(error)), None),
+            None => return None,
+        };
+        self.state = match next {
+            None => State::Initial(frames),
+            Some(version) => State::Watching { version, frames },
+        };
+        event
+    }
+
+    async fn watch(&mut self, mut version: String, mut frames: Frames) -> Step<T> {
+        let event = match next_item(&mut frames, self.method.asked).await {
+            Some(Ok(Item::Changed(object))) => {
+                Some(follow(&mut version, &object).map(|()| Event::Apply(object)))
+            }
+            Some(Ok(Item::Deleted(object))) => {
+                Some(follow(&mut version, &object).map(|()| Event::Delete(object)))
+            }
+            Some(Ok(Item::Bookmark { version: reached, .. })) => {
+                version = reached;
+                None
+            }
+            Some(Ok(Item::Error(status))) if status.code == 410 => {
+                return Some(Err(Error::Event(status)));
+            }
+            Some(Ok(Item::Error(status))) => Some(Err(Error::Event(status))),
+            Some(Err(error)) => Some(Err(error)),
+            None => {
+                self.state = State::Listed { version };
+                return None;
+            }
+        };
+        self.state = State::Watching { version, frames };
+        event
+    }
+}
+
+/// Returns the next item of a watch; `None` at its end.
+async fn next_item<T: Watched>(
+    frames: &mut Frames,
+    asked: Asked,
+) -> Option<Result<Item<Careful<T>>, Error>> {
+    let frame = match frames.next().await {
+        Ok(frame) => frame?,
+        Err(FrameError::Broken(error)) => return Some(Err(Error::Watch(error))),
+        Err(FrameError::TooLong(length)) => {
+            let message = format!("an event has {length} bytes: expected {LONGEST} at most");
+            let is_protobuf = frames.format() == Format::Protobuf;
+            return Some(Err(Error::Malformed { message, is_protobuf }));
+        }
+    };
+    match format::event(frames.format(), asked, &frame) {
+        Ok(item) => item.map(Ok),
+        Err(error) => Some(Err(error.into())),
+    }
+}
+
+/// Stores the version of an object, which every object has.
+fn follow<T: Watched>(version: &mut String, object: &Careful<T>) -> Result<(), Error> {
+    let reached = object.version_text().filter(|text| !text.is_empty());
+    version.clear();
+    version.push_str(reached.ok_or_else(Error::without_version)?);
+    Ok(())
+}
