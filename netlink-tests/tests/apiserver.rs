@@ -24,6 +24,20 @@ use tokio::task::JoinHandle;
 /// Nothing here takes longer, unless it is broken.
 const LIMIT: Duration = Duration::from_secs(15);
 
+/// The server answers JSON only: the tests of `apiserver_json.rs`.
+const HAS_ONLY_JSON: bool = {
+    let (name, other) = (env!("CARGO_CRATE_NAME").len(), "apiserver".len());
+    name > other
+};
+
+/// Makes the server answer in the format that these tests are for.
+fn server(server: ApiServer) -> ApiServer {
+    if HAS_ONLY_JSON {
+        server.answer_json();
+    }
+    server
+}
+
 /// The source under test, with its events and problems so far.
 struct Source {
     events: mpsc::Receiver<Arrival>,
@@ -149,7 +163,7 @@ fn is_trouble(report: &Report, wanted: impl Fn(&SourceError) -> bool) -> bool {
 
 #[tokio::test]
 async fn the_recorded_objects_are_listed_in_a_stream_with_the_selectors_of_kube_proxy() {
-    let server = ApiServer::replaying();
+    let server = server(ApiServer::replaying());
     let mut source = Source::follow(&server);
     source.until_listed().await;
     assert!(services(&source.seen).contains_key("default/web"), "{:#?}", source.seen);
@@ -202,7 +216,7 @@ async fn the_server_is_asked_for_the_services_of_the_settings_alone() {
 
 #[tokio::test]
 async fn recorded_changes_arrive_and_deletes_are_named() {
-    let server = ApiServer::replaying();
+    let server = server(ApiServer::replaying());
     let mut source = Source::follow(&server);
     source.until_listed().await;
     server.replay(Kind::Service, "watch-services.http");
@@ -225,7 +239,7 @@ async fn recorded_changes_arrive_and_deletes_are_named() {
 
 #[tokio::test]
 async fn a_pushed_object_arrives_without_a_further_request() {
-    let server = ApiServer::start();
+    let server = server(ApiServer::start());
     let mut source = Source::follow(&server);
     source.until_listed().await;
     let before = server.requests().len();
@@ -247,7 +261,7 @@ async fn a_list_longer_than_a_page_is_read_in_pages_when_streaming_is_refused() 
         Fault::ErrorEvent(500, "etcd does not support RequestWatchProgress"),
         Fault::ErrorEvent(500, "something else that etcd is too old for"),
     ] {
-        let server = ApiServer::start();
+        let server = server(ApiServer::start());
         for i in 0..1201 {
             server.push(object::service(&format!("default/s{i}"), "10.96.0.7", 80));
         }
@@ -278,7 +292,7 @@ async fn a_list_longer_than_a_page_is_read_in_pages_when_streaming_is_refused() 
 
 #[tokio::test]
 async fn a_connection_that_breaks_goes_on_where_it_was() {
-    let server = ApiServer::start();
+    let server = server(ApiServer::start());
     server.push(object::service("default/a", "10.96.0.1", 80));
     let mut source = Source::follow(&server);
     source.until_listed().await;
@@ -292,7 +306,7 @@ async fn a_connection_that_breaks_goes_on_where_it_was() {
 
 #[tokio::test]
 async fn a_delete_that_was_missed_is_found_by_listing_again() {
-    let server = ApiServer::start();
+    let server = server(ApiServer::start());
     server.push(object::service("default/a", "10.96.0.1", 80));
     server.push(object::service("default/b", "10.96.0.2", 80));
     let mut source = Source::follow(&server);
@@ -308,7 +322,7 @@ async fn a_delete_that_was_missed_is_found_by_listing_again() {
 
 #[tokio::test]
 async fn expired_versions_are_no_trouble() {
-    let server = ApiServer::start();
+    let server = server(ApiServer::start());
     server.misbehave(Kind::Service, On::StreamingList, Fault::Status(422, "no"), usize::MAX);
     server.misbehave(Kind::Service, On::List, Fault::Trace("list-expired.http"), 1);
     server.misbehave(Kind::Service, On::Watch, Fault::Trace("watch-expired.http"), 1);
@@ -321,7 +335,7 @@ async fn expired_versions_are_no_trouble() {
 
 #[tokio::test]
 async fn each_refusal_is_named_in_one_line_and_tried_again() {
-    let server = ApiServer::replaying();
+    let server = server(ApiServer::replaying());
     server.misbehave(Kind::Service, On::Any, Fault::Trace("unauthorized.http"), 2);
     server.misbehave(Kind::EndpointSlice, On::Any, Fault::Status(403, "cannot list\nslices"), 2);
     server.misbehave(Kind::Node, On::Any, Fault::Status(429, "storage is starting"), 2);
@@ -351,7 +365,7 @@ async fn each_refusal_is_named_in_one_line_and_tried_again() {
 
 #[tokio::test]
 async fn a_server_without_service_cidrs_has_none() {
-    let server = ApiServer::replaying();
+    let server = server(ApiServer::replaying());
     server.misbehave(Kind::ServiceCidr, On::Any, Fault::Trace("notfound.http"), usize::MAX);
     let mut source = Source::follow(&server);
     source.until_listed().await;
@@ -363,6 +377,8 @@ async fn a_server_without_service_cidrs_has_none() {
 async fn an_object_of_the_wrong_shape_is_left_out_and_its_neighbours_are_not() {
     for refuse_streaming in [false, true] {
         let server = ApiServer::start();
+        // No object in protobuf has the wrong shape.
+        server.answer_json();
         if refuse_streaming {
             let fault = Fault::Status(422, "no");
             server.misbehave(Kind::Service, On::StreamingList, fault, usize::MAX);
@@ -405,7 +421,7 @@ async fn streams_that_are_cut_slow_or_hold_garbage_end_in_the_same_state() {
         Fault::ErrorEvent(504, "timeout"),
     ] {
         for on in [On::StreamingList, On::List, On::Watch] {
-            let server = ApiServer::start();
+            let server = server(ApiServer::start());
             if on != On::StreamingList {
                 let refusal = Fault::Status(422, "no");
                 server.misbehave(Kind::Service, On::StreamingList, refusal, usize::MAX);
@@ -423,9 +439,30 @@ async fn streams_that_are_cut_slow_or_hold_garbage_end_in_the_same_state() {
     }
 }
 
+#[tokio::test]
+async fn protobuf_that_cannot_be_read_or_is_refused_is_replaced_by_json() {
+    for fault in [Fault::GarbageAfter(0), Fault::Status(406, "only JSON")] {
+        let server = ApiServer::start();
+        server.push(object::service("default/web", "10.96.0.10", 80));
+        server.misbehave(Kind::Service, On::StreamingList, fault, 1);
+        let mut source = Source::follow(&server);
+        source.until_listed().await;
+        source.until_services(&["default/web"]).await;
+        let requests = server.requests();
+        let accepted = |kind| requests.iter().filter(move |it| it.kind == Some(kind));
+        let are_protobuf: Vec<_> = accepted(Kind::Service).map(asks_for_protobuf).collect();
+        assert_eq!(are_protobuf, [true, false]);
+        assert!(accepted(Kind::EndpointSlice).all(asks_for_protobuf));
+    }
+}
+
+fn asks_for_protobuf(request: &Request) -> bool {
+    request.accept.starts_with("application/vnd.kubernetes.protobuf;drop=metadata.managedFields,")
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_ends_every_watch_gets_no_burst_of_requests() {
-    let server = ApiServer::start();
+    let server = server(ApiServer::start());
     server.misbehave(Kind::Service, On::StreamingList, Fault::Status(422, "no"), usize::MAX);
     server.misbehave(Kind::Service, On::Watch, Fault::EndAtOnce, usize::MAX);
     let start = Instant::now();
@@ -438,7 +475,7 @@ async fn a_server_that_ends_every_watch_gets_no_burst_of_requests() {
 
 #[tokio::test]
 async fn a_server_that_is_away_is_tried_again_quickly_and_then_seldom() {
-    let server = ApiServer::start();
+    let server = server(ApiServer::start());
     server.push(object::service("default/a", "10.96.0.1", 80));
     server.stop();
     let mut source = Source::follow(&server);
@@ -473,7 +510,7 @@ async fn a_kubeconfig_that_appears_later_is_used() {
                 .any(|r| is_trouble(r, |e| matches!(e, SourceError::KubeconfigMissing { .. })))
         })
         .await;
-    let server = ApiServer::replaying();
+    let server = server(ApiServer::replaying());
     std::fs::copy(server.kubeconfig(), &path).unwrap();
     source.until_listed().await;
     let renewed = source.reported.iter().filter(|it| matches!(it, Report::Renewed)).count();

@@ -10,6 +10,7 @@
 mod authority;
 mod credentials;
 mod fault;
+mod form;
 mod kind;
 pub mod object;
 mod request;
@@ -41,6 +42,7 @@ pub use kind::Kind;
 pub use request::Request;
 
 use fault::Plan;
+use form::Form;
 use state::{Shared, State};
 use store::Store;
 use test_hosts::link;
@@ -140,7 +142,14 @@ impl ApiServer {
     /// Encodes all objects now, so that the first watch is not delayed.
     pub fn encode(&self) {
         let store = &mut self.state().store;
-        Kind::ALL.into_iter().for_each(|kind| drop(store.initial_chunks(kind)));
+        for form in [Form::Json, Form::Protobuf] {
+            Kind::ALL.into_iter().for_each(|kind| drop(store.initial_chunks(kind, form)));
+        }
+    }
+
+    /// From now on all answers are JSON, as those of a server without protobuf.
+    pub fn answer_json(&self) {
+        self.state().has_only_json = true;
     }
 
     /// Plans a fault for the next `times` requests of this kind.

@@ -8,10 +8,11 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 
 use super::fault::{Fault, On};
+use super::form::Form;
 use super::kind::Kind;
 use super::request::Request;
 use super::state::{Shared, State};
-use super::stream::{Events, watch_line};
+use super::stream::Events;
 use super::target::Target;
 use super::trace;
 
@@ -48,22 +49,23 @@ async fn answer(
     if let Some((code, text)) = refusal {
         return body(socket, code, &format!("{text}\n")).await;
     }
+    let form = Form::of(request, shared.lock().has_only_json);
     match fault {
-        Some(Fault::Status(code, message)) => status(socket, code, message).await,
+        Some(Fault::Status(code, message)) => status(socket, form, code, message).await,
         Some(Fault::Trace(name)) => replay(socket, name).await,
         Some(Fault::NoAnswer) => std::future::pending().await,
         Some(Fault::Silence) => {
-            Events::open(socket, None).await?;
+            Events::open(socket, form, None).await?;
             std::future::pending().await
         }
         Some(Fault::ErrorEvent(code, message)) => {
-            let mut events = Events::open(socket, None).await?;
+            let mut events = Events::open(socket, form, None).await?;
             events.event(&error_event(code, message)).await?;
             events.close().await
         }
-        Some(Fault::EndAtOnce) => Events::open(socket, None).await?.close().await,
-        fault if request.on == On::List => list(socket, shared, request, fault).await,
-        fault => watch(socket, shared, (kind, request), fault).await,
+        Some(Fault::EndAtOnce) => Events::open(socket, form, None).await?.close().await,
+        fault if request.on == On::List => list(socket, shared, (form, request), fault).await,
+        fault => watch(socket, shared, (kind, form, request), fault).await,
     }
 }
 
@@ -121,26 +123,36 @@ async fn replay(socket: &mut (impl AsyncWrite + Unpin), name: &str) -> io::Resul
 
 async fn status(
     socket: &mut (impl AsyncWrite + Unpin),
+    form: Form,
     code: u16,
     message: &str,
 ) -> io::Result<()> {
-    body(socket, code, &format!("{}\n", status_object(code, message))).await
+    send(socket, form, code, &form.body(&status_object(code, message))).await
 }
 
 async fn body(socket: &mut (impl AsyncWrite + Unpin), code: u16, text: &str) -> io::Result<()> {
-    let length = text.len();
+    send(socket, Form::Json, code, text.as_bytes()).await
+}
+
+async fn send(
+    socket: &mut (impl AsyncWrite + Unpin),
+    form: Form,
+    code: u16,
+    bytes: &[u8],
+) -> io::Result<()> {
+    let (media_type, length) = (form.media_type(), bytes.len());
     let head = format!(
-        "HTTP/1.1 {code} Status\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+        "HTTP/1.1 {code} Status\r\nContent-Type: {media_type}\r\nContent-Length: {length}\r\n\r\n"
     );
     socket.write_all(head.as_bytes()).await?;
-    socket.write_all(text.as_bytes()).await?;
+    socket.write_all(bytes).await?;
     socket.flush().await
 }
 
 async fn list(
     socket: &mut (impl AsyncWrite + Unpin),
     shared: &Shared,
-    request: &Request,
+    (form, request): (Form, &Request),
     fault: Option<Fault>,
 ) -> io::Result<()> {
     let kind = request.kind.expect("the caller has looked");
@@ -160,50 +172,53 @@ async fn list(
         "metadata": metadata,
         "items": items,
     });
-    let text = format!("{list}\n");
+    let encoded = form.body(&list);
     match fault {
-        Some(Fault::GarbageAfter(_)) => body(socket, 200, "}garbage{\n").await,
+        Some(Fault::GarbageAfter(_)) => send(socket, form, 200, b"}garbage{\n").await,
         Some(Fault::CutAfter(_)) => {
-            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", text.len());
+            let (media_type, length) = (form.media_type(), encoded.len());
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nContent-Type: {media_type}\r\nContent-Length: {length}\r\n\r\n"
+            );
             socket.write_all(head.as_bytes()).await?;
-            socket.write_all(&text.as_bytes()[..text.len() / 2]).await?;
+            socket.write_all(&encoded[..length / 2]).await?;
             socket.flush().await?;
             Err(io::Error::other("cut on purpose"))
         }
-        _ => body(socket, 200, &text).await,
+        _ => send(socket, form, 200, &encoded).await,
     }
 }
 
 async fn watch(
     socket: &mut (impl AsyncWrite + Unpin),
     shared: &Shared,
-    (kind, request): (Kind, &Request),
+    (kind, form, request): (Kind, Form, &Request),
     fault: Option<Fault>,
 ) -> io::Result<()> {
     let mut changes = shared.changed.subscribe();
     let asked = request.parameter("resourceVersion").parse::<u64>().unwrap_or(0);
     let initial = request.on == On::StreamingList || asked == 0;
-    let (mut lines, mut chunks) = (Vec::new(), None);
+    let (mut events, mut chunks) = (Vec::new(), None);
     let (mut version, expired) = {
         let store = &mut shared.lock().store;
         match (initial, &fault) {
             (true, _) if request.compares() => {
-                lines = store.initial_lines(kind, |object| request.selects(object));
+                events = store.initial_events(kind, |object| request.selects(object));
             }
-            (true, Some(_)) => lines = store.initial_lines(kind, |_| true),
-            (true, None) => chunks = Some(store.initial_chunks(kind)),
+            (true, Some(_)) => events = store.initial_events(kind, |_| true),
+            (true, None) => chunks = Some(store.initial_chunks(kind, form)),
             (false, _) => {}
         }
         let version = if initial { store.version() } else { asked };
         (version, !initial && store.is_expired(asked))
     };
-    let mut answer = Events::open(socket, fault).await?;
+    let mut answer = Events::open(socket, form, fault).await?;
     if expired {
         answer.event(&error_event(410, &format!("too old resource version: {asked}"))).await?;
         return answer.close().await;
     }
-    for line in &lines {
-        answer.line(line).await?;
+    for event in &events {
+        answer.write(event).await?;
     }
     answer.flush().await?;
     if let Some(chunks) = chunks {
@@ -220,7 +235,7 @@ async fn watch(
             (store.events_after(kind, version), store.version())
         };
         for event in events.iter().filter_map(|event| request.seen(event)) {
-            answer.line(&watch_line(&event)).await?;
+            answer.write(&event).await?;
         }
         answer.flush().await?;
         version = now;

@@ -28,6 +28,8 @@ pub(super) struct State {
     pub(super) writes: Writes,
     /// `None`: connections are plain.
     pub(super) tls: Option<TlsAcceptor>,
+    /// Requests for protobuf are answered in JSON.
+    pub(super) has_only_json: bool,
     /// If set, requests with other tokens are refused.
     pub(super) token: Option<String>,
 }

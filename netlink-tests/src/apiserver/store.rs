@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::form::Form;
 use super::kind::Kind;
-use super::stream::{append_chunk, watch_line};
+use super::stream::append_chunk;
 
 /// All objects. Versions grow with every change of any object.
 #[derive(Debug)]
@@ -23,7 +24,7 @@ struct Table {
     objects: BTreeMap<String, Value>,
     /// The objects as chunks of an answer, until one changes: a real server's watch cache keeps
     /// objects encoded too.
-    chunks: Option<Arc<[u8]>>,
+    chunks: [Option<Arc<[u8]>>; Form::COUNT],
     log: Vec<StoredChange>,
 }
 
@@ -131,31 +132,31 @@ impl Store {
         }
     }
 
-    /// The selected objects as lines of ADDED events.
-    pub(super) fn initial_lines(
+    /// The selected objects as ADDED events.
+    pub(super) fn initial_events(
         &self,
         kind: Kind,
         selects: impl Fn(&Value) -> bool,
-    ) -> Vec<String> {
-        let line = |object: &Value| {
+    ) -> Vec<Value> {
+        let event = |object: &Value| {
             let mut object = object.clone();
             add_type(kind, &mut object);
-            watch_line(&json!({"type": "ADDED", "object": object}))
+            json!({"type": "ADDED", "object": object})
         };
         let objects = self.tables[kind as usize].objects.values();
-        objects.filter(|object| selects(object)).map(line).collect()
+        objects.filter(|object| selects(object)).map(event).collect()
     }
 
     /// All objects as the chunks of an answer.
-    pub(super) fn initial_chunks(&mut self, kind: Kind) -> Arc<[u8]> {
-        if let Some(chunks) = &self.table(kind).chunks {
+    pub(super) fn initial_chunks(&mut self, kind: Kind, form: Form) -> Arc<[u8]> {
+        if let Some(chunks) = &self.table(kind).chunks[form as usize] {
             return Arc::clone(chunks);
         }
         let mut chunks = Vec::new();
-        let lines = self.initial_lines(kind, |_| true);
-        lines.iter().for_each(|line| append_chunk(&mut chunks, line.as_bytes()));
+        let events = self.initial_events(kind, |_| true);
+        events.iter().for_each(|event| append_chunk(&mut chunks, &form.event(event)));
         let chunks: Arc<[u8]> = chunks.into();
-        self.table(kind).chunks = Some(Arc::clone(&chunks));
+        self.table(kind).chunks[form as usize] = Some(Arc::clone(&chunks));
         chunks
     }
 
@@ -173,12 +174,12 @@ impl Store {
 impl Table {
     fn insert(&mut self, object: &Value) {
         let key = key(object);
-        self.chunks = None;
+        self.chunks = [None, None];
         self.objects.insert(key, object.clone());
     }
 
     fn remove(&mut self, key: &str) -> Option<Value> {
-        self.chunks = None;
+        self.chunks = [None, None];
         self.objects.remove(key)
     }
 }

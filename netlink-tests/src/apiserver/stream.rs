@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 use super::fault::Fault;
+use super::form::Form;
 
 /// Writes the events of a watch, one chunk each, until a fault breaks the connection.
 ///
@@ -13,6 +14,7 @@ use super::fault::Fault;
 /// hand, so that many small events share a packet.
 pub(super) struct Events<'a, W> {
     socket: &'a mut W,
+    form: Form,
     fault: Option<Fault>,
     sent: usize,
     written: Vec<u8>,
@@ -28,47 +30,55 @@ fn cut() -> io::Error {
 
 impl<'a, W: AsyncWrite + Unpin> Events<'a, W> {
     /// Writes the head.
-    pub(super) async fn open(socket: &'a mut W, fault: Option<Fault>) -> io::Result<Self> {
-        let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\
-                    Transfer-Encoding: chunked\r\n\r\n";
+    pub(super) async fn open(
+        socket: &'a mut W,
+        form: Form,
+        fault: Option<Fault>,
+    ) -> io::Result<Self> {
+        let media_type = form.media_type();
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: {media_type};stream=watch\r\n\
+             Transfer-Encoding: chunked\r\n\r\n"
+        );
         socket.write_all(head.as_bytes()).await?;
         socket.flush().await?;
-        Ok(Self { socket, fault, sent: 0, written: Vec::new() })
+        Ok(Self { socket, form, fault, sent: 0, written: Vec::new() })
     }
 
     /// Writes one event, changed by the fault, and flushes it.
     pub(super) async fn event(&mut self, event: &Value) -> io::Result<()> {
-        self.line(&watch_line(event)).await?;
+        self.write(event).await?;
         self.flush().await
     }
 
-    /// Writes the line of one event, changed by the fault.
-    pub(super) async fn line(&mut self, line: &str) -> io::Result<()> {
+    /// Writes one event, changed by the fault.
+    pub(super) async fn write(&mut self, event: &Value) -> io::Result<()> {
+        let encoded = self.form.event(event);
         match self.fault {
             Some(Fault::CutAfter(count)) if count == self.sent => {
-                self.chunk(&line.as_bytes()[..line.len() / 2]).await?;
+                self.chunk(&encoded[..encoded.len() / 2]).await?;
                 self.flush().await?;
                 return Err(cut());
             }
             Some(Fault::GarbageAfter(count)) if count == self.sent => {
                 self.sent += 1;
-                return self.chunk(b"}garbage{\n").await;
+                return self.chunk(&self.form.garbage()).await;
             }
             Some(Fault::StaleBookmarkAfter(count)) if count == self.sent => {
-                self.chunk(watch_line(&stale_bookmark(line)).as_bytes()).await?;
+                self.chunk(&self.form.event(&stale_bookmark(event))).await?;
             }
             _ => {}
         }
         self.sent += 1;
         if self.fault == Some(Fault::Slow) {
-            for byte in line.as_bytes() {
+            for byte in &encoded {
                 self.chunk(&[*byte]).await?;
                 self.flush().await?;
                 tokio::task::yield_now().await;
             }
             return Ok(());
         }
-        self.chunk(line.as_bytes()).await
+        self.chunk(&encoded).await
     }
 
     /// Ends the answer in good order.
@@ -85,7 +95,7 @@ impl<'a, W: AsyncWrite + Unpin> Events<'a, W> {
         self.socket.flush().await
     }
 
-    /// Writes many lines that [`append_chunk`] has encoded; faults do not touch them.
+    /// Writes many events that [`append_chunk`] has encoded; faults do not touch them.
     pub(super) async fn chunks(&mut self, encoded: &[u8]) -> io::Result<()> {
         self.flush().await?;
         self.socket.write_all(encoded).await
@@ -104,15 +114,8 @@ pub(super) fn append_chunk(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// One line of a watch. The type comes first, as kube-apiserver writes it: a client that gets the
-/// object first cannot read it before it knows the type, and has to keep it.
-pub(super) fn watch_line(event: &Value) -> String {
-    format!("{{\"type\":{},\"object\":{}}}\n", event["type"], event["object"])
-}
-
-/// A bookmark with an earlier version, of the same kind as the event of this line.
-fn stale_bookmark(line: &str) -> Value {
-    let event: Value = serde_json::from_str(line).expect("the line is an event");
+/// A bookmark with an earlier version, of the same kind as the event.
+fn stale_bookmark(event: &Value) -> Value {
     let object = &event["object"];
     json!({"type": "BOOKMARK", "object": {
         "kind": object["kind"],
