@@ -23,7 +23,7 @@ STORM_CONNECTIONS = 1000000
 STORM_CHANGES = 1000
 BEFORE =
 AFTER = target/release/deltaproxy
-FUZZ_TARGETS = attributes config conntrack dump events manifests objects
+FUZZ_TARGETS = attributes config conntrack dump events manifests objects protobuf
 
 # The tests whose result may depend on the kernel. The others test programs and servers.
 KERNEL_TESTS = node_settings packets refused_packets affinity priority policies changes nodeports source_ranges local_detection conntrack ruleset first_load \

@@ -34,6 +34,19 @@ fn parse(bencher: Bencher<'_, '_>, endpoints: u32) {
     });
 }
 
+/// The same slices as a frame of a watch in protobuf.
+#[divan::bench(args = [5, 100, 1000])]
+fn parse_protobuf(bencher: Bencher<'_, '_>, endpoints: u32) {
+    let line = cluster::watch_line_with_hints(7, 0..endpoints);
+    let event = serde_json::from_str(&line).unwrap();
+    let frame = test_messages::event(&event).unwrap();
+    let mut converter = Converter::new("node-1");
+    bencher.counter(BytesCount::of_slice(&frame)).bench_local(|| {
+        let line = Line::decode(Resource::EndpointSlices, &frame).unwrap();
+        line.convert(&mut converter)
+    });
+}
+
 /// Selects the usable endpoints of a service.
 #[divan::bench(args = [5, 100, 1000, 5000])]
 fn model(bencher: Bencher<'_, '_>, endpoints: u32) {
