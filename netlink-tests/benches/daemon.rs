@@ -2,7 +2,7 @@
 //!
 //! The server runs in this process, the daemon in its own; both in one network namespace. Times
 //! include the server's, which is no fast one, and the reading of its objects. `SERVICES=50000`
-//! says how many services there are. With `JSON=1` the server answers JSON instead of protobuf.
+//! says how many services there are. With `API_SERVER_JSON=1` the server answers JSON alone.
 
 #![allow(clippy::disallowed_methods, clippy::print_stdout, clippy::unwrap_used)]
 
@@ -55,9 +55,6 @@ fn main() {
     let services = std::env::var("SERVICES").map_or(50_000, |number| number.parse().unwrap());
     let net = Net::new();
     let api = net.node().run(ApiServer::start);
-    if std::env::var_os("JSON").is_some() {
-        api.answer_json();
-    }
     api.push_all([node("node1", "192.168.50.2"), service_cidr("kubernetes", "10.96.0.0/12")]);
     api.push_all((0..services).flat_map(|number| [service(number), slice(number, 0)]));
     api.compact();

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use daemon::source::kube::{
-    ApiServer as Address, OnContact, Outlet, Report, SourceError, follow_api_server, load_client,
+    ApiServer as Address, Formats, OnContact, Outlet, Report, SourceError, follow_api_server,
+    load_client,
 };
 use engine::model::{Arrival, Change, Event, Resource};
 use engine::routing::ServedServices;
@@ -59,10 +60,10 @@ impl Source {
     }
 
     fn follow_address(address: Address) -> Self {
-        Self::follow_services(address, ServedServices::default())
+        Self::follow_services(address, ServedServices::default(), Formats::default())
     }
 
-    fn follow_services(address: Address, services: ServedServices) -> Self {
+    fn follow_services(address: Address, services: ServedServices, formats: Formats) -> Self {
         let (events_in, events) = mpsc::channel(16);
         let (reports_in, reports) = mpsc::channel(64);
         let contacts: OnContact = Arc::new(|_, _| {});
@@ -71,7 +72,7 @@ impl Source {
         };
         let outlet = Outlet::new(events_in, report, contacts, Arc::new(|_, _| {}));
         let task = tokio::spawn(async move {
-            follow_api_server(&address, ("node1", &services), outlet).await;
+            follow_api_server(&address, ("node1", &services), formats, outlet).await;
         });
         Self { events, reports, task, seen: Vec::new(), reported: Vec::new() }
     }
@@ -189,7 +190,7 @@ async fn the_recorded_objects_are_listed_in_a_stream_with_the_selectors_of_kube_
 
 #[tokio::test]
 async fn the_server_is_asked_for_the_services_of_the_settings_alone() {
-    let server = ApiServer::start();
+    let server = server(ApiServer::start());
     let of_canary = |name, address| {
         object::labelled(object::service(name, address, 80), SERVICE_PROXY_NAME, "canary")
     };
@@ -203,7 +204,7 @@ async fn the_server_is_asked_for_the_services_of_the_settings_alone() {
         labels: vec!["team!=storage".parse().unwrap()],
     };
     let address = Address::of_kubeconfig(server.kubeconfig().to_owned());
-    let mut source = Source::follow_services(address, services);
+    let mut source = Source::follow_services(address, services, Formats::default());
     source.until_services(&["default/tried"]).await;
     let requests = server.requests();
     let of_services = requests.iter().find(|it| it.kind == Some(Kind::Service)).unwrap();
@@ -453,6 +454,29 @@ async fn protobuf_that_cannot_be_read_or_is_refused_is_replaced_by_json() {
         let are_protobuf: Vec<_> = accepted(Kind::Service).map(asks_for_protobuf).collect();
         assert_eq!(are_protobuf, [true, false]);
         assert!(accepted(Kind::EndpointSlice).all(asks_for_protobuf));
+    }
+}
+
+#[tokio::test]
+async fn a_source_that_takes_json_alone_never_asks_for_protobuf() {
+    for refuses in [false, true] {
+        let server = ApiServer::start();
+        server.push(object::service("default/web", "10.96.0.10", 80));
+        if refuses {
+            server.misbehave(Kind::Service, On::Any, Fault::Status(406, "not even JSON"), 1);
+        }
+        let address = Address::of_kubeconfig(server.kubeconfig().to_owned());
+        let services = ServedServices::default();
+        let mut source = Source::follow_services(address, services, Formats::Json);
+        source.until_listed().await;
+        source.until_services(&["default/web"]).await;
+        let requests = server.requests();
+        let expected = "application/json;drop=metadata.managedFields";
+        assert!(requests.iter().all(|it| it.accept == expected), "{requests:#?}");
+        // JSON does not replace itself: the refusal is a failure.
+        let is_reported =
+            source.reported.iter().any(|it| is_trouble(it, |error| error.reason() == "refused"));
+        assert_eq!(is_reported, refuses, "{:#?}", source.reported);
     }
 }
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use netlink_tests::apiserver::{ApiServer, object};
+use netlink_tests::apiserver::{ApiServer, Kind, Request, object};
 use netlink_tests::reader::Family;
 use netlink_tests::scenario::WEB;
 use netlink_tests::{Finished, Host, Net, Process, Server, deltaproxy_binary, eventually};
@@ -124,6 +124,35 @@ fn the_command_line_of_k3s_starts_the_daemon() {
     daemon.wait_for_line("scheduler lc is off: random is used", SOON);
     cluster.wait_for_answer();
     assert_eq!(daemon.terminate(SOON).code(), Some(0));
+}
+
+fn is_of_slices(request: &Request) -> bool {
+    request.kind == Some(Kind::EndpointSlice)
+}
+
+#[test]
+fn the_content_type_decides_in_which_format_objects_are_requested() {
+    let cluster = Cluster::new();
+    let kubeconfig = format!("--kubeconfig={}", cluster.kubeconfig());
+    for media_type in ["application/json", "application/vnd.kubernetes.protobuf"] {
+        let before = cluster.api.requests().len();
+        let content_type = format!("--kube-api-content-type={media_type}");
+        let daemon = cluster.start(&[
+            "--proxy-mode=nftables",
+            "--cluster-cidr=10.244.0.0/16",
+            "--hostname-override=node1",
+            &kubeconfig,
+            &content_type,
+        ]);
+        cluster.api.wait_for_requests(SOON, |all| all[before..].iter().any(is_of_slices));
+        let finished = daemon.terminate(SOON);
+        assert!(!finished.stderr.contains("without effect"), "{}", finished.stderr);
+        let requests = cluster.api.requests().split_off(before);
+        let mut lists = requests.iter().filter(|it| is_of_slices(it));
+        let first = lists.next().expect("they were requested");
+        assert!(first.accept.starts_with(&format!("{media_type};")), "{first:?}");
+        assert!(lists.all(|it| it.accept == first.accept), "{requests:#?}");
+    }
 }
 
 /// As in kube-proxy, also beside a file.

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use daemon::source::kube::{
-    ApiServer as Address, Contact, OnContact, Outlet, Report, follow_api_server,
+    ApiServer as Address, Contact, Formats, OnContact, Outlet, Report, follow_api_server,
 };
 use engine::model::{Event, Resource};
 use engine::routing::ServedServices;
@@ -79,7 +79,9 @@ async fn follow(server: &ApiServer) -> Shared {
     let outlet = Outlet::new(sender, report, contacts, Arc::new(|_, _| {}));
     let address = Address::of_kubeconfig(server.kubeconfig().to_owned());
     let services = ServedServices::default();
-    tokio::spawn(async move { follow_api_server(&address, ("node1", &services), outlet).await });
+    tokio::spawn(async move {
+        follow_api_server(&address, ("node1", &services), Formats::default(), outlet).await
+    });
     tokio::spawn(async move {
         while let Some(batch) = batches.recv().await {
             of_events.lock().unwrap().events.extend(batch.events);

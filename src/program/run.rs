@@ -159,8 +159,8 @@ async fn run_until_stopped(
     let leaves = Arc::clone(&handovers.leaves);
     let ports = proxy.as_ref().map(LocalhostProxy::ports);
     let parts = Parts {
-        min_interval: config.min_sync_period,
-        check_period: config.check_period,
+        min_interval: config.periods.min_sync,
+        check_period: config.periods.check,
         open_reader: Some(Box::new(|| Writer::spawn(Nftables::open().ok()?).ok())),
         addresses: Some(addresses),
         localhost: Localhost { route_localnet, ports },

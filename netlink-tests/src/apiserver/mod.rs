@@ -66,14 +66,15 @@ enum Command {
 }
 
 impl ApiServer {
-    /// Starts a server without objects.
+    /// Starts a server without objects. With `API_SERVER_JSON=1` it answers JSON alone.
     #[track_caller]
     pub fn start() -> Self {
         link::raise_loopback();
+        let has_only_json = std::env::var_os("API_SERVER_JSON").is_some();
         let listener = TcpListener::bind("127.0.0.1:0").expect("127.0.0.1 has a free port");
         let address = listener.local_addr().expect("a bound socket has an address");
         let shared = Arc::new(Shared {
-            state: Mutex::default(),
+            state: Mutex::new(State { has_only_json, ..State::default() }),
             recorded: Condvar::new(),
             changed: watch::channel(0).0,
         });

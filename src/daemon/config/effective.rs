@@ -150,6 +150,9 @@ mod tests {
             "kind" => texts(&[KIND]),
             "mode" => texts(&["", "nftables", "nftables", "iptables", "ipvs"]),
             "clientConnection.kubeconfig" => texts(&["", "/k", "~", "a: b", "#1"]),
+            "clientConnection.acceptContentTypes" | "clientConnection.contentType" => {
+                texts(&["", "application/json", "*/*", "application/vnd.kubernetes.protobuf"])
+            }
             "logging.format" => texts(&["", "text", "json"]),
             "hostnameOverride" => texts(&[
                 "", "n", "Node-1", "yes", "off", "123", "1e3", "0x1f", "1:30", "null", "- a",

@@ -273,7 +273,9 @@ mod tests {
     use super::*;
     use crate::config::log::LogFormat;
     use crate::config::scheduler::ChosenScheduler;
-    use crate::config::{CHECK_PERIOD, ConntrackSettings, LogSettings, address};
+    use crate::config::{
+        CHECK_PERIOD, ConntrackSettings, ContentTypes, LogSettings, Periods, address,
+    };
 
     const HEAD: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\n\
                         kind: KubeProxyConfiguration\nmode: nftables\n";
@@ -311,10 +313,10 @@ mod tests {
             config: Config {
                 node_name: String::new(),
                 source: Source::InCluster,
+                content_types: ContentTypes::default(),
                 log: LogFlags::default().or(LogFlags::default()),
                 routing: Routing::default(),
-                min_sync_period: Duration::ZERO,
-                check_period: CHECK_PERIOD,
+                periods: Periods { min_sync: Duration::ZERO, check: CHECK_PERIOD },
                 owns_tables: true,
                 healthz_bind_address: Some(address::DEFAULT_HEALTHZ),
                 metrics_bind_address: Some(address::DEFAULT_METRICS),
@@ -342,8 +344,8 @@ mod tests {
             LocalDetection::ClusterCidr("10.244.0.0/16,fd00:10:244::/56".parse().unwrap())
         );
         assert_eq!(file.kubeconfig, Some("/var/lib/kube-proxy/kubeconfig.conf".into()));
-        assert_eq!(file.config.min_sync_period, Duration::ZERO);
-        assert_eq!(file.config.check_period, CHECK_PERIOD);
+        assert_eq!(file.config.periods.min_sync, Duration::ZERO);
+        assert_eq!(file.config.periods.check, CHECK_PERIOD);
         assert_eq!(file.notes, Notes::default());
     }
 
@@ -364,8 +366,8 @@ mod tests {
         assert_eq!(file.config.routing.masquerade_mark(), 1 << 31);
         let node_ports = "192.168.0.0/16,::/0,primary,localhost".parse().unwrap();
         assert_eq!(file.config.routing.node_port_addresses, node_ports);
-        assert_eq!(file.config.min_sync_period, Duration::from_secs(90));
-        assert_eq!(file.config.check_period, Duration::from_secs(3600));
+        assert_eq!(file.config.periods.min_sync, Duration::from_secs(90));
+        assert_eq!(file.config.periods.check, Duration::from_secs(3600));
         assert!(!file.config.owns_tables);
         assert_eq!(file.config.healthz_bind_address.unwrap().to_string(), "127.0.0.1:10256");
         assert_eq!(file.config.metrics_bind_address.unwrap().to_string(), "[::1]:9999");
@@ -464,6 +466,26 @@ mod tests {
         let file = read("featureGates: {AllowServiceExternalIPs: false}\n");
         assert!(!file.config.routing.external_addresses.external_ips);
         assert!(file.notes.without_effect.is_empty());
+    }
+
+    #[test]
+    fn content_types_are_protobuf_or_json() {
+        let are_json = |fields: &str| {
+            let file = read(&format!("clientConnection: {{{fields}}}\n"));
+            assert!(file.notes.without_effect.is_empty(), "{:?}", file.notes);
+            file.config.content_types.are_json()
+        };
+        assert!(!are_json("contentType: '', acceptContentTypes: ''"));
+        assert!(are_json("contentType: application/json"));
+        assert!(are_json("acceptContentTypes: 'application/json'"));
+        assert!(!are_json(
+            "contentType: application/json, acceptContentTypes: application/vnd.kubernetes.protobuf"
+        ));
+        assert_eq!(
+            refused("clientConnection:\n  contentType: application/yaml\n"),
+            "k.yaml:5: clientConnection.contentType: is \"application/yaml\"; \
+             expected application/vnd.kubernetes.protobuf or application/json"
+        );
     }
 
     #[test]

@@ -323,7 +323,7 @@ mod tests {
     use tempfile::NamedTempFile;
 
     use super::*;
-    use crate::config::CHECK_PERIOD;
+    use crate::config::{CHECK_PERIOD, ContentTypes, Periods};
 
     #[derive(Debug, Parser)]
     struct Run {
@@ -362,9 +362,9 @@ mod tests {
             node_name: "n1".to_owned(),
             log: LogFlags::default().or(LogFlags::default()),
             source: Source::InCluster,
+            content_types: ContentTypes::default(),
             routing: Routing::default(),
-            min_sync_period: Duration::ZERO,
-            check_period: CHECK_PERIOD,
+            periods: Periods { min_sync: Duration::ZERO, check: CHECK_PERIOD },
             owns_tables: true,
             healthz_bind_address: Some("0.0.0.0:10256".parse().unwrap()),
             metrics_bind_address: Some("127.0.0.1:10249".parse().unwrap()),
@@ -392,6 +392,7 @@ mod tests {
             node_name: "n1".to_owned(),
             log: LogFlags::default().or(LogFlags::default()),
             source: Source::Kubeconfig("/k".into()),
+            content_types: ContentTypes::default(),
             routing: Routing {
                 local_detection: LocalDetection::ClusterCidr(
                     "10.0.0.0/8,fd00::/8".parse().unwrap(),
@@ -423,8 +424,10 @@ mod tests {
                     changes_per_second: LeastConnections::DEFAULT_CHANGES,
                 }),
             },
-            min_sync_period: Duration::from_millis(500),
-            check_period: Duration::from_secs(60),
+            periods: Periods {
+                min_sync: Duration::from_millis(500),
+                check: Duration::from_secs(60),
+            },
             owns_tables: false,
             healthz_bind_address: None,
             metrics_bind_address: Some("1.2.3.4:10249".parse().unwrap()),

@@ -463,7 +463,8 @@ mod tests {
              --metrics-bind-address=[::1]:1 --conntrack-max-per-core=0 --conntrack-min=7 \
              --conntrack-tcp-timeout-established=0 --conntrack-tcp-timeout-close-wait=5s \
              --conntrack-tcp-be-liberal --conntrack-udp-timeout=1m \
-             --conntrack-udp-timeout-stream=2m --oom-score-adj=-5",
+             --conntrack-udp-timeout-stream=2m --oom-score-adj=-5 \
+             --kube-api-content-type=application/json",
         )
         .config;
         let conntrack = ConntrackSettings {
@@ -477,12 +478,13 @@ mod tests {
         };
         assert_eq!(config.conntrack, conntrack);
         assert_eq!(config.oom_score_adj, Some(-5));
+        assert!(config.content_types.are_json());
         assert_eq!(config.source, Source::Kubeconfig("/k".into()));
         let bridge = LocalDetection::BridgeInterface("br0".parse().unwrap());
         assert_eq!(config.routing.local_detection, bridge);
         let ranges = "10.0.0.0/8,fd00::/8".parse().unwrap();
         assert_eq!(config.routing.node_port_addresses, ranges);
-        assert_eq!(config.min_sync_period.as_secs(), 2);
+        assert_eq!(config.periods.min_sync.as_secs(), 2);
         assert!(!config.routing.external_addresses.external_ips);
         assert_eq!(config.healthz_bind_address, Some("127.0.0.1:10256".parse().unwrap()));
         assert_eq!(config.metrics_bind_address, Some("[::1]:1".parse().unwrap()));

@@ -5,6 +5,7 @@
 
 pub mod address;
 pub mod changes;
+mod content_types;
 pub mod duration;
 mod effective;
 mod fields;
@@ -31,6 +32,7 @@ use engine::routing::local::DetectLocalMode;
 
 use crate::yaml::SyntaxError;
 
+pub use content_types::ContentTypes;
 pub use gates::EXTERNAL_IPS;
 pub use log::LogSettings;
 pub use notes::Notes;
@@ -43,14 +45,14 @@ pub struct Config {
     pub node_name: String,
     /// Source of Services, EndpointSlices, the Node and ServiceCIDRs.
     pub source: Source,
+    /// Media types of these objects from an API server.
+    pub content_types: ContentTypes,
     /// Level and format of the log.
     pub log: LogSettings,
     /// Treatment of packets that does not come from objects.
     pub routing: Routing,
-    /// Minimum time between two transactions; zero is no minimum.
-    pub min_sync_period: Duration,
-    /// Time in which the background check compares everything; zero turns it off.
-    pub check_period: Duration,
+    /// Times between actions that repeat.
+    pub periods: Periods,
     /// The daemon owns its tables, so that no other program changes them (Linux 6.9 and later).
     pub owns_tables: bool,
     /// Address of `/healthz`, `/livez` and `/readyz`; `None` disables them.
@@ -65,7 +67,16 @@ pub struct Config {
     pub oom_score_adj: Option<i16>,
 }
 
-/// Default of [`Config::check_period`].
+/// Times between actions that repeat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Periods {
+    /// Minimum time between two transactions; zero is no minimum.
+    pub min_sync: Duration,
+    /// Time in which the background check compares everything; zero turns it off.
+    pub check: Duration,
+}
+
+/// Default of [`Periods::check`].
 pub const CHECK_PERIOD: Duration = Duration::from_secs(600);
 
 /// Limits and timeouts of conntrack. Zero and false leave the kernel's value.

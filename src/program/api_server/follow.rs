@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::server::server_of;
+use super::server::{formats_of, server_of};
 use crate::failure::Failure;
 
 /// Time limit for writing the last Event.
@@ -64,8 +64,8 @@ pub(crate) fn follow(
     let (contacts, requests) = (observed_contacts(observe.clone()), observed_requests(observe));
     let outlet = Outlet::new(sender, report, contacts, Arc::clone(&requests));
     let (node, services) = (config.node_name.clone(), config.routing.services.clone());
-    let (from, to) = (server.clone(), server);
-    tasks.spawn(async move { follow_api_server(&from, (&node, &services), outlet).await });
+    let (from, to, formats) = (server.clone(), server, formats_of(config));
+    tasks.spawn(async move { follow_api_server(&from, (&node, &services), formats, outlet).await });
     let node = config.node_name.clone();
     tasks.spawn(async move { write_notices(&to, &node, written, requests).await });
     Ok(())

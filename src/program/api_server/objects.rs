@@ -13,7 +13,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::server::server_of;
+use super::server::{formats_of, server_of};
 use crate::failure::Failure;
 
 /// Longest silence of the server until everything is listed.
@@ -56,7 +56,10 @@ impl Followed {
         // If the queue is full, its reports suffice.
         let report = move |report| drop(sender.try_send(report));
         let outlet = Outlet::new(events, report, Arc::new(|_, _| ()), Arc::new(|_, _| ()));
-        runtime.spawn(async move { follow_api_server(&server, (&node, &services), outlet).await });
+        let formats = formats_of(config);
+        runtime.spawn(async move {
+            follow_api_server(&server, (&node, &services), formats, outlet).await;
+        });
         let mut followed = Self { runtime, batches, reports, left_out: Vec::new() };
         followed.list(engine)?;
         Ok(followed)

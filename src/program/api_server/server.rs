@@ -1,7 +1,7 @@
 //! The API server of a source.
 
-use daemon::config::Source;
-use daemon::source::kube::ApiServer;
+use daemon::config::{Config, Source};
+use daemon::source::kube::{ApiServer, Formats};
 
 use crate::failure::Failure;
 
@@ -35,4 +35,9 @@ pub(crate) fn server_of(source: &Source) -> Result<ApiServer, Failure> {
         }
         Source::Server { url, kubeconfig: None } => Ok(ApiServer::Anonymous(url.clone())),
     }
+}
+
+/// Returns the formats in which objects are requested.
+pub(crate) fn formats_of(config: &Config) -> Formats {
+    if config.content_types.are_json() { Formats::Json } else { Formats::Any }
 }

@@ -45,10 +45,15 @@ pub(in crate::config) static SETTINGS: &[Setting] = &[
         })
         .flag("kubeconfig", "FILE").scope(Scope::Declared).kube_proxy("kubeconfig")
         .about("File with address and credentials of the API server; without it, the pod's service account is used"),
-    Setting::ignored("clientConnection.acceptContentTypes", Kind::Text),
-    Setting::ignored("clientConnection.contentType", Kind::Text)
+    Setting::new("clientConnection.acceptContentTypes", Kind::Text,
+        |to, value| put(&mut to.config.content_types.accepted, optional(value)),
+        |config| config.content_types.accepted.as_ref().map_or("".into(), |it| it.to_string().into()))
+        .about("Media types of objects from the API server, instead of contentType; the first that deltaproxy reads decides"),
+    Setting::new("clientConnection.contentType", Kind::Text,
+        |to, value| put(&mut to.config.content_types.content_type, optional(value).map(Option::unwrap_or_default)),
+        |config| config.content_types.content_type.to_string().into())
         .default("application/vnd.kubernetes.protobuf").kube_proxy("kube-api-content-type")
-        .about("Content type of requests; JSON is used"),
+        .about("Media type of objects from the API server. application/vnd.kubernetes.protobuf: protobuf, or JSON where the server has no other; application/json: JSON alone"),
     Setting::ignored("clientConnection.qps", Kind::Number).default("5").kube_proxy("kube-api-qps")
         .about("Requests a second to the API server; a few watches need no limit"),
     Setting::ignored("clientConnection.burst", Kind::Whole).default("10").kube_proxy("kube-api-burst")
@@ -131,7 +136,7 @@ pub(in crate::config) static SETTINGS: &[Setting] = &[
         .about("Timeout of UDP flows of IPVS; see --conntrack-udp-timeout"),
     Setting::ignored("nftables.syncPeriod", Kind::Duration).default("30s").kube_proxy("iptables-sync-period")
         .about("Time between two full updates of the rules; changes are applied at once"),
-    Setting::time("nftables.minSyncPeriod", |config| &mut config.min_sync_period)
+    Setting::time("nftables.minSyncPeriod", |config| &mut config.periods.min_sync)
         .default("0s").flag("min-sync-period", "DURATION").scope(Scope::Daemon).kube_proxy("iptables-min-sync-period")
         .about("Minimum time between two transactions, such as 1s or 500ms, in every mode; 0s is no minimum"),
     Setting::ignored("winkernel.networkName", Kind::Text),
@@ -216,7 +221,7 @@ pub(in crate::config) static SETTINGS: &[Setting] = &[
         |config| config.routing.flowtable.clone().unwrap_or_default().devices.to_string().into())
         .default("*").flag("flowtable-devices", "PATTERNS")
         .about("Devices of the flowtable, separated by commas: names, prefixes such as cali*, or * for all but the loopback device and ports of bridges"),
-    Setting::time("deltaproxy.checkPeriod", |config| &mut config.check_period)
+    Setting::time("deltaproxy.checkPeriod", |config| &mut config.periods.check)
         .default("10m").flag("check-period", "DURATION").scope(Scope::Daemon)
         .about("Time in which the background check compares all services with the kernel; 0s turns it off"),
     Setting::new("deltaproxy.tableOwnership", Kind::Any,

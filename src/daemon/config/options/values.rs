@@ -17,7 +17,9 @@ use serde_json::Value;
 use crate::config::log::LogFlags;
 use crate::config::notes::Notes;
 use crate::config::scheduler::ChosenScheduler;
-use crate::config::{CHECK_PERIOD, Config, ConntrackSettings, Source, address, duration};
+use crate::config::{
+    CHECK_PERIOD, Config, ConntrackSettings, ContentTypes, Periods, Source, address, duration,
+};
 
 /// Values of options: a [`Config`], and what it takes from several of them or from flags.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,10 +48,10 @@ impl Default for Values {
             config: Config {
                 node_name: String::new(),
                 source: Source::InCluster,
+                content_types: ContentTypes::default(),
                 log: LogFlags::default().or(LogFlags::default()),
                 routing: Routing::default(),
-                min_sync_period: Duration::ZERO,
-                check_period: CHECK_PERIOD,
+                periods: Periods { min_sync: Duration::ZERO, check: CHECK_PERIOD },
                 owns_tables: true,
                 healthz_bind_address: Some(address::DEFAULT_HEALTHZ),
                 metrics_bind_address: Some(address::DEFAULT_METRICS),

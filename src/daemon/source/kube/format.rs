@@ -20,6 +20,16 @@ pub(super) enum Format {
     Protobuf,
 }
 
+/// The formats in which objects may be sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Formats {
+    /// Protobuf, or JSON where the server has no other.
+    #[default]
+    Any,
+    /// JSON alone.
+    Json,
+}
+
 /// The formats to ask for, and how JSON is parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {

@@ -34,6 +34,7 @@ pub use client::{ApiServer, load_client};
 pub use contact::{Contact, OnContact};
 use engine::routing::ServedServices;
 pub use error::SourceError;
+pub use format::Formats;
 pub use line::{Line, LineError};
 pub use notices::write_notices;
 pub use outages::Outages;
@@ -53,16 +54,21 @@ const SERVICES: &str = "spec.clusterIP!=None";
 const ENDPOINT_SLICES: &str = "!service.kubernetes.io/headless";
 
 /// Follows the API server for the node of that name, which serves these Services, until the outlet is
-/// closed.
+/// closed. Objects are requested in `formats`.
 ///
 /// Failures to load credentials are reported and retried, like an unreachable server. Credentials
 /// are loaded again when their files change and when the server rejects them.
-pub async fn follow_api_server(server: &ApiServer, node: (&str, &ServedServices), outlet: Outlet) {
+pub async fn follow_api_server(
+    server: &ApiServer,
+    node: (&str, &ServedServices),
+    formats: Formats,
+    outlet: Outlet,
+) {
     let mut keeper = Keeper::new(server, &outlet);
     let Ok(client) = keeper.first().await else { return };
     let (access, keeping) = keeper.share(client);
     tokio::select! {
-        () = follow(&access, node, outlet) => {}
+        () = follow(&access, node, formats, outlet) => {}
         () = keeping => {}
     }
 }
@@ -72,7 +78,7 @@ pub async fn follow_api_server(server: &ApiServer, node: (&str, &ServedServices)
 /// Returns after the receiver of the outlet's events is dropped. For each resource, events have the
 /// order of [`engine::model::Event`], in arrivals. `Relist` is repeated before `Listed` if the
 /// connection breaks during a list.
-async fn follow(access: &Access, node: (&str, &ServedServices), outlet: Outlet) {
+async fn follow(access: &Access, node: (&str, &ServedServices), formats: Formats, outlet: Outlet) {
     let name = format!("metadata.name={}", node.0);
     let labels = node.1.label_selector();
     let services = Selection { labels: Some(labels), fields: Some(SERVICES.to_owned()) };
@@ -81,9 +87,9 @@ async fn follow(access: &Access, node: (&str, &ServedServices), outlet: Outlet) 
     let all = Selection::default();
 
     let mut watches = JoinSet::new();
-    watches.spawn(Watch::<Service>::new(access, services, node, &outlet).run());
-    watches.spawn(Watch::<EndpointSlice>::new(access, slices, node, &outlet).run());
-    watches.spawn(Watch::<Node>::new(access, own, node, &outlet).run());
-    watches.spawn(Watch::<ServiceCidr>::new(access, all, node, &outlet).run());
+    watches.spawn(Watch::<Service>::new(access, services, node, formats, &outlet).run());
+    watches.spawn(Watch::<EndpointSlice>::new(access, slices, node, formats, &outlet).run());
+    watches.spawn(Watch::<Node>::new(access, own, node, formats, &outlet).run());
+    watches.spawn(Watch::<ServiceCidr>::new(access, all, node, formats, &outlet).run());
     watches.join_next().await;
 }

@@ -27,7 +27,7 @@ use super::backoff::Backoff;
 use super::careful::Careful;
 use super::contact::Link;
 use super::error::SourceError;
-use super::format::Asked;
+use super::format::{Asked, Formats};
 use super::left_out::LeftOut;
 use super::outlet::{Closed, Outlet, Report};
 use super::patience::Patience;
@@ -88,6 +88,7 @@ struct Sender {
 /// [`RETRY_METHOD_AFTER`].
 #[derive(Clone, Copy, Debug, Default)]
 struct Methods {
+    formats: Formats,
     /// Time at which the server first refused a streaming list.
     lists_since: Option<Instant>,
     /// Time at which the server first sent protobuf that cannot be read, or refused it.
@@ -107,10 +108,10 @@ impl Methods {
 
     /// Returns the best method not known to fail.
     fn best(&self) -> Method {
-        let asked = match (self.careful_since, self.json_since) {
-            (Some(_), _) => Asked::CarefulJson,
-            (None, Some(_)) => Asked::Json,
-            (None, None) => Asked::Any,
+        let asked = match (self.careful_since, self.json_since, self.formats) {
+            (Some(_), ..) => Asked::CarefulJson,
+            (None, Some(_), _) | (None, None, Formats::Json) => Asked::Json,
+            (None, None, Formats::Any) => Asked::Any,
         };
         Method { streams_lists: self.lists_since.is_none(), asked }
     }
@@ -192,6 +193,7 @@ impl<T: Watched> Watch<T> {
         access: &Access,
         selection: Selection,
         (node_name, services): (&str, &ServedServices),
+        formats: Formats,
         outlet: &Outlet,
     ) -> Self {
         let link = Link::new(T::RESOURCE, outlet.contacts.clone());
@@ -211,7 +213,7 @@ impl<T: Watched> Watch<T> {
             backoff: Backoff::default(),
             patience: Patience::new(),
             stage: Stage::Opening,
-            methods: Methods::default(),
+            methods: Methods { formats, ..Methods::default() },
             trouble: Trouble::default(),
             is_reported_absent: false,
             object: std::marker::PhantomData,
@@ -356,7 +358,7 @@ impl<T: Watched> Watch<T> {
         if Self::IS_OPTIONAL && failure.code() == Some(404) {
             return self.pass_absence();
         }
-        if self.methods.json_since.is_none() && failure.code() == Some(406) {
+        if self.methods.best().asked == Asked::Any && failure.code() == Some(406) {
             self.methods.json_since = Some(Instant::now());
             return Ok(Next::Reopen(Duration::ZERO));
         }

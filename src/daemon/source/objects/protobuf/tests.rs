@@ -1,4 +1,6 @@
 //! Objects encoded by the published definitions give the same events as their JSON.
+//!
+//! The definitions, and where they are published, are in `netlink-tests/messages/kubernetes.proto`.
 
 use engine::model::{Event, Problem};
 use proptest::collection::vec;
@@ -302,6 +304,44 @@ fn typed(kind: &str, mut object: Value) -> Value {
     object["kind"] = kind.into();
     object["apiVersion"] = "v1".into();
     object
+}
+
+/// Go's encoder writes fields that are no pointers always, and JSON leaves them out if empty.
+#[test]
+fn empty_values_that_the_server_writes_are_the_same_as_absent_ones() {
+    let named = || json!({"name": "web", "namespace": "default", "resourceVersion": "7"});
+    let written = |mut metadata: Value| {
+        for field in ["generateName", "selfLink", "uid"] {
+            metadata[field] = "".into();
+        }
+        metadata["generation"] = 0.into();
+        metadata["creationTimestamp"] = json!({});
+        metadata
+    };
+    let port = json!({"name": "", "protocol": "TCP", "port": 80, "nodePort": 0,
+                      "targetPort": {"type": 0, "intVal": 0, "strVal": ""}});
+    let sparse = json!({
+        "metadata": named(),
+        "spec": {"type": "ClusterIP", "clusterIP": "10.96.0.1", "clusterIPs": ["10.96.0.1"],
+                 "ports": [{"protocol": "TCP", "port": 80}]},
+    });
+    let full = json!({
+        "metadata": written(named()),
+        "spec": {"type": "ClusterIP", "clusterIP": "10.96.0.1", "clusterIPs": ["10.96.0.1"],
+                 "ports": [port], "sessionAffinity": "", "loadBalancerIP": "",
+                 "externalName": "", "externalTrafficPolicy": "", "healthCheckNodePort": 0,
+                 "publishNotReadyAddresses": false},
+        "status": {"loadBalancer": {}},
+    });
+    assert_eq!(of_protobuf::<Service>("Service", &full), of_json::<Service>(&sparse));
+
+    let node = |metadata: Value, spec| json!({"metadata": metadata, "spec": spec});
+    let own = || json!({"name": NODE, "resourceVersion": "7"});
+    let mut full = written(own());
+    full["namespace"] = "".into();
+    let spec = json!({"podCIDR": "", "providerID": "", "unschedulable": false});
+    let full = node(full, spec);
+    assert_eq!(of_protobuf::<Node>("Node", &full), of_json::<Node>(&node(own(), json!({}))));
 }
 
 #[test]
