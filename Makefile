@@ -48,7 +48,7 @@ ROOT_TESTS = cli first_load layouts priority ruleset storm transaction
 ROOT_CASES_OF = affinity local_detection
 ROOT_CASES = nft_has_loaded nft_loads
 
-.PHONY: help build release test-aarch64 man sbom demo simulate test test-root test-kernel test-page test-nft test-corpus test-interop storm bench bench-kernel bench-flowtable bench-code bench-daemon bench-builds bench-stale-flows bench-nft publish-check fuzz fuzz-build deploy-check lint docs deny deny-installed advisories advisory-database clean
+.PHONY: help build release test-aarch64 man sbom demo simulate test test-root test-kernel test-page test-nft test-corpus traces test-interop storm bench bench-kernel bench-flowtable bench-code bench-daemon bench-builds bench-stale-flows bench-nft publish-check fuzz fuzz-build deploy-check lint docs deny deny-installed advisories advisory-database clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -154,6 +154,10 @@ test-corpus: ## Compare with nft the decoding and the text of the rules of nft's
 	@set -e; corpus="$${NFT_CORPUS:-$$(sh netlink-tests/nft-corpus)}"; set -x; \
 	DELTAPROXY_NFT_CORPUS="$$corpus" CORPUS_REPORT="$$(realpath "$(TARGET_DIR)")/corpus-report" \
 		$(IN_NAMESPACES) cargo test --offline $(PARTS) --test corpus -- --nocapture nfts_own_tests
+
+# Not part of `test`, because it fetches packages.
+traces: ## Write netlink-tests/traces/kubernetes again, with the serializers of Kubernetes
+	sh netlink-tests/traces/kubernetes/generate
 
 # Not part of `test`: rustables is under GPL-3 and needs libclang to build, so it is in a separate
 # crate with its own lock file.

@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 pub(super) static SCHEMA: LazyLock<BTreeMap<String, Vec<Field>>> =
     LazyLock::new(|| parse(include_str!("kubernetes.proto")));
 
+#[derive(Clone)]
 pub(super) struct Field {
     pub(super) label: Label,
     pub(super) kind: String,
@@ -16,9 +17,11 @@ pub(super) struct Field {
 
 #[derive(Clone, Copy)]
 pub(super) enum Label {
+    /// Written even if it is empty.
+    Required,
     Optional,
     Repeated,
-    /// From strings to strings.
+    /// From strings.
     Map,
 }
 
@@ -39,9 +42,10 @@ fn parse_field(text: &str) -> Field {
     let (before, number) = text.split_once('=').expect("a field has a number");
     let (kind, name) = before.trim().rsplit_once(' ').expect("a field has a name");
     let (label, kind) = match kind.split_once(' ') {
+        Some(("required", kind)) => (Label::Required, kind),
         Some(("optional", kind)) => (Label::Optional, kind),
         Some(("repeated", kind)) => (Label::Repeated, kind),
-        _ if kind == "map<string, string>" => (Label::Map, "map"),
+        Some(("map<string,", kind)) => (Label::Map, kind.trim_end_matches('>')),
         _ => panic!("{text} is no field"),
     };
     let number = number.trim().parse().expect("a number");

@@ -32,9 +32,9 @@ impl<T: Watched> Careful<T> {
         }
     }
 
-    /// Returns `metadata.resourceVersion`.
+    /// Returns `metadata.resourceVersion`, which protobuf writes even if it is empty.
     pub(super) fn version_text(&self) -> Option<&str> {
-        self.metadata().resource_version.as_deref()
+        self.metadata().resource_version.as_deref().filter(|version| !version.is_empty())
     }
 
     /// Returns `metadata.resourceVersion`, if it is a number.

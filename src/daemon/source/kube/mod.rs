@@ -21,6 +21,8 @@ mod outages;
 mod outlet;
 mod patience;
 mod rate_limit;
+#[cfg(test)]
+mod recorded;
 mod reflector;
 mod requests;
 mod resources;

@@ -300,8 +300,8 @@ async fn next_item<T: Watched>(
 
 /// Stores the version of an object, which every object has.
 fn follow<T: Watched>(version: &mut String, object: &Careful<T>) -> Result<(), Error> {
-    let reached = object.version_text().filter(|text| !text.is_empty());
+    let reached = object.version_text().ok_or_else(Error::without_version)?;
     version.clear();
-    version.push_str(reached.ok_or_else(Error::without_version)?);
+    version.push_str(reached);
     Ok(())
 }

@@ -1,6 +1,6 @@
-//! Objects encoded by the published definitions give the same events as their JSON.
+//! Objects encoded by the definitions of Kubernetes give the same events as their JSON.
 //!
-//! The definitions, and where they are published, are in `netlink-tests/messages/kubernetes.proto`.
+//! The definitions are in `netlink-tests/messages/kubernetes.proto`, which Kubernetes' types wrote.
 
 use engine::model::{Event, Problem};
 use proptest::collection::vec;
@@ -349,8 +349,8 @@ fn a_text_that_is_not_utf_8_does_not_fail_its_object() {
     let object = json!({"metadata": {"name": "web", "namespace": "default",
                                      "annotations": {"deltaproxy.io/scheduler": "????"}}});
     let mut message = messages::message("Service", &object).unwrap();
-    let end = message.len();
-    message[end - 4..].fill(0xff);
+    let at = message.windows(4).position(|bytes| bytes == b"????").unwrap();
+    message[at..at + 4].fill(0xff);
     let service = Service::from_protobuf(Fields::of(&message)).unwrap();
     let text = service.metadata.annotations.unwrap().remove("deltaproxy.io/scheduler").unwrap();
     assert_eq!(text, "\u{fffd}\u{fffd}\u{fffd}\u{fffd}");

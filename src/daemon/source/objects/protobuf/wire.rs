@@ -104,7 +104,7 @@ impl<'a> Value<'a> {
 
     /// Returns a string, borrowed unless it is not UTF-8.
     pub(in crate::source) fn text(self) -> Result<Cow<'a, str>, WireError> {
-        self.bytes().map(String::from_utf8_lossy)
+        self.bytes().map(replace_wrong)
     }
 
     /// Returns a string.
@@ -130,6 +130,20 @@ impl<'a> Value<'a> {
     pub(in crate::source) fn flag(self) -> Result<bool, WireError> {
         self.int64().map(|number| number != 0)
     }
+}
+
+/// Puts U+FFFD in the place of each byte that is not UTF-8, like Go's encoder of JSON;
+/// `from_utf8_lossy` writes one for the beginning of a character.
+fn replace_wrong(bytes: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        return text.into();
+    }
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));
+    }
+    text.into()
 }
 
 #[cfg(test)]
@@ -166,6 +180,8 @@ mod tests {
     #[test]
     fn wrong_bytes_of_a_text_are_replaced() {
         assert_eq!(all(b"\x0a\x03a\xffb").unwrap()[0].1.text().unwrap(), "a\u{fffd}b");
+        let begun = all(b"\x0a\x03\xe2\x82b").unwrap()[0].1;
+        assert_eq!(begun.text().unwrap(), "\u{fffd}\u{fffd}b");
     }
 
     #[test]
