@@ -17,6 +17,7 @@ use super::client::{ApiServer, Connected, load};
 use super::credentials::digest;
 use super::error::SourceError;
 use super::outlet::{Closed, Outlet, Report};
+use super::pace::Turns;
 use super::trouble::Trouble;
 
 /// Interval of checks whether the files changed.
@@ -37,6 +38,7 @@ const SLOW: Duration = Duration::from_secs(30);
 pub(super) struct Access {
     client: watch::Receiver<Connected>,
     rejections: mpsc::Sender<()>,
+    turns: Turns,
 }
 
 impl Access {
@@ -48,6 +50,11 @@ impl Access {
     /// Returns host and port of its server.
     pub(super) fn server(&self) -> Arc<str> {
         Arc::clone(&self.client.borrow().server)
+    }
+
+    /// Returns the turns of lists at this server.
+    pub(super) fn turns(&self) -> &Turns {
+        &self.turns
     }
 
     /// Reports that the server rejected the client, or the client the server.
@@ -110,7 +117,7 @@ impl Keeper {
             // Fails only when the outlet is closed, which ends the watches too.
             let _ = self.keep(&sender, received).await;
         };
-        (Access { client, rejections }, keeping)
+        (Access { client, rejections, turns: Turns::default() }, keeping)
     }
 
     async fn keep(
@@ -167,7 +174,7 @@ impl Keeper {
         if self.used.is_none() {
             self.outlet.lost_all(error.reason());
         }
-        let wait = self.backoff.after_failure(Instant::now());
+        let wait = self.backoff.after_failure(Instant::now(), Duration::ZERO, Duration::ZERO);
         self.trouble.report(&self.outlet, None, error, wait)?;
         self.pause(wait, digest).await;
         Ok(None)

@@ -1,11 +1,12 @@
 //! Requests for lists and watches, and their answers in either format.
 
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::header::{ACCEPT, ACCEPT_ENCODING, HeaderValue};
+use hyper::header::{ACCEPT, ACCEPT_ENCODING, HeaderMap, HeaderValue, RETRY_AFTER};
 use hyper::{Request, Response};
 use kube::Client;
 use kube::client::Body;
 use kube::core::Status;
+use kube::core::response::StatusDetails;
 
 use super::format::{self, Asked, Format};
 use super::frames::Frames;
@@ -65,12 +66,16 @@ async fn request_answer(
         return Ok(answer);
     }
     let format = Format::of(answer.headers());
+    let retry_after = retry_after(answer.headers());
     let body = collect(answer.into_body(), LONGEST_ERROR).await?;
     // Proxies, and servers without the path, answer with other text.
-    let status = format::status(format, &body).unwrap_or_else(|| {
+    let mut status = format::status(format, &body).unwrap_or_else(|| {
         let text = String::from_utf8_lossy(&body);
         Status::failure(text.trim(), "").with_code(code.as_u16())
     });
+    if let Some(seconds) = retry_after {
+        ask_to_wait(&mut status, seconds);
+    }
     Err(kube::Error::Api(status.boxed()))
 }
 
@@ -86,4 +91,23 @@ async fn collect(body: Body, limit: usize) -> Result<hyper::body::Bytes, kube::E
             Err(error) => kube::Error::Service(error),
         }),
     }
+}
+
+/// Sets the time after which the request may be repeated, where the body may have it too.
+pub(super) fn ask_to_wait(status: &mut Status, seconds: u32) {
+    let details = status.details.get_or_insert_with(|| StatusDetails {
+        name: String::new(),
+        group: String::new(),
+        kind: String::new(),
+        uid: String::new(),
+        causes: Vec::new(),
+        retry_after_seconds: 0,
+    });
+    details.retry_after_seconds = seconds;
+}
+
+/// Returns the seconds of the header `Retry-After` (RFC 9110 section 10.2.3). API servers send no
+/// date there.
+fn retry_after(headers: &HeaderMap) -> Option<u32> {
+    headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()
 }

@@ -1,7 +1,7 @@
 //! The API server as a source: four watches, each restarted after failures.
 //!
 //! Only this module uses the `kube` crate. Invariants: no answer of a server ends the program or
-//! stops another resource; memory is bounded by one page of a list; no failure causes more than
+//! stops another resource; memory is bounded by one answer to a list; no failure causes more than
 //! about one request per second and resource.
 
 mod access;
@@ -12,6 +12,7 @@ mod client;
 mod contact;
 mod credentials;
 mod error;
+mod failure;
 mod format;
 mod frames;
 mod left_out;
@@ -19,7 +20,9 @@ mod line;
 mod notices;
 mod outages;
 mod outlet;
+mod pace;
 mod patience;
+mod random;
 mod rate_limit;
 #[cfg(test)]
 mod recorded;
@@ -83,10 +86,11 @@ pub async fn follow_api_server(
 async fn follow(access: &Access, node: (&str, &ServedServices), formats: Formats, outlet: Outlet) {
     let name = format!("metadata.name={}", node.0);
     let labels = node.1.label_selector();
-    let services = Selection { labels: Some(labels), fields: Some(SERVICES.to_owned()) };
-    let slices = Selection { labels: Some(ENDPOINT_SLICES.to_owned()), fields: None };
-    let own = Selection { labels: None, fields: Some(name) };
     let all = Selection::default();
+    let services =
+        Selection { labels: Some(labels), fields: Some(SERVICES.to_owned()), ..all.clone() };
+    let slices = Selection { labels: Some(ENDPOINT_SLICES.to_owned()), ..all.clone() };
+    let own = Selection { fields: Some(name), ..all.clone() };
 
     let mut watches = JoinSet::new();
     watches.spawn(Watch::<Service>::new(access, services, node, formats, &outlet).run());

@@ -11,6 +11,7 @@
 //! A failure is returned once; the next call continues in the same state, or lists again after 410.
 
 use std::mem;
+use std::ops::Range;
 
 use futures::stream::{self, BoxStream, StreamExt};
 use kube::Client;
@@ -21,13 +22,15 @@ use super::answer::{request_frames, request_page};
 use super::careful::Careful;
 use super::format::{self, Asked, DecodeError, Format, Item, Page};
 use super::frames::{FrameError, Frames, LONGEST};
+use super::random::between;
 use super::resources::Watched;
 
-/// Objects in one page of a list.
+/// Objects in one page of a list of the newest state.
 const PAGE: u32 = 500;
 
-/// Time in seconds after which the server ends a watch normally.
-const WATCH_SECONDS: u32 = 290;
+/// Time in seconds after which the server ends a watch normally: random between these, as in
+/// client-go, so that the watches of many nodes that began together do not end together.
+const WATCH_SECONDS: Range<u32> = 300..600;
 
 /// The objects that the server sends.
 #[derive(Clone, Debug, Default)]
@@ -36,6 +39,41 @@ pub(super) struct Selection {
     pub(super) labels: Option<String>,
     /// Field selector.
     pub(super) fields: Option<String>,
+    /// The state that a list shows.
+    pub(super) freshness: Freshness,
+}
+
+/// How new the state of a list is, as in client-go. The watch cache of the API server answers all but
+/// the last, so that the lists of many nodes do not reach etcd.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Freshness {
+    /// Any state of the watch cache.
+    #[default]
+    Any,
+    /// That of this version or a later one: another server may be behind the one before.
+    NotOlderThan(String),
+    /// The newest state: the server does not have the last version.
+    Newest,
+}
+
+impl Freshness {
+    /// From now on no list is older than this version.
+    pub(super) fn follow(&mut self, version: &str) {
+        if let Self::NotOlderThan(reached) = self {
+            version.clone_into(reached);
+        } else {
+            *self = Self::NotOlderThan(version.to_owned());
+        }
+    }
+
+    /// Returns the parameter `resourceVersion`.
+    fn version(&self) -> &str {
+        match self {
+            Self::Any => "0",
+            Self::NotOlderThan(version) => version,
+            Self::Newest => "",
+        }
+    }
 }
 
 /// How the resource is read.
@@ -53,8 +91,8 @@ pub(super) enum Event<T> {
     Init,
     /// An object of the list.
     InitApply(Careful<T>),
-    /// The list is complete.
-    InitDone,
+    /// The list of this version is complete.
+    InitDone(String),
     /// An object was added or changed.
     Apply(Careful<T>),
     /// An object was deleted.
@@ -146,7 +184,8 @@ impl<T: Watched> Reflector<T> {
     async fn step(&mut self) -> Step<T> {
         match mem::replace(&mut self.state, State::Empty) {
             State::Empty if self.method.streams_lists => {
-                let opened = self.open("0", true).await;
+                let version = self.selection.freshness.version().to_owned();
+                let opened = self.open(&version, true).await;
                 Some(opened.map(|frames| {
                     self.state = State::Initial(frames);
                     Event::Init
@@ -183,12 +222,12 @@ impl<T: Watched> Reflector<T> {
                 return Some(Ok(Event::InitApply(item)));
             }
             if next.is_empty() {
-                self.state = State::Listed { version };
-                return Some(Ok(Event::InitDone));
+                self.state = State::Listed { version: version.clone() };
+                return Some(Ok(Event::InitDone(version)));
             }
             token = Some(next);
         }
-        match self.page(token).await {
+        match self.page(token.clone()).await {
             Ok(Page { version, next, .. }) if version.is_empty() && next.is_empty() => {
                 Some(Err(Error::without_version()))
             }
@@ -196,16 +235,26 @@ impl<T: Watched> Reflector<T> {
                 self.state = State::Listing(Some((items.into_iter(), version, next)));
                 None
             }
-            Err(error) => Some(Err(error)),
+            Err(error) => {
+                // Only a page after the first can be requested alone: the state may have changed.
+                let page = token.map(|token| (Vec::new().into_iter(), String::new(), token));
+                self.state = State::Listing(page);
+                Some(Err(error))
+            }
         }
     }
 
+    /// Requests a page. The watch cache ignores a limit or, with the version that it has to reach,
+    /// is not used at all: a list that it answers is one page.
     async fn page(&mut self, token: Option<String>) -> Result<Page<Careful<T>>, Error> {
+        let freshness = &self.selection.freshness;
+        let is_newest = *freshness == Freshness::Newest;
         let params = ListParams {
             label_selector: self.selection.labels.clone(),
             field_selector: self.selection.fields.clone(),
-            limit: Some(PAGE),
+            limit: is_newest.then_some(PAGE),
             continue_token: token,
+            resource_version: (!is_newest).then(|| freshness.version().to_owned()),
             ..ListParams::default()
         };
         let request = self.request.list(&params).map_err(kube::Error::BuildRequest);
@@ -220,7 +269,7 @@ impl<T: Watched> Reflector<T> {
         let params = WatchParams {
             label_selector: self.selection.labels.clone(),
             field_selector: self.selection.fields.clone(),
-            timeout: Some(WATCH_SECONDS),
+            timeout: Some(between(WATCH_SECONDS)),
             bookmarks: true,
             send_initial_events,
         };
@@ -235,7 +284,7 @@ impl<T: Watched> Reflector<T> {
             // An object is not deleted before it was sent; what a server means is unclear.
             Some(Ok(Item::Deleted(_) | Item::Bookmark { ends_list: false, .. })) => (None, None),
             Some(Ok(Item::Bookmark { version, ends_list: true })) => {
-                (Some(Ok(Event::InitDone)), Some(version))
+                (Some(Ok(Event::InitDone(version.clone()))), Some(version))
             }
             Some(Ok(Item::Error(status))) if status.code == 410 => {
                 return Some(Err(Error::Event(status)));

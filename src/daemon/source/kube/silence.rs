@@ -10,7 +10,6 @@
 //! tokio's driver once more. Here the timer is reset only when it expires.
 
 use std::error::Error as StdError;
-use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -21,6 +20,7 @@ use hyper::body::{Body, Bytes, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 
 use super::contact::Link;
+use super::random::random;
 
 /// Time without data after which an unfinished list, or a first answer, counts as lost.
 const SILENCE: Duration = Duration::from_secs(90);
@@ -155,12 +155,6 @@ where
 fn silent(limit: Duration) -> io::Error {
     let message = format!("nothing arrived for {} s", limit.as_secs());
     io::Error::new(io::ErrorKind::TimedOut, message)
-}
-
-/// Returns a random number from 0 to 1. Each [`RandomState`] has other keys.
-fn random() -> f64 {
-    let hash = RandomState::new().hash_one(());
-    f64::from((hash >> 32) as u32) / f64::from(u32::MAX)
 }
 
 #[cfg(test)]

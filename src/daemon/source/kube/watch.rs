@@ -4,8 +4,9 @@
 //!            +-- a list broke off, 410, or something unreadable --+
 //!            v                                                    |
 //!   open --> listing --InitDone--> watching ----------------------+
-//!            |                     ^      |
-//!            |                     +------+ connection lost: watch again from the last version
+//!            |  ^   |              ^      |
+//!            |  +---+              +------+ connection lost: watch again from the last version
+//!            |  a page refused: again from there
 //!            |
 //!            +-- the server refuses a streaming list: open again, with list and watch
 //!            +-- 404 of an optional resource: it is empty, open again later
@@ -19,20 +20,20 @@ use engine::routing::ServedServices;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use kube::Client;
-use kube::core::Status;
 use tokio::time::Instant;
 
 use super::access::Access;
-use super::backoff::Backoff;
 use super::careful::Careful;
 use super::contact::Link;
 use super::error::SourceError;
+use super::failure::Failure;
 use super::format::{Asked, Formats};
 use super::left_out::LeftOut;
 use super::outlet::{Closed, Outlet, Report};
+use super::pace::Pace;
 use super::patience::Patience;
 use super::rate_limit::rate_limited;
-use super::reflector::{self, Event as Received, Method, Selection, reflect};
+use super::reflector::{self, Event as Received, Freshness, Method, Selection, reflect};
 use super::resources::Watched;
 use super::trouble::Trouble;
 use crate::source::objects::Converter;
@@ -62,7 +63,7 @@ pub(super) struct Watch<T> {
     link: Link,
     selection: Selection,
     sender: Sender,
-    backoff: Backoff,
+    pace: Pace,
     patience: Patience,
     stage: Stage,
     methods: Methods,
@@ -210,7 +211,7 @@ impl<T: Watched> Watch<T> {
                 resource_version: None,
                 left_out: LeftOut::default(),
             },
-            backoff: Backoff::default(),
+            pace: Pace::new(access.turns()),
             patience: Patience::new(),
             stage: Stage::Opening,
             methods: Methods { formats, ..Methods::default() },
@@ -231,12 +232,13 @@ impl<T: Watched> Watch<T> {
     async fn pause(&mut self, wait: Duration) {
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            () = self.access.changed() => self.backoff = Backoff::default(),
+            () = self.access.changed() => self.pace.forget_failures(),
         }
     }
 
     /// Follows one stream until a new one is needed, after the returned time.
     async fn follow_once(&mut self) -> Result<Duration, Closed> {
+        self.pace.begin_list().await;
         let mut stream = self.open();
         loop {
             let next = match self.next(&mut stream).await? {
@@ -244,9 +246,15 @@ impl<T: Watched> Watch<T> {
                 Err(failure) => Some(self.judge(&failure)?),
             };
             if let Some(next) = next {
+                self.pace.end_list();
                 self.sender.flush().await?;
                 match next {
-                    Next::Resume(wait) => self.pause(wait).await,
+                    Next::Resume(wait) => {
+                        self.pause(wait).await;
+                        if self.stage == Stage::Listing {
+                            self.pace.begin_list().await;
+                        }
+                    }
                     Next::Reopen(wait) => return Ok(wait),
                 }
             }
@@ -291,7 +299,7 @@ impl<T: Watched> Watch<T> {
             Some(Some(event)) => event.map_err(Failure::Received),
             // A stream never ends; if it did, a new stream would be right.
             Some(None) => Err(Failure::Incomplete),
-            None => Err(Failure::Stalled),
+            None => Err(Failure::Stalled(STALLED)),
         })
     }
 
@@ -318,18 +326,22 @@ impl<T: Watched> Watch<T> {
                 self.begin_list();
                 self.sender.push(object)?;
             }
-            Received::InitDone => {
+            Received::InitDone(version) => {
+                self.selection.freshness.follow(&version);
                 self.begin_list();
+                self.pace.end_list();
                 self.sender.end_list::<T>()?;
                 self.stage = Stage::Watching;
                 self.is_reported_absent = false;
                 self.recovered()?;
             }
             Received::Apply(object) => {
+                self.follow(&object);
                 self.sender.push(object)?;
                 self.recovered()?;
             }
             Received::Delete(object) => {
+                self.follow(&object);
                 self.sender.resource_version = object.version();
                 let name = object.name();
                 self.sender.corrected::<T>(&name)?;
@@ -338,6 +350,12 @@ impl<T: Watched> Watch<T> {
             }
         }
         Ok(None)
+    }
+
+    fn follow(&mut self, object: &Careful<T>) {
+        if let Some(version) = object.version_text() {
+            self.selection.freshness.follow(version);
+        }
     }
 
     /// Adds `Relist` with the first confirmed item of a list.
@@ -351,7 +369,9 @@ impl<T: Watched> Watch<T> {
 
     /// Returns the step after a failure, and reports the failure unless it is expected.
     fn judge(&mut self, failure: &Failure) -> Result<Next, Closed> {
-        if self.methods.lists_since.is_none() && failure.refuses_streaming(self.stage) {
+        if self.methods.lists_since.is_none()
+            && failure.refuses_streaming(self.stage != Stage::Watching)
+        {
             self.methods.lists_since = Some(Instant::now());
             return Ok(Next::Reopen(Duration::ZERO));
         }
@@ -367,9 +387,12 @@ impl<T: Watched> Watch<T> {
         } else if failure.is_unreadable() {
             self.methods.careful_since.get_or_insert_with(Instant::now);
         }
-        let wait = self.backoff.after_failure(Instant::now());
-        // An expired list (410) is normal and not reported.
-        if failure.code() != Some(410) {
+        let wait = self.pace.after_failure(Instant::now(), failure.status());
+        if self.stage != Stage::Watching && failure.refuses_version() {
+            self.selection.freshness = Freshness::Newest;
+        }
+        // A version that is too old or too new is normal and not reported.
+        if !failure.lacks_version() {
             let error = SourceError::from(failure);
             self.link.lost(error.reason());
             if error.is_rejection() {
@@ -378,7 +401,12 @@ impl<T: Watched> Watch<T> {
             let watch = Some((T::RESOURCE, self.access.server()));
             self.trouble.report(&self.sender.outlet, watch, error, wait)?;
         }
-        let resumable = self.stage == Stage::Watching && !failure.needs_list();
+        let continues = match self.stage {
+            Stage::Opening | Stage::Begun => false,
+            Stage::Listing => failure.is_of_page(),
+            Stage::Watching => true,
+        };
+        let resumable = continues && !failure.needs_list();
         Ok(if resumable { Next::Resume(wait) } else { Next::Reopen(wait) })
     }
 
@@ -399,79 +427,6 @@ impl<T: Watched> Watch<T> {
             self.sender.outlet.report(Report::Recovered { resource, at })
         } else {
             Ok(())
-        }
-    }
-}
-
-/// Why a stream ended or was interrupted.
-#[derive(Debug)]
-enum Failure {
-    /// A request failed, or its answer cannot be used.
-    Received(reflector::Error),
-    /// The server ended a streaming list before its last bookmark.
-    Incomplete,
-    /// The server began a streaming list and sends nothing.
-    Stalled,
-}
-
-impl Failure {
-    /// Returns the HTTP status code, if the server sent one.
-    fn code(&self) -> Option<u16> {
-        self.status().map(|status| status.code)
-    }
-
-    fn status(&self) -> Option<&Status> {
-        use reflector::Error::{Event, List, Open, Watch};
-        match self {
-            Self::Received(Event(status)) => Some(status),
-            Self::Received(
-                List(kube::Error::Api(status))
-                | Open(kube::Error::Api(status))
-                | Watch(kube::Error::Api(status)),
-            ) => Some(status),
-            Self::Received(_) | Self::Incomplete | Self::Stalled => None,
-        }
-    }
-
-    /// Returns whether the server does not support streaming lists. Real servers answer 422 or 400
-    /// (the feature gate WatchList is off or unknown), or open the watch and send an ERROR of code
-    /// 500 because etcd is too old for RequestWatchProgress.
-    fn refuses_streaming(&self, stage: Stage) -> bool {
-        let listing = stage != Stage::Watching;
-        match self {
-            Self::Stalled => true,
-            Self::Received(reflector::Error::Open(_)) => {
-                listing && matches!(self.code(), Some(400 | 422))
-            }
-            Self::Received(reflector::Error::Event(status)) if status.code == 500 => {
-                listing || status.message.contains("RequestWatchProgress")
-            }
-            Self::Received(_) | Self::Incomplete => false,
-        }
-    }
-
-    /// Returns whether an answer in protobuf does not have the expected form.
-    fn is_protobuf(&self) -> bool {
-        matches!(self, Self::Received(reflector::Error::Malformed { is_protobuf: true, .. }))
-    }
-
-    /// Returns whether an object or a line of a watch does not have the expected form.
-    fn is_unreadable(&self) -> bool {
-        matches!(self, Self::Received(_)) && matches!(self.into(), SourceError::Malformed { .. })
-    }
-
-    /// Returns whether a watch cannot resume: its version is too old or refused, or data was lost.
-    fn needs_list(&self) -> bool {
-        matches!(self.code(), Some(400 | 410 | 422)) || self.is_unreadable()
-    }
-}
-
-impl From<&Failure> for SourceError {
-    fn from(failure: &Failure) -> Self {
-        match failure {
-            Failure::Received(error) => error.into(),
-            Failure::Incomplete => Self::Incomplete,
-            Failure::Stalled => Self::Stalled(STALLED.as_secs()),
         }
     }
 }
