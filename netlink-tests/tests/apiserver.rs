@@ -281,7 +281,7 @@ async fn a_list_longer_than_a_page_is_read_in_pages_when_streaming_is_refused() 
         source.until(|events, _| services(events).len() == 1201).await;
         let requests = server.requests();
         assert_eq!(of_services(&requests, On::StreamingList), 1);
-        assert_eq!(of_services(&requests, On::List), 6);
+        assert_eq!(of_services(&requests, On::List), 2);
         assert!(
             !source
                 .reported
@@ -558,4 +558,132 @@ async fn a_kubeconfig_that_cannot_be_used_is_named() {
         missing.to_string(),
         "kubeconfig /nonexistent/kubeconfig does not exist: check --kubeconfig"
     );
+}
+
+#[tokio::test]
+async fn a_busy_server_is_asked_again_after_the_time_that_it_gives() {
+    let server = server(ApiServer::with_web());
+    server.misbehave(Kind::EndpointSlice, On::Any, Fault::Busy(1), 2);
+    let mut source = Source::follow(&server);
+    source.until_listed().await;
+    let requests = server.requests();
+    let times = requests.iter().filter(|it| it.kind == Some(Kind::EndpointSlice)).map(|it| it.at);
+    let times: Vec<_> = times.collect();
+    for pair in times[..3].windows(2) {
+        assert!(pair[1] - pair[0] >= Duration::from_secs(1), "{times:?}");
+    }
+}
+
+/// No list is answered here, so the first one never ends.
+#[tokio::test]
+async fn lists_take_turns_after_an_answer_of_a_busy_server() {
+    const KINDS: [Kind; 4] = [Kind::Service, Kind::EndpointSlice, Kind::Node, Kind::ServiceCidr];
+    for (busy, expected) in [(0, 4), (1, 1)] {
+        let server = server(ApiServer::with_web());
+        server.misbehave(Kind::Service, On::Any, Fault::Busy(0), busy);
+        let mut source = Source::follow(&server);
+        source.until_listed().await;
+        for kind in KINDS {
+            server.misbehave(kind, On::Watch, Fault::ErrorEvent(410, "too old"), 1);
+            server.misbehave(kind, On::StreamingList, Fault::NoAnswer, 1);
+        }
+        server.stop();
+        let before = server.requests().len();
+        server.reopen();
+        let lists = || {
+            let requests = server.requests();
+            requests[before..].iter().filter(|request| request.on == On::StreamingList).count()
+        };
+        // Without turns, each list begins about a second after its watch failed.
+        let end = Instant::now() + Duration::from_secs(3);
+        while lists() < 4 && Instant::now() < end {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(lists(), expected);
+    }
+}
+
+/// The lists of services among the requests, as version and limit.
+fn lists_of_services(requests: &[Request]) -> Vec<(&str, &str)> {
+    let lists = requests.iter().filter(|it| it.kind == Some(Kind::Service) && it.on != On::Watch);
+    lists.map(|it| (it.parameter("resourceVersion"), it.parameter("limit"))).collect()
+}
+
+#[tokio::test]
+async fn lists_are_those_of_the_watch_cache_and_never_older_than_an_object_that_was_seen() {
+    const TOO_NEW: &str = "Timeout: Too large resource version: 12, current: 11";
+    for (on, refusal) in [(On::StreamingList, None), (On::List, Some("not supported"))] {
+        for (expired, message) in [(410, "too old resource version"), (504, TOO_NEW)] {
+            let server = server(ApiServer::start());
+            if let Some(message) = refusal {
+                let fault = Fault::Status(422, message);
+                server.misbehave(Kind::Service, On::StreamingList, fault, usize::MAX);
+            }
+            server.push(object::service("default/a", "10.96.0.1", 80));
+            let mut source = Source::follow(&server);
+            source.until_listed().await;
+            server.push(object::service("default/b", "10.96.0.2", 80));
+            source.until_services(&["default/a", "default/b"]).await;
+            let first = lists_of_services(&server.requests()).len();
+            let expire = || {
+                server.misbehave(Kind::Service, On::Watch, Fault::ErrorEvent(410, "too old"), 1);
+                server.stop();
+                server.reopen();
+            };
+            expire();
+            source.until(|events, _| lists(events, Resource::Services) == 2).await;
+            server.misbehave(Kind::Service, on, Fault::Status(expired, message), 1);
+            expire();
+            source.until(|events, _| lists(events, Resource::Services) == 3).await;
+
+            let requests = server.requests();
+            let limit = if on == On::List { "500" } else { "" };
+            let seen = "12";
+            let expected = [("0", ""), (seen, ""), (seen, ""), ("", limit)];
+            assert_eq!(lists_of_services(&requests)[first - 1..], expected, "{expired}");
+            // The server was stopped; all else is normal.
+            let other = |error: &SourceError| error.reason() != "unreachable";
+            let others = source.reported.iter().filter(|it| is_trouble(it, other)).count();
+            assert_eq!(others, 0, "{:#?}", source.reported);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_list_goes_on_at_the_page_that_a_busy_server_refused() {
+    let server = server(ApiServer::start());
+    for i in 0..1201 {
+        server.push(object::service(&format!("default/s{i}"), "10.96.0.7", 80));
+    }
+    server.misbehave(Kind::Service, On::StreamingList, Fault::Status(422, "no"), usize::MAX);
+    // Without a version, lists have pages. A list is not changed by `Slow`.
+    let faults = [Fault::Status(410, "too old"), Fault::Slow, Fault::Busy(1), Fault::CutAfter(0)];
+    for fault in faults {
+        server.misbehave(Kind::Service, On::List, fault, 1);
+    }
+    let mut source = Source::follow(&server);
+    source.until(|events, _| lists(events, Resource::Services) == 1).await;
+    assert_eq!(services(&source.seen).len(), 1201);
+    let relists = source.seen.iter().filter(|it| **it == Event::Relist(Resource::Services)).count();
+    assert_eq!(relists, 1);
+    let requests = server.requests();
+    let pages = requests.iter().filter(|it| it.kind == Some(Kind::Service) && it.on == On::List);
+    let pages: Vec<_> = pages.map(|it| it.parameter("continue")).collect();
+    let [_, first, refused, cut, second, third] = pages[..] else { panic!("{pages:?}") };
+    assert_eq!(first, "");
+    assert!(refused == second && cut == second && second != third, "{pages:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopped_server_gets_no_list_when_it_is_back() {
+    let server = server(ApiServer::with_web());
+    let mut source = Source::follow(&server);
+    source.until_listed().await;
+    let before = server.requests().len();
+    server.stop();
+    source.until(|_, reported| reported.len() >= 8).await;
+    server.reopen();
+    server.wait_for_requests(LIMIT, |requests| requests.len() >= before + Kind::ALL.len());
+    let requests = server.requests();
+    assert!(requests[before..].iter().all(|request| request.on == On::Watch), "{requests:#?}");
 }

@@ -7,6 +7,9 @@ use super::kind::Kind;
 pub enum Fault {
     /// Answers with this HTTP status and a Status object.
     Status(u16, &'static str),
+    /// Answers 429 in plain text and asks to wait for this number of seconds, as priority and fairness
+    /// does.
+    Busy(u32),
     /// Answers with this file of `traces`, to the byte.
     Trace(&'static str),
     /// Opens the watch, sends an ERROR event with this code, and ends it in good order.

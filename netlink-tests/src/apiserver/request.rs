@@ -1,7 +1,10 @@
 //! Requests as they arrived.
 
+#![allow(clippy::disallowed_methods)] // Tests compare the times of requests.
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
@@ -13,6 +16,8 @@ use super::target::Target;
 /// A request that the server got.
 #[derive(Clone, Debug)]
 pub struct Request {
+    /// When it had arrived.
+    pub at: Instant,
     /// The HTTP method.
     pub method: String,
     /// The requested list, `None` for a single object and for a path that the server does
@@ -118,6 +123,7 @@ impl Request {
         };
         let list = Target::of(path).filter(|target| target.name.is_none());
         Some(Self {
+            at: Instant::now(),
             method,
             kind: list.as_ref().map(|list| list.kind),
             namespace: list.and_then(|list| list.namespace),

@@ -52,6 +52,7 @@ async fn answer(
     let form = Form::of(request, shared.lock().has_only_json);
     match fault {
         Some(Fault::Status(code, message)) => status(socket, form, code, message).await,
+        Some(Fault::Busy(seconds)) => busy(socket, seconds).await,
         Some(Fault::Trace(name)) => replay(socket, name).await,
         Some(Fault::NoAnswer) => std::future::pending().await,
         Some(Fault::Silence) => {
@@ -130,6 +131,15 @@ async fn status(
     send(socket, form, code, &form.body(&status_object(code, message))).await
 }
 
+async fn busy(socket: &mut (impl AsyncWrite + Unpin), seconds: u32) -> io::Result<()> {
+    let text = "Too many requests, please try again later.\n";
+    let length = text.len();
+    let head = "HTTP/1.1 429 Too Many Requests\r\nContent-Type: text/plain; charset=utf-8\r\n";
+    let answer = format!("{head}Retry-After: {seconds}\r\nContent-Length: {length}\r\n\r\n{text}");
+    socket.write_all(answer.as_bytes()).await?;
+    socket.flush().await
+}
+
 async fn body(socket: &mut (impl AsyncWrite + Unpin), code: u16, text: &str) -> io::Result<()> {
     send(socket, Form::Json, code, text.as_bytes()).await
 }
@@ -156,11 +166,17 @@ async fn list(
     fault: Option<Fault>,
 ) -> io::Result<()> {
     let kind = request.kind.expect("the caller has looked");
-    let limit = request.parameter("limit").parse().ok();
+    let least = request.parameter("resourceVersion");
+    // The watch cache has no pages (`Cacher.GetList`).
+    let limit = request.parameter("limit").parse().ok().filter(|_| least != "0");
     let (page, version) = {
         let store = &shared.lock().store;
         (store.page(kind, request.parameter("continue"), limit), store.version())
     };
+    if least.parse::<u64>().is_ok_and(|least| least > version) {
+        let message = format!("Too large resource version: {least}, current: {version}");
+        return status(socket, form, 504, &format!("Timeout: {message}")).await;
+    }
     let mut metadata = json!({"resourceVersion": version.to_string()});
     if let Some(next) = page.next {
         metadata["continue"] = next.into();
