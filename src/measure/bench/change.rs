@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cluster::Cluster;
 use super::random::Random;
-use super::watch_line::WatchLine;
+use super::watch_frame::WatchFrame;
 
 /// Kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -147,8 +147,8 @@ pub struct ClusterChange {
     pub deed: Deed,
     /// Number of the changed service.
     pub service: u32,
-    /// Lines of the watches.
-    pub lines: Vec<WatchLine>,
+    /// Frames of the watches.
+    pub frames: Vec<WatchFrame>,
 }
 
 /// Endless sequence of changes.
@@ -212,8 +212,8 @@ impl Changes {
                 (Deed::ReplaceEndpoint, index)
             }
         };
-        let line = cluster.slice(service, Cluster::slice_of(slice));
-        ClusterChange { deed, service, lines: vec![line] }
+        let frame = cluster.slice(service, Cluster::slice_of(slice));
+        ClusterChange { deed, service, frames: vec![frame] }
     }
 
     /// Replaces an endpoint of this service by a new one in the first zone. Returns the change and
@@ -232,8 +232,8 @@ impl Changes {
             Some(first) => *first = new,
             None => endpoints.push(new),
         }
-        let lines = vec![cluster.slice(service, 0)];
-        (ClusterChange { deed: Deed::ReplaceEndpoint, service, lines }, new)
+        let frames = vec![cluster.slice(service, 0)];
+        (ClusterChange { deed: Deed::ReplaceEndpoint, service, frames }, new)
     }
 
     /// Returns any of the initial services.
@@ -246,8 +246,8 @@ impl Changes {
         if is_removal {
             let index = self.random.below(u32::try_from(self.added.len()).unwrap_or(u32::MAX));
             let service = self.added.swap_remove(index as usize);
-            let lines = cluster.remove(service);
-            return ClusterChange { deed: Deed::RemoveService, service, lines };
+            let frames = cluster.remove(service);
+            return ClusterChange { deed: Deed::RemoveService, service, frames };
         }
         let endpoints = self.random.between(1, 5);
         let change = self.add_service(cluster, endpoints);
@@ -266,7 +266,7 @@ impl Changes {
         self.next_service += 1;
         let new = (0..endpoints).map(|_| cluster.new_endpoint()).collect();
         cluster.state(service).endpoints = new;
-        ClusterChange { deed: Deed::AddService, service, lines: cluster.whole(service) }
+        ClusterChange { deed: Deed::AddService, service, frames: cluster.whole(service) }
     }
 
     fn next_policy(&mut self, cluster: &mut Cluster) -> ClusterChange {
@@ -282,7 +282,7 @@ impl Changes {
         } else {
             state.is_local = !state.is_local;
         }
-        ClusterChange { deed: Deed::ChangePolicy, service, lines: vec![cluster.service(service)] }
+        ClusterChange { deed: Deed::ChangePolicy, service, frames: vec![cluster.service(service)] }
     }
 }
 

@@ -12,7 +12,7 @@ use ipnet::IpNet;
 
 use super::distribution::Distribution;
 use super::random::Random;
-use super::watch_line::{EndpointObject, ServiceObject, SliceObject, WatchLine};
+use super::watch_frame::{EndpointObject, ServiceObject, SliceObject, WatchFrame};
 
 /// One of this many services is UDP, the protocol of `--traffic`.
 pub(super) const UDP_EACH: u32 = 10;
@@ -115,31 +115,31 @@ impl Cluster {
         }))
     }
 
-    /// Returns the line of this node, in `zone` if given.
-    pub fn node(&mut self, zone: Option<&str>) -> WatchLine {
-        WatchLine::node(NODE_NAME, zone, self.next_version())
+    /// Returns the frame of this node, in `zone` if given.
+    pub fn node(&mut self, zone: Option<&str>) -> WatchFrame {
+        WatchFrame::node(NODE_NAME, zone, self.next_version())
     }
 
-    /// Returns the lines that create a service: the Service and its slices.
-    pub fn whole(&mut self, service: u32) -> Vec<WatchLine> {
-        let mut lines = vec![self.service(service)];
+    /// Returns the frames that create a service: the Service and its slices.
+    pub fn whole(&mut self, service: u32) -> Vec<WatchFrame> {
+        let mut frames = vec![self.service(service)];
         let slices = self.slice_count(service);
-        lines.extend((0..slices).map(|slice| self.slice(service, slice)));
-        lines
+        frames.extend((0..slices).map(|slice| self.slice(service, slice)));
+        frames
     }
 
-    /// Returns the lines that remove a service, and resets its state.
-    pub(super) fn remove(&mut self, service: u32) -> Vec<WatchLine> {
-        let lines = self.whole(service).iter().map(WatchLine::deleted).collect();
+    /// Returns the frames that remove a service, and resets its state.
+    pub(super) fn remove(&mut self, service: u32) -> Vec<WatchFrame> {
+        let frames = self.whole(service).iter().map(WatchFrame::deleted).collect();
         self.changed.remove(&service);
-        lines
+        frames
     }
 
-    /// Returns the line of a Service.
-    pub fn service(&mut self, service: u32) -> WatchLine {
+    /// Returns the frame of a Service.
+    pub fn service(&mut self, service: u32) -> WatchFrame {
         let version = self.next_version();
         let state = self.changed.get(&service);
-        WatchLine::service(&ServiceObject {
+        WatchFrame::service(&ServiceObject {
             number: service,
             version,
             cluster_ip: Self::cluster_ip(service),
@@ -149,8 +149,8 @@ impl Cluster {
         })
     }
 
-    /// Returns the line of a slice of a service.
-    pub fn slice(&mut self, service: u32, slice: usize) -> WatchLine {
+    /// Returns the frame of a slice of a service.
+    pub fn slice(&mut self, service: u32, slice: usize) -> WatchFrame {
         let version = self.next_version();
         let first = slice * SLICE_SIZE;
         let endpoints = match self.changed.get(&service) {
@@ -159,7 +159,7 @@ impl Cluster {
             }
             None => self.original(service).skip(first).take(SLICE_SIZE).map(endpoint).collect(),
         };
-        WatchLine::slice(&SliceObject {
+        WatchFrame::slice(&SliceObject {
             service,
             slice,
             version,

@@ -25,8 +25,8 @@ use tokio::sync::{mpsc as tokio_mpsc, oneshot};
 
 use super::cluster::NODE_NAME;
 use super::error::BenchError;
-use super::pipeline::{convert, parse};
-use super::watch_line::WatchLine;
+use super::pipeline::{Received, convert, decode, received};
+use super::watch_frame::WatchFrame;
 use crate::figures::{Progress, now};
 
 /// Capacity of the queue of batches, as in the daemon.
@@ -86,12 +86,20 @@ impl Daemon {
         Ok(Self { events, commits, reported_from, converter, stop, thread })
     }
 
-    /// Parses lines like the source, and sends their events as one batch.
+    /// Decodes frames like the source, and sends their events as one batch.
     ///
     /// # Errors
     /// See [`BenchError`].
-    pub(super) fn send(&mut self, lines: &[WatchLine]) -> Result<(), BenchError> {
-        let events = convert(parse(lines)?, &mut self.converter)?;
+    pub(super) fn send(&mut self, frames: &[WatchFrame]) -> Result<(), BenchError> {
+        self.receive(received(frames))
+    }
+
+    /// Does the same with the bytes of frames.
+    ///
+    /// # Errors
+    /// See [`BenchError`].
+    pub(super) fn receive(&mut self, received: Vec<Received>) -> Result<(), BenchError> {
+        let events = convert(decode(received)?, &mut self.converter)?;
         self.pass_on(events)
     }
 
@@ -129,10 +137,11 @@ impl Daemon {
     ///
     /// # Errors
     /// See [`BenchError`].
-    pub(super) fn change(&mut self, lines: &[WatchLine]) -> Result<Option<Duration>, BenchError> {
+    pub(super) fn change(&mut self, frames: &[WatchFrame]) -> Result<Option<Duration>, BenchError> {
         self.forget_commits();
+        let received = received(frames);
         let start = now();
-        self.send(lines)?;
+        self.receive(received)?;
         let give_up = start + NO_COMMIT;
         while let Some(commit) = self.next_commit(give_up.saturating_duration_since(now()))? {
             if !commit.only_deletes {

@@ -22,9 +22,9 @@ pub enum BenchError {
     /// The kernel refused a transaction.
     #[error(transparent)]
     Commit(#[from] CommitError),
-    /// The product rejected a line of the bench, which is a bug in one of them.
-    #[error("a line of the synthetic watch could not be read: {0}; please report it")]
-    Line(LineError),
+    /// The product rejected a frame of the bench, which is a bug in one of them.
+    #[error("a frame of the synthetic watch could not be read: {0}; please report it")]
+    Frame(LineError),
     /// The product left out an object of the bench, which is a bug in one of them.
     #[error("an object of the synthetic cluster was left out: {0}; please report it")]
     Object(String),

@@ -11,7 +11,7 @@ use std::net::Ipv4Addr;
 use std::ops::Range;
 
 use super::cluster::{Cluster, State};
-use super::watch_line::external_ip;
+use super::watch_frame::external_ip;
 
 /// Chains, sets and rules that do not depend on services.
 pub(super) const FIXED: &str = "

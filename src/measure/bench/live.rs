@@ -16,10 +16,11 @@ use super::error::BenchError;
 use super::loopback;
 use super::measure::{Bench, milliseconds};
 use super::pace::Pace;
+use super::pipeline::received;
 use super::random::Random;
 use super::spreads::title;
 use super::traffic::{Background, Flows, compare};
-use super::watch_line::WatchLine;
+use super::watch_frame::WatchFrame;
 use crate::figures::{Row, histogram, now, record};
 
 /// Most slices in a burst; fewer in a smaller cluster.
@@ -97,8 +98,8 @@ impl Bench<'_> {
         let mut daemon = Daemon::start()?;
         daemon.pass_on(Resource::ALL.map(Event::Relist).into())?;
         daemon.pass_on(vec![Cluster::service_cidr()])?;
-        for lines in self.objects("the run loop starts") {
-            daemon.send(&lines)?;
+        for frames in self.objects("the run loop starts") {
+            daemon.send(&frames)?;
         }
         daemon.pass_on(Resource::ALL.map(Event::Listed).into())?;
         // Unused elements of the stages before are removed, so there is a commit.
@@ -117,7 +118,7 @@ impl Bench<'_> {
             }
             let change = self.changes.next(&mut self.cluster);
             pace.wait();
-            if let Some(took) = daemon.change(&change.lines)? {
+            if let Some(took) = daemon.change(&change.frames)? {
                 record(spreads.entry(change.deed.kind()).or_insert_with(histogram), took);
             }
             self.progress.step(1);
@@ -135,19 +136,20 @@ impl Bench<'_> {
         self.progress.begin("many slices at once", size.into());
         // Successive services, from a random one on.
         let first = self.changes.any_service(&self.cluster);
-        let mut lines: Vec<WatchLine> = Vec::new();
+        let mut frames: Vec<WatchFrame> = Vec::new();
         for number in 0..size {
             let service = (first + number) % self.cluster.services();
-            lines.extend(self.changes.endpoint_of(&mut self.cluster, service).lines);
+            frames.extend(self.changes.endpoint_of(&mut self.cluster, service).frames);
         }
         if self.progress.is_stopped() {
             return Ok(());
         }
         daemon.forget_commits();
+        let mut batches: Vec<_> = frames.chunks(BATCH).map(received).collect();
         let start = now();
-        for batch in lines.chunks(BATCH) {
-            daemon.send(batch)?;
+        for batch in &mut batches {
             self.progress.step(batch.len() as u64);
+            daemon.receive(std::mem::take(batch))?;
         }
         self.report.rows.push(Row::count("slices at once", size as usize));
         self.settle(daemon, "slices at once", start).map(drop)
@@ -174,16 +176,16 @@ impl Bench<'_> {
         }
         self.progress.begin("the node changes its zone", 2);
         daemon.forget_commits();
-        let line = self.cluster.node(Some(ZONES[0]));
+        let frame = self.cluster.node(Some(ZONES[0]));
         let start = now();
-        daemon.send(&[line])?;
+        daemon.send(&[frame])?;
         let took = self.settle(daemon, "zone change", start)?;
         self.progress.step(1);
         if self.progress.is_stopped() {
             return Ok(());
         }
-        let line = self.cluster.node(None);
-        daemon.send(&[line])?;
+        let frame = self.cluster.node(None);
+        daemon.send(&[frame])?;
         let waits = self.small_changes(daemon, now() + took)?;
         self.report.rows.extend(Row::spread("zone change: small changes wait", &waits));
         Ok(())
@@ -204,7 +206,7 @@ impl Bench<'_> {
         for service in 0..self.cluster.services() {
             let (change, endpoint) = self.changes.replace_in_first_zone(&mut self.cluster, service);
             waits.sent.insert(Cluster::endpoint_address(endpoint), now());
-            daemon.send(&change.lines)?;
+            daemon.send(&change.frames)?;
             while let Some(commit) = daemon.next_commit(Duration::ZERO)? {
                 waits.note(&commit);
             }

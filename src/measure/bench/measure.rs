@@ -12,7 +12,7 @@ use super::pipeline::Pipeline;
 use super::report::SizeReport;
 use super::settings::Settings;
 use super::spreads::Spreads;
-use super::watch_line::WatchLine;
+use super::watch_frame::WatchFrame;
 use crate::figures::{Progress, Row, Unit};
 
 /// Numbers of endpoints of the services that are measured as large ones. One endpoint more than the
@@ -109,19 +109,19 @@ impl<'a> Bench<'a> {
         Ok(pipeline)
     }
 
-    /// Returns the lines of all objects, some hundred at a time, until a requested stop.
-    pub(super) fn objects(&mut self, what: &str) -> impl Iterator<Item = Vec<WatchLine>> {
+    /// Returns the frames of all objects, some hundred at a time, until a requested stop.
+    pub(super) fn objects(&mut self, what: &str) -> impl Iterator<Item = Vec<WatchFrame>> {
         let services = self.cluster.services();
         self.progress.begin(what, services.into());
         let (cluster, progress) = (&mut self.cluster, self.progress);
         let node = cluster.node(None);
-        let added: Vec<WatchLine> =
+        let added: Vec<WatchFrame> =
             self.changes.added().iter().flat_map(|service| cluster.whole(*service)).collect();
         let groups = (0..services.div_ceil(GROUP)).map_while(move |group| {
             let numbers = group * GROUP..services.min((group + 1) * GROUP);
             progress.step(numbers.len() as u64);
-            let lines: Vec<WatchLine> = numbers.flat_map(|n| cluster.whole(n)).collect();
-            (!progress.is_stopped()).then_some(lines)
+            let frames: Vec<WatchFrame> = numbers.flat_map(|n| cluster.whole(n)).collect();
+            (!progress.is_stopped()).then_some(frames)
         });
         [vec![node], added].into_iter().chain(groups)
     }
@@ -153,7 +153,7 @@ impl<'a> Bench<'a> {
             }
             let change = self.changes.next(&mut self.cluster);
             pace.wait();
-            let stages = pipeline.change(&change.lines)?;
+            let stages = pipeline.change(&change.frames)?;
             self.report.committed += u32::from(stages.transactions > 0);
             spreads.add_change(change.deed, &stages);
             if let Some(beside) = &mut beside {
@@ -176,7 +176,7 @@ impl<'a> Bench<'a> {
         let name = format!("one of {count} endpoints");
         self.progress.begin(&name, rounds.into());
         let change = self.changes.add_service(&mut self.cluster, count);
-        pipeline.change(&change.lines)?;
+        pipeline.change(&change.frames)?;
         let mut spreads = Spreads::default();
         let mut pace = Pace::new(self.settings.rate);
         for _ in 0..rounds {
@@ -185,7 +185,7 @@ impl<'a> Bench<'a> {
             }
             let one = self.changes.endpoint_of(&mut self.cluster, change.service);
             pace.wait();
-            spreads.add(&name, &pipeline.change(&one.lines)?);
+            spreads.add(&name, &pipeline.change(&one.frames)?);
             self.progress.step(1);
         }
         self.report.rows.extend(spreads.rows(&name));

@@ -1,4 +1,4 @@
-//! The product's stages from a line of a watch to the kernel, called one by one and timed.
+//! The product's stages from a frame of a watch to the kernel, called one by one and timed.
 //!
 //! These are the calls of the source, the run loop and the writer thread. Here they run on one
 //! thread, so that the time between two calls belongs to a stage, and none to waking threads.
@@ -16,7 +16,7 @@ use nft::kernel::{Committed, Kernel, Nftables};
 
 use super::cluster::{Cluster, NODE_NAME};
 use super::error::BenchError;
-use super::watch_line::WatchLine;
+use super::watch_frame::WatchFrame;
 use crate::figures::{now, thread_time, timed};
 
 /// Converter, engine and kernel.
@@ -81,19 +81,20 @@ impl Pipeline {
         Ok(Self { converter: Converter::new(NODE_NAME), engine, kernel })
     }
 
-    /// Loads the content of the lists; `each` returns the lines of all objects, group by group.
+    /// Loads the content of the lists; `each` returns the frames of all objects, group by group.
     ///
     /// # Errors
     /// See [`BenchError`].
     pub(super) fn load(
         &mut self,
-        groups: impl Iterator<Item = Vec<WatchLine>>,
+        groups: impl Iterator<Item = Vec<WatchFrame>>,
     ) -> Result<Loaded, BenchError> {
         let mut loaded = Loaded::default();
         self.engine.apply(Resource::ALL.map(Event::Relist));
         self.engine.apply([Cluster::service_cidr()]);
-        for lines in groups {
-            let (objects, took) = timed(|| parse(&lines));
+        for frames in groups {
+            let received = received(&frames);
+            let (objects, took) = timed(|| decode(received));
             loaded.parsed += took;
             let (taken, took) = timed(|| {
                 self.engine.apply(convert(objects?, &mut self.converter)?);
@@ -137,10 +138,11 @@ impl Pipeline {
     ///
     /// # Errors
     /// See [`BenchError`].
-    pub(super) fn change(&mut self, lines: &[WatchLine]) -> Result<Stages, BenchError> {
+    pub(super) fn change(&mut self, frames: &[WatchFrame]) -> Result<Stages, BenchError> {
         let mut stages = Stages::default();
+        let received = received(frames);
         let (start, before) = (now(), thread_time());
-        let (objects, took) = timed(|| parse(lines));
+        let (objects, took) = timed(|| decode(received));
         stages.parsed = took;
         let (events, took) = timed(|| convert(objects?, &mut self.converter));
         stages.modelled = took;
@@ -168,10 +170,18 @@ impl Pipeline {
     }
 }
 
-/// Parses lines like the watches.
-pub(super) fn parse(lines: &[WatchLine]) -> Result<Vec<Line>, BenchError> {
-    let line = |line: &WatchLine| Line::parse(line.resource, line.text.as_bytes());
-    lines.iter().map(line).collect::<Result<_, _>>().map_err(BenchError::Line)
+/// A frame, as the connection delivers it.
+pub(super) type Received = (Resource, Vec<u8>);
+
+/// Returns the bytes of frames.
+pub(super) fn received(frames: &[WatchFrame]) -> Vec<Received> {
+    frames.iter().map(|frame| (frame.resource, frame.received())).collect()
+}
+
+/// Decodes frames like the watches.
+pub(super) fn decode(received: Vec<Received>) -> Result<Vec<Line>, BenchError> {
+    let decode = |(resource, bytes)| Line::receive(resource, bytes);
+    received.into_iter().map(decode).collect::<Result<_, _>>().map_err(BenchError::Frame)
 }
 
 /// Converts API objects like the watches.

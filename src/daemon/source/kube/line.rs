@@ -1,8 +1,12 @@
 //! One event of a watch, decoded as the watches do it, as a separate step for measurements.
 
 use engine::model::{Event, Problem, Resource};
+use futures::FutureExt;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
 
-use super::format::{DecodeError, Item, json_event, protobuf_event};
+use super::format::{DecodeError, Format, Item, json_event, protobuf_event};
+use super::frames::Frames;
 use super::resources::Watched;
 use crate::source::objects::{Converter, EndpointSlice, Node, Service, ServiceCidr};
 
@@ -46,6 +50,20 @@ impl Line {
             Resource::Nodes => Object::Node(json_event(line)?.ok_or_else(end)?),
             Resource::ServiceCidrs => Object::ServiceCidr(json_event(line)?.ok_or_else(end)?),
         }))
+    }
+
+    /// Decodes the first frame in the body of a watch of `resource` in protobuf, of which one read
+    /// returned `body`.
+    ///
+    /// # Errors
+    /// The body does not begin with such a frame.
+    pub fn receive(resource: Resource, body: Vec<u8>) -> Result<Self, LineError> {
+        let body = Full::new(Bytes::from(body)).map_err(|never| match never {});
+        let first = Frames::new(Format::Protobuf, body).next().now_or_never();
+        let Some(Ok(Some(frame))) = first else {
+            return Err(LineError("the frame ends early or is too long".into()));
+        };
+        Self::decode(resource, &frame)
     }
 
     /// Decodes one frame of the watch of `resource` in protobuf, without its length.
@@ -103,6 +121,19 @@ mod tests {
         let bookmark = r#"{"type":"BOOKMARK","object":{"kind":"EndpointSlice",
             "apiVersion":"discovery.k8s.io/v1","metadata":{"resourceVersion":"7"}}}"#;
         assert_eq!(event(bookmark), None);
+    }
+
+    #[test]
+    fn the_first_frame_of_a_body_is_decoded() {
+        let event = serde_json::json!({"type": "ADDED", "object": {"kind": "Service",
+            "apiVersion": "v1", "metadata": {"name": "web", "namespace": "default",
+            "resourceVersion": "7"}}});
+        let frame = test_messages::frame(&test_messages::event(&event).unwrap());
+        let receive = |bytes: &[u8]| Line::receive(Resource::Services, bytes.to_vec());
+        let event = receive(&frame).unwrap().convert(&mut Converter::default());
+        assert!(matches!(event, Some((Event::Service(Change::Is(_)), _))));
+        assert!(receive(&frame[..frame.len() - 1]).is_err());
+        assert!(receive(b"").is_err());
     }
 
     #[test]

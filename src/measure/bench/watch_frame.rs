@@ -1,0 +1,356 @@
+//! Frames of a watch as an API server of Kubernetes 1.36 writes them in protobuf, with all usual
+//! fields.
+//!
+//! Fields that readers ignore are included: managed fields, owners, references to pods. The numbers
+//! of fields are those of the published message definitions.
+
+use std::net::Ipv4Addr;
+
+use engine::model::Resource;
+
+use super::message::Message;
+
+/// One event of a watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchFrame {
+    /// Watched resource.
+    pub resource: Resource,
+    change: &'static str,
+    /// The object in its envelope.
+    object: Vec<u8>,
+}
+
+/// Variable fields of a Service.
+#[derive(Clone, Debug)]
+pub(super) struct ServiceObject {
+    pub(super) number: u32,
+    pub(super) version: u64,
+    pub(super) cluster_ip: Ipv4Addr,
+    pub(super) protocol: &'static str,
+    pub(super) is_local: bool,
+    pub(super) is_external: bool,
+}
+
+/// Variable fields of an EndpointSlice.
+#[derive(Clone, Debug)]
+pub(super) struct SliceObject {
+    pub(super) service: u32,
+    pub(super) slice: usize,
+    pub(super) version: u64,
+    pub(super) protocol: &'static str,
+    pub(super) endpoints: Vec<EndpointObject>,
+}
+
+/// Variable fields of an endpoint.
+#[derive(Clone, Debug)]
+pub(super) struct EndpointObject {
+    pub(super) number: u32,
+    pub(super) address: Ipv4Addr,
+    pub(super) node: u32,
+    pub(super) zone: &'static str,
+}
+
+/// Returns the external IP of a service, if it has one.
+pub(super) fn external_ip(service: u32) -> Ipv4Addr {
+    Ipv4Addr::from(FIRST_EXTERNAL_IP + service)
+}
+
+/// Namespaces over which services are spread.
+const NAMESPACES: u32 = 100;
+
+/// First external IP: 198.18.0.1.
+const FIRST_EXTERNAL_IP: u32 = 0xc612_0001;
+
+/// First bytes of an object (protobuf.go of apimachinery's serializers).
+const PREFIX: &[u8] = b"k8s\0";
+
+const CREATED: &str = "2026-01-01T00:00:00Z";
+
+/// The same time in seconds since 1970.
+const CREATED_SECONDS: u64 = 1_767_225_600;
+
+const SERVICE_FIELDS: &str = r#"{"f:metadata":{"f:labels":{".":{},"f:app":{}}},"f:spec":{"f:internalTrafficPolicy":{},"f:ports":{".":{},"k:{\"port\":80,\"protocol\":\"TCP\"}":{".":{},"f:name":{},"f:port":{},"f:protocol":{},"f:targetPort":{}}},"f:selector":{},"f:sessionAffinity":{},"f:type":{}}}"#;
+
+const SLICE_FIELDS: &str = r#"{"f:addressType":{},"f:endpoints":{},"f:metadata":{"f:annotations":{".":{},"f:endpoints.kubernetes.io/last-change-trigger-time":{}},"f:generateName":{},"f:labels":{".":{},"f:endpointslice.kubernetes.io/managed-by":{},"f:kubernetes.io/service-name":{}},"f:ownerReferences":{".":{},"k:{\"uid\":\"00000000-0000-4000-8000-000000000000\"}":{}}},"f:ports":{}}"#;
+
+impl WatchFrame {
+    pub(super) fn service(object: &ServiceObject) -> Self {
+        let ServiceObject { number, version, cluster_ip, protocol, is_local, is_external } = object;
+        let name = format!("service-{number}");
+        let cluster_ip = cluster_ip.to_string();
+        let external_ip = is_external.then(|| external_ip(*number).to_string());
+        let metadata = new()
+            .text(1, &name)
+            .text(3, &namespace(*number))
+            .text(5, &uid(*number))
+            .text(6, &version.to_string())
+            .message(8, &created())
+            .entry(11, "app", &name)
+            .message(17, &managed("kubectl", "v1", SERVICE_FIELDS));
+        let target_port = new().number(1, 0).number(2, 8080);
+        let port = new().text(1, "http").text(2, protocol).number(3, 80).message(4, &target_port);
+        let spec = new()
+            .message(1, &port)
+            .entry(2, "app", &name)
+            .text(3, &cluster_ip)
+            .text(4, "ClusterIP")
+            .texts(5, external_ip.as_deref())
+            .text(7, "None")
+            .text(17, "SingleStack")
+            .text(18, &cluster_ip)
+            .text(19, "IPv4")
+            .text(22, if *is_local { "Local" } else { "Cluster" });
+        let status = new().message(1, &new());
+        let message = new().message(1, &metadata).message(2, &spec).message(3, &status);
+        Self::modified(Resource::Services, ("v1", "Service"), &message)
+    }
+
+    pub(super) fn slice(object: &SliceObject) -> Self {
+        let SliceObject { service, slice, version, protocol, endpoints } = object;
+        let (name, namespace) = (format!("service-{service}"), namespace(*service));
+        let owner = new()
+            .text(1, "Service")
+            .text(3, &name)
+            .text(4, &uid(*service))
+            .text(5, "v1")
+            .flag(6, true)
+            .flag(7, true);
+        let manager = "endpointslice-controller.k8s.io";
+        let fields = managed("kube-controller-manager", "discovery.k8s.io/v1", SLICE_FIELDS);
+        let metadata = new()
+            .text(1, &format!("{name}-{slice}"))
+            .text(2, &format!("{name}-"))
+            .text(3, &namespace)
+            .text(5, &uid(*service))
+            .text(6, &version.to_string())
+            .number(7, *version)
+            .message(8, &created())
+            .entry(11, "app", &name)
+            .entry(11, "endpointslice.kubernetes.io/managed-by", manager)
+            .entry(11, "kubernetes.io/service-name", &name)
+            .entry(12, "endpoints.kubernetes.io/last-change-trigger-time", CREATED)
+            .message(13, &owner)
+            .message(17, &fields);
+        let mut message = new().message(1, &metadata);
+        for endpoint in endpoints {
+            message = message.message(2, &encode_endpoint(endpoint, &name, &namespace));
+        }
+        let port = new().text(1, "http").text(2, protocol).number(3, 8080);
+        let message = message.message(3, &port).text(4, "IPv4");
+        Self::modified(Resource::EndpointSlices, ("discovery.k8s.io/v1", "EndpointSlice"), &message)
+    }
+
+    pub(super) fn node(name: &str, zone: Option<&str>, version: u64) -> Self {
+        let mut metadata = new()
+            .text(1, name)
+            .text(5, &uid(0))
+            .text(6, &version.to_string())
+            .message(8, &created())
+            .entry(11, "kubernetes.io/hostname", name)
+            .entry(11, "kubernetes.io/os", "linux");
+        if let Some(zone) = zone {
+            metadata = metadata.entry(11, "topology.kubernetes.io/zone", zone);
+        }
+        let spec = new().text(1, "10.244.0.0/24").text(7, "10.244.0.0/24");
+        let status = new()
+            .message(5, &new().text(1, "InternalIP").text(2, "192.0.2.1"))
+            .message(5, &new().text(1, "Hostname").text(2, name));
+        let message = new().message(1, &metadata).message(2, &spec).message(3, &status);
+        Self::modified(Resource::Nodes, ("v1", "Node"), &message)
+    }
+
+    fn modified(resource: Resource, (version, kind): (&str, &str), message: &Message) -> Self {
+        let types = new().text(1, version).text(2, kind);
+        let envelope = new().message(1, &types).message(2, message).text(3, "").text(4, "");
+        let object = [PREFIX, envelope.as_bytes()].concat();
+        Self { resource, change: "MODIFIED", object }
+    }
+
+    /// Returns the frame of the object's deletion.
+    pub(super) fn deleted(&self) -> Self {
+        Self { change: "DELETED", ..self.clone() }
+    }
+
+    /// Returns the event after its length (framer.go of apimachinery), as one read of the connection
+    /// delivers it.
+    pub(super) fn received(&self) -> Vec<u8> {
+        let event = new().text(1, self.change).message(2, &new().bytes(1, &self.object));
+        // The events of the bench are far below 4 GiB.
+        let length = u32::try_from(event.as_bytes().len()).unwrap_or(u32::MAX);
+        [&length.to_be_bytes(), event.as_bytes()].concat()
+    }
+}
+
+fn encode_endpoint(endpoint: &EndpointObject, service: &str, namespace: &str) -> Message {
+    let EndpointObject { number, address, node, zone } = endpoint;
+    let pod = new()
+        .text(1, "Pod")
+        .text(2, namespace)
+        .text(3, &format!("{service}-{number:x}"))
+        .text(4, &uid(*number));
+    new()
+        .text(1, &address.to_string())
+        .message(2, &new().flag(1, true).flag(2, true).flag(3, false))
+        .message(4, &pod)
+        .text(6, &format!("node-{node}"))
+        .text(7, zone)
+        .message(8, &new().message(1, &new().text(1, zone)))
+}
+
+fn managed(manager: &str, version: &str, fields: &str) -> Message {
+    new()
+        .text(1, manager)
+        .text(2, "Update")
+        .text(3, version)
+        .message(4, &created())
+        .text(6, "FieldsV1")
+        .message(7, &new().text(1, fields))
+}
+
+fn created() -> Message {
+    new().number(1, CREATED_SECONDS).number(2, 0)
+}
+
+fn new() -> Message {
+    Message::default()
+}
+
+fn namespace(service: u32) -> String {
+    format!("bench-{}", service % NAMESPACES)
+}
+
+fn uid(number: u32) -> String {
+    format!("{number:08x}-0000-4000-8000-000000000000")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn assert_encodes(frame: &WatchFrame, change: &str, object: &Value) {
+        let event = test_messages::event(&json!({"type": change, "object": object})).unwrap();
+        assert_eq!(frame.received(), test_messages::frame(&event), "{object:#}");
+    }
+
+    fn managed(manager: &str, version: &str, fields: &str) -> Value {
+        let fields: Value = serde_json::from_str(fields).unwrap();
+        json!([{
+            "manager": manager, "operation": "Update", "apiVersion": version, "time": CREATED,
+            "fieldsType": "FieldsV1", "fieldsV1": fields,
+        }])
+    }
+
+    #[test]
+    fn a_service_is_encoded_by_the_published_definitions() {
+        let object = ServiceObject {
+            number: 103,
+            version: 9,
+            cluster_ip: Ipv4Addr::new(10, 96, 0, 104),
+            protocol: "UDP",
+            is_local: true,
+            is_external: true,
+        };
+        let expected = json!({
+            "kind": "Service",
+            "apiVersion": "v1",
+            "metadata": {
+                "name": "service-103", "namespace": "bench-3", "uid": uid(103),
+                "resourceVersion": "9", "creationTimestamp": CREATED,
+                "labels": {"app": "service-103"},
+                "managedFields": managed("kubectl", "v1", SERVICE_FIELDS),
+            },
+            "spec": {
+                "ports": [{"name": "http", "protocol": "UDP", "port": 80, "targetPort": 8080}],
+                "selector": {"app": "service-103"},
+                "clusterIP": "10.96.0.104", "clusterIPs": ["10.96.0.104"],
+                "externalIPs": ["198.18.0.104"], "type": "ClusterIP", "sessionAffinity": "None",
+                "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack",
+                "internalTrafficPolicy": "Local",
+            },
+            "status": {"loadBalancer": {}},
+        });
+        let frame = WatchFrame::service(&object);
+        assert_encodes(&frame, "MODIFIED", &expected);
+        assert_encodes(&frame.deleted(), "DELETED", &expected);
+    }
+
+    #[test]
+    fn a_slice_is_encoded_by_the_published_definitions() {
+        let endpoint = |number, zone| EndpointObject {
+            number,
+            address: Ipv4Addr::from(0x0b00_0000 + number),
+            node: number % 500,
+            zone,
+        };
+        let object = SliceObject {
+            service: 7,
+            slice: 1,
+            version: 300,
+            protocol: "TCP",
+            endpoints: vec![endpoint(1, "zone-b"), endpoint(700, "zone-a")],
+        };
+        let endpoint = |address, number: u32, node, zone| {
+            json!({
+                "addresses": [address],
+                "conditions": {"ready": true, "serving": true, "terminating": false},
+                "targetRef": {
+                    "kind": "Pod", "namespace": "bench-7", "name": format!("service-7-{number:x}"),
+                    "uid": uid(number),
+                },
+                "nodeName": node, "zone": zone, "hints": {"forZones": [{"name": zone}]},
+            })
+        };
+        let fields = managed("kube-controller-manager", "discovery.k8s.io/v1", SLICE_FIELDS);
+        let expected = json!({
+            "kind": "EndpointSlice",
+            "apiVersion": "discovery.k8s.io/v1",
+            "metadata": {
+                "name": "service-7-1", "generateName": "service-7-", "namespace": "bench-7",
+                "uid": uid(7), "resourceVersion": "300", "generation": 300,
+                "creationTimestamp": CREATED,
+                "labels": {
+                    "app": "service-7",
+                    "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
+                    "kubernetes.io/service-name": "service-7",
+                },
+                "annotations": {"endpoints.kubernetes.io/last-change-trigger-time": CREATED},
+                "ownerReferences": [{
+                    "apiVersion": "v1", "kind": "Service", "name": "service-7", "uid": uid(7),
+                    "controller": true, "blockOwnerDeletion": true,
+                }],
+                "managedFields": fields,
+            },
+            "addressType": "IPv4",
+            "endpoints": [
+                endpoint("11.0.0.1", 1, "node-1", "zone-b"),
+                endpoint("11.0.2.188", 700, "node-200", "zone-a"),
+            ],
+            "ports": [{"name": "http", "protocol": "TCP", "port": 8080}],
+        });
+        assert_encodes(&WatchFrame::slice(&object), "MODIFIED", &expected);
+    }
+
+    #[test]
+    fn a_node_is_encoded_by_the_published_definitions() {
+        let labels = json!({
+            "kubernetes.io/hostname": "node-0", "kubernetes.io/os": "linux",
+            "topology.kubernetes.io/zone": "zone-a",
+        });
+        let expected = json!({
+            "kind": "Node",
+            "apiVersion": "v1",
+            "metadata": {
+                "name": "node-0", "uid": uid(0), "resourceVersion": "2",
+                "creationTimestamp": CREATED, "labels": labels,
+            },
+            "spec": {"podCIDR": "10.244.0.0/24", "podCIDRs": ["10.244.0.0/24"]},
+            "status": {"addresses": [
+                {"type": "InternalIP", "address": "192.0.2.1"},
+                {"type": "Hostname", "address": "node-0"},
+            ]},
+        });
+        assert_encodes(&WatchFrame::node("node-0", Some("zone-a"), 2), "MODIFIED", &expected);
+    }
+}
