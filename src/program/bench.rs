@@ -34,7 +34,7 @@ Rows:
   start again          a new process finds complete tables: from bytes until ready;
                        its transactions make it their owner
   endpoint change      one of a service's endpoints comes, goes or is replaced, on one thread:
-    parsed             from the bytes of a watch's line to an API object
+    parsed             from the bytes of a watch's event to an API object
     modelled           from the API object to the model
     diffed             from the model to a transaction
     encoded            from the transaction to netlink messages

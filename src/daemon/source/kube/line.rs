@@ -127,7 +127,7 @@ mod tests {
     fn the_first_frame_of_a_body_is_decoded() {
         let event = serde_json::json!({"type": "ADDED", "object": {"kind": "Service",
             "apiVersion": "v1", "metadata": {"name": "web", "namespace": "default",
-            "resourceVersion": "7"}}});
+            "resourceVersion": "7"}, "spec": {"clusterIP": "10.96.0.7"}}});
         let frame = test_messages::frame(&test_messages::event(&event).unwrap());
         let receive = |bytes: &[u8]| Line::receive(Resource::Services, bytes.to_vec());
         let event = receive(&frame).unwrap().convert(&mut Converter::default());
