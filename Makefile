@@ -48,7 +48,7 @@ ROOT_TESTS = cli first_load layouts priority ruleset storm transaction
 ROOT_CASES_OF = affinity local_detection
 ROOT_CASES = nft_has_loaded nft_loads
 
-.PHONY: help build release test-aarch64 man sbom demo simulate test test-root test-kernel test-page test-nft test-corpus traces test-interop storm bench bench-kernel bench-flowtable bench-code bench-daemon bench-builds bench-stale-flows bench-nft publish-check fuzz fuzz-build deploy-check lint docs deny deny-installed advisories advisory-database clean
+.PHONY: help build release test-aarch64 man sbom demo simulate test test-root test-kernel test-page test-nft test-corpus traces test-interop storm bench bench-kernel bench-flowtable bench-code bench-daemon bench-latency bench-builds bench-stale-flows bench-nft publish-check fuzz fuzz-build deploy-check lint docs deny deny-installed advisories advisory-database clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -197,6 +197,12 @@ bench-daemon: ## Measure memory, start and large changes of the daemon at 50,000
 	cargo build --locked --release --bin deltaproxy
 	cargo bench --locked --package netlink-tests --bench daemon --no-run
 	$(IN_NAMESPACES) cargo bench --offline --package netlink-tests --bench daemon
+
+bench-latency: ## Measure the time from an event to its commit, idle and on busy processors (root; BEFORE=... for another build beside it)
+	cargo build --locked --release --bin deltaproxy
+	cargo bench --locked --package netlink-tests --bench latency --no-run
+	$(IN_NAMESPACES) env BEFORE="$(BEFORE)" AFTER="$(AFTER)" \
+		cargo bench --offline --package netlink-tests --bench latency
 
 bench-builds: ## Compare first packets and kernel memory of two builds (BEFORE=..., AFTER=..., BEFORE_FLAGS, AFTER_FLAGS)
 	cargo bench --locked --package netlink-tests --bench builds --no-run

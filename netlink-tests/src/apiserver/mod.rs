@@ -26,7 +26,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::NamedTempFile;
@@ -177,6 +177,11 @@ impl ApiServer {
             .wait_timeout_while(self.state(), stretched(limit), |state| !condition(&state.requests))
             .expect("no holder of the lock panics");
         assert!(!waited.timed_out(), "not within {limit:?}; requests: {:#?}", state.requests);
+    }
+
+    /// When the last byte of the last event of a watch was sent.
+    pub fn sent_at(&self) -> Option<Instant> {
+        self.state().sent_at
     }
 
     /// The Event objects that clients have written, in order.

@@ -250,10 +250,15 @@ async fn watch(
             let store = &shared.lock().store;
             (store.events_after(kind, version), store.version())
         };
+        let mut is_sent = false;
         for event in events.iter().filter_map(|event| request.seen(event)) {
             answer.write(&event).await?;
+            is_sent = true;
         }
         answer.flush().await?;
+        if is_sent {
+            shared.lock().sent_at = Some(tokio::time::Instant::now().into_std());
+        }
         version = now;
         match tokio::time::timeout_at(end, changes.changed()).await {
             Ok(Ok(())) => {}

@@ -1,6 +1,7 @@
 //! The state of the server: its objects, its plans, and what clients have sent.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::Instant;
 
 use serde_json::Value;
 use tokio::sync::watch;
@@ -30,6 +31,8 @@ pub(super) struct State {
     pub(super) tls: Option<TlsAcceptor>,
     /// Requests for protobuf are answered in JSON.
     pub(super) has_only_json: bool,
+    /// When the last event of a watch was sent.
+    pub(super) sent_at: Option<Instant>,
     /// If set, requests with other tokens are refused.
     pub(super) token: Option<String>,
 }
