@@ -189,6 +189,17 @@ async fn the_recorded_objects_are_listed_in_a_stream_with_the_selectors_of_kube_
 }
 
 #[tokio::test]
+async fn every_request_names_the_program() {
+    let server = server(ApiServer::start());
+    server.misbehave(Kind::Service, On::StreamingList, Fault::Status(422, "no"), 1);
+    let mut source = Source::follow(&server);
+    source.until_listed().await;
+    for request in server.requests() {
+        assert!(request.user_agent.starts_with("deltaproxy/"), "{request:#?}");
+    }
+}
+
+#[tokio::test]
 async fn the_server_is_asked_for_the_services_of_the_settings_alone() {
     let server = server(ApiServer::start());
     let of_canary = |name, address| {

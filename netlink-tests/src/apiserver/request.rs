@@ -39,6 +39,8 @@ pub struct Request {
     pub accept: String,
     /// The header `Content-Type`.
     pub content_type: String,
+    /// The header `User-Agent`.
+    pub user_agent: String,
 }
 
 impl Request {
@@ -96,6 +98,7 @@ impl Request {
         let first = read_line(socket).await?;
         let (mut authorization, mut length) = (None, 0);
         let (mut accept, mut content_type) = (String::new(), String::new());
+        let mut user_agent = String::new();
         loop {
             let line = read_line(socket).await?;
             let Some((name, value)) = line.split_once(": ") else { break };
@@ -107,6 +110,8 @@ impl Request {
                 value.clone_into(&mut accept);
             } else if name.eq_ignore_ascii_case("content-type") {
                 value.clone_into(&mut content_type);
+            } else if name.eq_ignore_ascii_case("user-agent") {
+                value.clone_into(&mut user_agent);
             }
         }
         let mut body = vec![0; length];
@@ -134,6 +139,7 @@ impl Request {
             authorization,
             accept,
             content_type,
+            user_agent,
         })
     }
 }

@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::Uri;
+use hyper::header::{HeaderValue, USER_AGENT};
+use hyper::{Request, Uri};
 use kube::Client;
-use kube::client::ClientBuilder;
+use kube::client::{Body, ClientBuilder};
 use kube::config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use tower::util::MapRequestLayer;
 
 use super::error::{SourceError, causes};
 use super::requests::{OnRequest, Report};
@@ -114,8 +116,17 @@ pub(super) async fn load(
     let host = config.cluster_url.authority().map_or("", |authority| authority.as_str()).into();
     let address = host_and_port(&config.cluster_url);
     let client = ClientBuilder::try_from(config).map_err(|error| server.unusable(&error))?;
+    let client = client.with_layer(&MapRequestLayer::new(name_program));
     let client = client.with_layer(&Report { host, listener }).build();
     Ok(Connected { client, server: address })
+}
+
+/// Names the program to the server, for its audit log and the managers of fields.
+fn name_program(mut request: Request<Body>) -> Request<Body> {
+    const NAME: HeaderValue =
+        HeaderValue::from_static(concat!("deltaproxy/", env!("CARGO_PKG_VERSION")));
+    request.headers_mut().insert(USER_AGENT, NAME);
+    request
 }
 
 /// Parses the URL of an address, with this scheme if it has none.
