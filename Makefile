@@ -48,7 +48,7 @@ ROOT_TESTS = cli first_load layouts priority ruleset storm transaction
 ROOT_CASES_OF = affinity local_detection
 ROOT_CASES = nft_has_loaded nft_loads
 
-.PHONY: help build release test-aarch64 man sbom demo simulate test test-root test-kernel test-page test-nft test-corpus traces test-interop storm bench bench-kernel bench-flowtable bench-code bench-daemon bench-latency bench-builds bench-stale-flows bench-nft publish-check fuzz fuzz-build deploy-check lint docs deny deny-installed advisories advisory-database clean
+.PHONY: help build release test-aarch64 man sbom demo simulate test test-root test-kernel test-page test-nft test-corpus traces test-api-server test-interop storm bench bench-kernel bench-flowtable bench-code bench-daemon bench-latency bench-builds bench-stale-flows bench-nft publish-check fuzz fuzz-build deploy-check lint docs deny deny-installed advisories advisory-database clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -158,6 +158,14 @@ test-corpus: ## Compare with nft the decoding and the text of the rules of nft's
 # Not part of `test`, because it fetches packages.
 traces: ## Write netlink-tests/traces/kubernetes again, with the serializers of Kubernetes
 	sh netlink-tests/traces/kubernetes/generate
+
+# Not part of `test`, because it fetches packages.
+test-api-server: ## Test with an API server of Kubernetes' own library, and etcd
+	$(BUILD_PROGRAMS)
+	cargo test --locked $(PARTS) --test kubernetes_server --no-run
+	@set -e; DELTAPROXY_API_SERVER="$$(sh netlink-tests/kubernetes/go)"; export DELTAPROXY_API_SERVER; \
+	(cd netlink-tests/kubernetes/api-server && sh ../go build -o "$$DELTAPROXY_API_SERVER/api-server" .); set -x; \
+	$(IN_NAMESPACES) cargo test --offline $(PARTS) --test kubernetes_server
 
 # Not part of `test`: rustables is under GPL-3 and needs libclang to build, so it is in a separate
 # crate with its own lock file.
