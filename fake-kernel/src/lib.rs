@@ -205,7 +205,7 @@ impl Fake {
             .encode(1, Acknowledge::BatchEnd)
             .map_err(|error| CommitError::unencodable(transaction, &error))?;
         if transaction.operations.is_empty() {
-            return Ok(Committed::nothing(self.generation));
+            return Ok(Committed::nothing());
         }
         if batch.bytes.len() > self.max_batch {
             return Err(CommitError::NotSent(Errno::EMSGSIZE.into()));
@@ -233,7 +233,6 @@ impl Fake {
     fn committed_now(&mut self, batch: &Batch) -> Committed {
         self.commits += 1;
         Committed {
-            generation: self.generation,
             bytes: batch.bytes.len(),
             messages: batch.counts(),
             encode_time: Duration::ZERO,

@@ -524,7 +524,8 @@ fn change_between_steps(kernel: &mut Nftables, number: u32) -> bool {
     }
     operations.push(Operation::DeleteElements(table, set, slots));
     let commit = Transaction { operations };
-    assert_eq!(kernel.commit(&commit).unwrap().generation.0, before.0 + 1);
+    kernel.commit(&commit).unwrap();
+    assert_eq!(kernel.generation().unwrap().0, before.0 + 1);
     let handover = TableRef::new(Family::Ip, HANDOVER_TABLE);
     let found = kernel.find_elements(&handover, SetId::Services.name(), &[key], &mut |_| {});
     found.unwrap() == 1

@@ -155,7 +155,7 @@ impl<K: Shared> Kernel for Hostile<K> {
             Some(Mishap::AnswerLost { is_applied, is_looked_up }) => {
                 let is_applied = is_applied && self.commit_now(transaction).is_ok();
                 match is_looked_up.then(|| self.look_up(transaction, is_applied)).flatten() {
-                    Some(true) => Ok(Committed::nothing(Generation(1))),
+                    Some(true) => Ok(Committed::nothing()),
                     Some(false) => self.commit_now(transaction),
                     None => Err(CommitError::Unknown(Errno::ENOBUFS.into())),
                 }

@@ -166,7 +166,6 @@ impl Report {
         }
         self.latency.committed(now);
         tracing::debug!(
-            generation = committed.generation.0,
             bytes = committed.bytes,
             kernel_us = committed.kernel_time.as_micros(),
             operations = transaction.operations.len(),

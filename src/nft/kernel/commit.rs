@@ -92,25 +92,18 @@ impl Nftables {
 
     /// Returns the result of an applied batch; `times` are the durations of encoding and sending.
     pub(super) fn committed(&mut self, batch: &Batch, times: [Duration; 2]) -> Committed {
-        // An error here does not change that the transaction is applied.
-        self.last = self.read_generation().unwrap_or(self.last);
+        self.last = None;
         let [encode_time, kernel_time] = times;
-        Committed {
-            generation: self.last,
-            bytes: batch.bytes.len(),
-            messages: batch.counts(),
-            encode_time,
-            kernel_time,
-        }
+        Committed { bytes: batch.bytes.len(), messages: batch.counts(), encode_time, kernel_time }
     }
 
     /// Returns whether a transaction without an answer was applied, if that can be found out. If
-    /// the generation is unchanged since the last commit, nothing was applied since.
+    /// the generation is the same as before, nothing was applied since.
     fn was_applied(&mut self, transaction: &Transaction) -> Option<bool> {
-        match self.read_generation() {
-            Ok(now) if now == self.last => Some(false),
-            Ok(_) | Err(_) => lost_answer::was_applied(self, transaction),
+        if self.last.is_some() && self.read_generation().ok() == self.last {
+            return Some(false);
         }
+        lost_answer::was_applied(self, transaction)
     }
 
     fn refused(
@@ -146,7 +139,11 @@ impl Kernel for Nftables {
         let (batch, encode_time) = timed(|| self.encode(transaction));
         let batch = batch?;
         if batch.messages.is_empty() {
-            return Ok(Committed::nothing(self.last));
+            return Ok(Committed::nothing());
+        }
+        if self.last.is_none() && !lost_answer::is_of_elements(transaction) {
+            // Without it, the outcome is unknown if the answer is lost, and the commit goes on.
+            self.last = self.read_generation().ok();
         }
         let mut is_repeated = false;
         loop {

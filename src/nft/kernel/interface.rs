@@ -166,8 +166,6 @@ pub enum ElementRead<'a> {
 /// A transaction that was applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
-    /// Generation after the commit.
-    pub generation: Generation,
     /// Length of the encoded transaction in bytes.
     pub bytes: usize,
     /// Number of messages by kind, without those that begin and end the batch.
@@ -181,9 +179,8 @@ pub struct Committed {
 
 impl Committed {
     /// Returns the outcome of an empty transaction.
-    pub fn nothing(generation: Generation) -> Self {
+    pub fn nothing() -> Self {
         Self {
-            generation,
             bytes: 0,
             messages: BTreeMap::new(),
             encode_time: Duration::ZERO,

@@ -39,6 +39,11 @@ pub fn was_applied<K: Kernel>(kernel: &mut K, transaction: &Transaction) -> Opti
     was_applied
 }
 
+/// Returns whether a transaction changes elements alone.
+pub(super) fn is_of_elements(transaction: &Transaction) -> bool {
+    transaction.operations.iter().all(|operation| operation.elements().is_some())
+}
+
 /// Elements that an operation adds or deletes.
 struct ElementChange<'a> {
     table: &'a TableRef,

@@ -38,8 +38,8 @@ pub struct Nftables {
     sequence: u32,
     pub(super) acknowledge: Acknowledge,
     release: Option<Release>,
-    /// Generation of the last read.
-    pub(super) last: Generation,
+    /// Generation of the last read; `None` since a commit.
+    pub(super) last: Option<Generation>,
     pub(super) others: Option<Others>,
     pub(super) replacing: Option<Box<Replacing>>,
     /// The outcome of a replacement that another call completed.
@@ -64,13 +64,13 @@ impl Nftables {
             sequence: 1,
             acknowledge: Acknowledge::BatchEnd,
             release,
-            last: Generation::default(),
+            last: None,
             others: None,
             replacing: None,
             replaced: None,
         };
         nftables.acknowledge = nftables.probe_acknowledgement()?;
-        nftables.last = nftables.read_generation().map_err(io::Error::other)?;
+        nftables.generation().map_err(io::Error::other)?;
         Ok(nftables)
     }
 
@@ -96,8 +96,9 @@ impl Nftables {
     /// # Errors
     /// See [`ReadError`].
     pub fn generation(&mut self) -> Result<Generation, ReadError> {
-        self.last = self.read_generation()?;
-        Ok(self.last)
+        let generation = self.read_generation()?;
+        self.last = Some(generation);
+        Ok(generation)
     }
 
     /// Returns the socket, so that tests can shrink its buffers.
