@@ -2,7 +2,7 @@
 
 use super::super::endpoint_slice::{EndpointSlice, PortFields, SliceFields, kept_names};
 use super::super::endpoints::{
-    EndpointConditions, EndpointFields, Endpoints, Hint, HintFields, Hints, TargetFields,
+    EndpointConditions, EndpointFields, Endpoints, Hint, HintFields, Hints, KeptNames, TargetFields,
 };
 use super::super::metadata::{Object, SliceMetadata};
 use super::metadata::read_slice_metadata;
@@ -20,7 +20,7 @@ impl EndpointSlice {
         let mut fields = message;
         while let Some((number, value)) = fields.next()? {
             match number {
-                2 => slice.endpoints.push(endpoint(value.message()?)?, names),
+                2 => slice.endpoints.push(endpoint(value.message()?, names)?, names),
                 3 => slice.ports.push(Object(port(value.message()?)?)),
                 4 => slice.address_type = value.text()?.into(),
                 _ => {}
@@ -42,7 +42,8 @@ fn metadata(message: Fields<'_>) -> Result<SliceMetadata<'_>, WireError> {
     Ok(metadata)
 }
 
-fn endpoint(message: Fields<'_>) -> Result<EndpointFields<'_>, WireError> {
+fn endpoint(message: Fields<'_>, names: KeptNames) -> Result<EndpointFields<'_>, WireError> {
+    let has_names = names == KeptNames::All;
     let (mut endpoint, mut fields) = (EndpointFields::default(), message);
     while let Some((number, value)) = fields.next()? {
         match number {
@@ -50,9 +51,9 @@ fn endpoint(message: Fields<'_>) -> Result<EndpointFields<'_>, WireError> {
                 endpoint.addresses.0 = Some(value.text()?.into());
             }
             2 => endpoint.conditions = conditions(value.message()?)?,
-            4 => endpoint.target_ref = target(value.message()?)?,
+            4 if has_names => endpoint.target_ref = target(value.message()?)?,
             6 => endpoint.node_name = Some(value.text()?.into()),
-            7 => endpoint.zone = Some(value.text()?.into()),
+            7 if has_names => endpoint.zone = Some(value.text()?.into()),
             8 => endpoint.hints = hints(value.message()?)?,
             _ => {}
         }

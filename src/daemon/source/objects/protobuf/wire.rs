@@ -67,7 +67,19 @@ impl<'a> Fields<'a> {
         Ok(Some((number, Value { number, content })))
     }
 
+    /// Reads a number, which mostly has one byte: tags, flags and most lengths.
     fn varint(&mut self) -> Result<u64, WireError> {
+        match self.0.split_first() {
+            Some((byte, rest)) if byte & 0x80 == 0 => {
+                self.0 = rest;
+                Ok((*byte).into())
+            }
+            Some(_) => self.long_varint(),
+            None => Err(WireError::Truncated),
+        }
+    }
+
+    fn long_varint(&mut self) -> Result<u64, WireError> {
         let mut value = 0;
         for shift in (0..70).step_by(7) {
             let (byte, rest) = self.0.split_first().ok_or(WireError::Truncated)?;
