@@ -1,12 +1,16 @@
 //! The thread that owns the kernel's socket, and the handle for async code.
 //!
 //! The kernel processes a transaction inside one system call, which may take seconds, so it needs a
-//! thread of its own. Requests run one after the other, in order.
+//! thread of its own. A few elements take microseconds, less than to wake that thread, which on busy
+//! processors also waits for its turn: if nothing is queued, the caller commits them itself. Requests
+//! run one after the other, in order.
 
 use std::io;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::thread;
 
+use futures::future::{self, Either};
 use nft::Transaction;
 use nft::kernel::{CommitError, Committed, Kernel};
 use tokio::sync::oneshot;
@@ -25,7 +29,21 @@ pub struct WriterGone;
 #[derive(Debug)]
 pub struct Writer<K> {
     tasks: mpsc::Sender<Task<K>>,
+    /// `None` if the kernel belongs to the caller of [`Requests`].
+    idle: Option<Arc<Shared<K>>>,
 }
+
+/// The kernel, for the thread and for callers while the thread has nothing to do.
+#[derive(Debug)]
+struct Shared<K> {
+    kernel: Mutex<K>,
+    /// Requests that the thread has not completed.
+    queued: AtomicUsize,
+}
+
+/// Most elements of a transaction that the caller commits itself. The kernel takes about a
+/// microsecond for each.
+const FEW: usize = 64;
 
 /// Queued requests that the caller runs by itself, instead of the thread.
 #[derive(Debug)]
@@ -42,21 +60,27 @@ impl<K: Kernel + Send + 'static> Writer<K> {
     /// Returns a writer whose requests the caller runs, for simulations.
     pub fn without_thread() -> (Self, Requests<K>) {
         let (tasks, queue) = mpsc::channel();
-        (Self { tasks }, Requests(queue))
+        (Self { tasks, idle: None }, Requests(queue))
     }
 
     /// Starts the thread, which then owns `kernel`.
     ///
     /// # Errors
     /// The error of the system if it cannot start a thread.
-    pub fn spawn(mut kernel: K) -> io::Result<Self> {
+    pub fn spawn(kernel: K) -> io::Result<Self> {
         let (writer, requests) = Self::without_thread();
+        let shared = Arc::new(Shared { kernel: Mutex::new(kernel), queued: AtomicUsize::new(0) });
+        let idle = Some(Arc::clone(&shared));
         thread::Builder::new().name("nftables".into()).spawn(move || {
             for task in requests.0 {
+                // A task that panicked has ended this thread; a caller that panicked, the daemon.
+                let Ok(mut kernel) = shared.kernel.lock() else { return };
                 task(&mut kernel);
+                drop(kernel);
+                shared.queued.fetch_sub(1, Ordering::Release);
             }
         })?;
-        Ok(writer)
+        Ok(Self { idle, ..writer })
     }
 
     /// Runs `task` on the thread after all earlier requests and returns its result.
@@ -78,6 +102,9 @@ impl<K: Kernel + Send + 'static> Writer<K> {
             // A send fails only if the future was dropped; the task has run nevertheless.
             let _ = answer.send(task(kernel));
         });
+        if let Some(shared) = &self.idle {
+            shared.queued.fetch_add(1, Ordering::Relaxed);
+        }
         let sent = self.tasks.send(task).map_err(|_| WriterGone);
         async move {
             sent?;
@@ -86,7 +113,7 @@ impl<K: Kernel + Send + 'static> Writer<K> {
     }
 
     /// Commits `transaction` and returns it with the outcome. The transaction is queued by this
-    /// call.
+    /// call, or committed if it is small and nothing is queued.
     ///
     /// # Errors
     /// [`WriterGone`]; the error of the commit itself is in the pair.
@@ -94,9 +121,27 @@ impl<K: Kernel + Send + 'static> Writer<K> {
         &self,
         transaction: Transaction,
     ) -> impl Future<Output = Result<Answered, WriterGone>> + Send + use<K> {
-        self.run(move |kernel| {
+        let is_small = is_small(&transaction);
+        let commit = move |kernel: &mut K| {
             let outcome = kernel.commit(&transaction);
             (transaction, outcome)
-        })
+        };
+        match self.idle_kernel().filter(|_| is_small) {
+            Some(mut kernel) => Either::Left(future::ready(Ok(commit(&mut kernel)))),
+            None => Either::Right(self.run(commit)),
+        }
     }
+
+    /// Returns the kernel if the thread has nothing to do.
+    fn idle_kernel(&self) -> Option<MutexGuard<'_, K>> {
+        let shared = self.idle.as_ref()?;
+        let is_idle = shared.queued.load(Ordering::Acquire) == 0;
+        shared.kernel.try_lock().ok().filter(|_| is_idle)
+    }
+}
+
+/// Returns whether a transaction changes a few elements and nothing else.
+fn is_small(transaction: &Transaction) -> bool {
+    let lengths = transaction.operations.iter().map(|it| it.elements().map(<[_]>::len));
+    lengths.sum::<Option<usize>>().is_some_and(|elements| elements <= FEW)
 }

@@ -30,8 +30,8 @@ pub enum Stage {
     Encode,
     /// The system call that commits.
     Commit,
-    /// The remaining time of a commit: handing the transaction to the writer thread and back,
-    /// acknowledgements, and the update of the installed elements.
+    /// The remaining time of a commit: acknowledgements, handing a transaction of many elements to
+    /// the writer's thread and back, and the update of the installed elements.
     Acknowledge,
 }
 

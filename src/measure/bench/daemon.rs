@@ -79,7 +79,7 @@ impl Daemon {
             runtime.block_on(async {
                 // Only a bug ends the writer thread; then commits are missing below.
                 let stopped = async { drop(stopped.await) };
-                let _ = runtime.spawn(run.until(stopped)).await;
+                let _ = run.until(stopped).await;
             });
         });
         let converter = Converter::new(NODE_NAME);
