@@ -1,8 +1,9 @@
 //! Frames of a watch as an API server of Kubernetes 1.36 writes them in protobuf, with all usual
 //! fields.
 //!
-//! Fields that readers ignore are included: managed fields, owners, references to pods. The numbers
-//! of fields are those of the published message definitions.
+//! Fields that readers ignore are included: managed fields, owners, references to pods, and the empty
+//! fields that Go's encoder writes. The numbers of fields are those of the published message
+//! definitions.
 
 use std::net::Ipv4Addr;
 
@@ -81,14 +82,22 @@ impl WatchFrame {
         let external_ip = is_external.then(|| external_ip(*number).to_string());
         let metadata = new()
             .text(1, &name)
+            .text(2, "")
             .text(3, &namespace(*number))
+            .text(4, "")
             .text(5, &uid(*number))
             .text(6, &version.to_string())
+            .number(7, 0)
             .message(8, &created())
             .entry(11, "app", &name)
             .message(17, &managed("kubectl", "v1", SERVICE_FIELDS));
-        let target_port = new().number(1, 0).number(2, 8080);
-        let port = new().text(1, "http").text(2, protocol).number(3, 80).message(4, &target_port);
+        let target_port = new().number(1, 0).number(2, 8080).text(3, "");
+        let port = new()
+            .text(1, "http")
+            .text(2, protocol)
+            .number(3, 80)
+            .message(4, &target_port)
+            .number(5, 0);
         let spec = new()
             .message(1, &port)
             .entry(2, "app", &name)
@@ -96,6 +105,11 @@ impl WatchFrame {
             .text(4, "ClusterIP")
             .texts(5, external_ip.as_deref())
             .text(7, "None")
+            .text(8, "")
+            .text(10, "")
+            .text(11, "")
+            .number(12, 0)
+            .flag(13, false)
             .text(17, "SingleStack")
             .text(18, &cluster_ip)
             .text(19, "IPv4")
@@ -121,6 +135,7 @@ impl WatchFrame {
             .text(1, &format!("{name}-{slice}"))
             .text(2, &format!("{name}-"))
             .text(3, &namespace)
+            .text(4, "")
             .text(5, &uid(*service))
             .text(6, &version.to_string())
             .number(7, *version)
@@ -143,18 +158,32 @@ impl WatchFrame {
     pub(super) fn node(name: &str, zone: Option<&str>, version: u64) -> Self {
         let mut metadata = new()
             .text(1, name)
+            .text(2, "")
+            .text(3, "")
+            .text(4, "")
             .text(5, &uid(0))
             .text(6, &version.to_string())
+            .number(7, 0)
             .message(8, &created())
             .entry(11, "kubernetes.io/hostname", name)
             .entry(11, "kubernetes.io/os", "linux");
         if let Some(zone) = zone {
             metadata = metadata.entry(11, "topology.kubernetes.io/zone", zone);
         }
-        let spec = new().text(1, "10.244.0.0/24").text(7, "10.244.0.0/24");
+        let spec = new()
+            .text(1, "10.244.0.0/24")
+            .text(2, "")
+            .text(3, "")
+            .flag(4, false)
+            .text(7, "10.244.0.0/24");
+        let ports = new().message(1, &new().number(1, 0));
+        let software = (1..=10).fold(new(), |software, field| software.text(field, ""));
         let status = new()
+            .text(3, "")
             .message(5, &new().text(1, "InternalIP").text(2, "192.0.2.1"))
-            .message(5, &new().text(1, "Hostname").text(2, name));
+            .message(5, &new().text(1, "Hostname").text(2, name))
+            .message(6, &ports)
+            .message(7, &software);
         let message = new().message(1, &metadata).message(2, &spec).message(3, &status);
         Self::modified(Resource::Nodes, ("v1", "Node"), &message)
     }
@@ -187,7 +216,10 @@ fn encode_endpoint(endpoint: &EndpointObject, service: &str, namespace: &str) ->
         .text(1, "Pod")
         .text(2, namespace)
         .text(3, &format!("{service}-{number:x}"))
-        .text(4, &uid(*number));
+        .text(4, &uid(*number))
+        .text(5, "")
+        .text(6, "")
+        .text(7, "");
     new()
         .text(1, &address.to_string())
         .message(2, &new().flag(1, true).flag(2, true).flag(3, false))
@@ -205,6 +237,7 @@ fn managed(manager: &str, version: &str, fields: &str) -> Message {
         .message(4, &created())
         .text(6, "FieldsV1")
         .message(7, &new().text(1, fields))
+        .text(8, "")
 }
 
 fn created() -> Message {
