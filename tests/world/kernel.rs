@@ -6,8 +6,7 @@ use std::net::IpAddr;
 use engine::ruleset;
 use nft::Errno;
 use nft::kernel::{
-    CommitError, Committed, Contents, ElementRead, Generation, Kernel, OthersChanges, ReadError,
-    was_applied,
+    CommitError, Committed, Contents, ElementRead, Kernel, OthersChanges, ReadError, was_applied,
 };
 use nft::{ElementView, Family, Operation, TableFlags, TableRef, Transaction, Value};
 
