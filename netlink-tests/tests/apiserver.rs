@@ -371,7 +371,7 @@ async fn each_refusal_is_named_in_one_line_and_tried_again() {
     for report in reported {
         assert!(!report.to_string().contains('\n'), "{report}");
     }
-    // The same failure twice within a second is logged once.
+    // The same failure twice within two seconds is logged once.
     assert_eq!(reported.len(), 6, "{reported:#?}");
 }
 
@@ -527,7 +527,7 @@ async fn a_server_that_is_away_is_tried_again_quickly_and_then_seldom() {
     source.until(|_, reported| of_services(reported).len() == 2).await;
     let waits = of_services(&source.reported);
     assert!(waits[0] <= Duration::from_millis(100), "{waits:?}");
-    assert!(waits[1] >= Duration::from_secs(1), "{waits:?}");
+    assert!(waits[1] >= Duration::from_secs(2), "{waits:?}");
     assert!(source.seen.is_empty(), "{:?}", source.seen);
     server.reopen();
     source.until_services(&["default/a"]).await;

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use tokio::time::Instant;
 
 use super::random::random;
@@ -11,22 +10,23 @@ use super::random::random;
 /// because routes change in far less than a second.
 const FIRST: Duration = Duration::from_millis(100);
 
+/// Least limit of the second wait. Its mean is client-go's shortest wait: the retries of many nodes
+/// do not fill the first second of an outage.
+const SECOND: Duration = Duration::from_millis(1600);
+
 /// Longest wait, as in client-go.
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// Time without a failure after which the waits start again from the shortest.
 const STABLE: Duration = Duration::from_secs(20);
 
-/// Limits of the waits: from [`FIRST`] on, doubled each time.
-const LIMITS: ExponentialBuilder =
-    ExponentialBuilder::new().with_min_delay(FIRST).with_max_delay(LONGEST).without_max_times();
-
-/// Random waits up to a doubling limit ("full jitter"): the retries of many nodes that lost the same
-/// server are spread evenly, however long it is away.
+/// Random waits from zero up to a limit ("full jitter"): the retries of many nodes that lost the same
+/// server are spread evenly, however long it is away. The limit is twice the time since the first
+/// failure, so that no retry comes later after an outage than twice its length.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
-    /// Remaining limits, and the end of the last wait; `None` before the first failure.
-    limits: Option<(ExponentialBackoff, Instant)>,
+    /// Time of the first failure, and the end of the last wait; `None` before the first failure.
+    outage: Option<(Instant, Instant)>,
 }
 
 impl Backoff {
@@ -38,13 +38,14 @@ impl Backoff {
         asked: Duration,
         spread: Duration,
     ) -> Duration {
-        self.limits.take_if(|(_, end)| now.saturating_duration_since(*end) >= STABLE);
-        let (limits, end) = self.limits.get_or_insert_with(|| (LIMITS.build(), now));
-        // `LIMITS` is endless.
-        let limit = limits.next().unwrap_or(LONGEST);
+        self.outage.take_if(|(_, end)| now.saturating_duration_since(*end) >= STABLE);
+        let limit = self.outage.map_or(FIRST, |(first, _)| {
+            (now.saturating_duration_since(first) * 2).clamp(SECOND, LONGEST)
+        });
         // All nodes may get the same answer, so the random part is added.
         let wait = asked + limit.max(spread).mul_f64(random());
-        *end = now + wait;
+        let first = self.outage.map_or(now, |(first, _)| first);
+        self.outage = Some((first, now + wait));
         wait
     }
 }
@@ -57,28 +58,42 @@ mod tests {
         backoff.after_failure(now, Duration::ZERO, Duration::ZERO)
     }
 
+    /// Returns whether the waits of a thousand nodes are spread evenly up to the limit.
+    fn are_spread(waits: &[Duration], limit: Duration) -> bool {
+        let counts = (0..10).map(|tenth| {
+            let part = limit * tenth / 10..limit * (tenth + 1) / 10;
+            waits.iter().filter(|wait| part.contains(*wait)).count()
+        });
+        waits.iter().all(|wait| *wait <= limit) && counts.into_iter().all(|it| it >= 40)
+    }
+
     #[test]
-    fn the_limits_of_waits_double_from_a_tenth_of_a_second_to_half_a_minute() {
-        let now = Instant::now();
-        let mut nodes: Vec<_> = (0..1000).map(|_| (Backoff::default(), now)).collect();
-        let mut limit = FIRST;
-        for _ in 0..20 {
-            let wait = |(backoff, now): &mut (Backoff, Instant)| {
-                let wait = after_failure(backoff, *now);
-                *now += wait;
-                wait
-            };
-            let waits: Vec<_> = nodes.iter_mut().map(wait).collect();
-            assert!(waits.iter().all(|wait| *wait <= limit), "more than {limit:?}");
-            // Evenly spread: a tenth of the time has about a hundred of a thousand retries.
-            for tenth in 0..10 {
-                let part = limit * tenth / 10..limit * (tenth + 1) / 10;
-                let count = waits.iter().filter(|wait| part.contains(*wait)).count();
-                assert!((40..200).contains(&count), "{count} of 1000 in {part:?}");
-            }
-            limit = (limit * 2).min(LONGEST);
+    fn waits_are_random_up_to_twice_the_time_since_the_first_failure() {
+        let begin = Instant::now();
+        let mut nodes: Vec<_> = (0..1000).map(|_| Backoff::default()).collect();
+        for (milliseconds, limit) in
+            [(0, 100), (1, 1600), (800, 1600), (2400, 4800), (12_000, 24_000), (20_000, 30_000)]
+        {
+            let now = begin + Duration::from_millis(milliseconds);
+            let waits: Vec<_> = nodes.iter_mut().map(|it| after_failure(it, now)).collect();
+            assert!(are_spread(&waits, Duration::from_millis(limit)), "{limit}: {waits:?}");
         }
-        assert_eq!(limit, LONGEST);
+    }
+
+    #[test]
+    fn the_first_second_of_an_outage_has_two_retries_and_none_is_late_after_it() {
+        const OUTAGE: Duration = Duration::from_secs(10);
+        let (mut early, nodes) = (0, 1000);
+        for _ in 0..nodes {
+            let (mut backoff, begin) = (Backoff::default(), Instant::now());
+            let mut elapsed = Duration::ZERO;
+            while elapsed < OUTAGE {
+                elapsed += after_failure(&mut backoff, begin + elapsed);
+                early += u32::from(elapsed < Duration::from_secs(1));
+            }
+            assert!(elapsed <= OUTAGE * 3, "{elapsed:?}");
+        }
+        assert!(early < nodes * 5 / 2, "{early} retries of {nodes} nodes");
     }
 
     #[test]

@@ -59,6 +59,9 @@ impl Turns {
 #[derive(Debug)]
 pub(super) struct Pace {
     backoff: Backoff,
+    /// Waits after [`EXPIRED`]. The server that answers so is no longer away: earlier failures do
+    /// not delay the list.
+    expired: Backoff,
     turns: Turns,
     /// Held from the request of a list until its end.
     turn: Option<OwnedSemaphorePermit>,
@@ -66,7 +69,8 @@ pub(super) struct Pace {
 
 impl Pace {
     pub(super) fn new(turns: &Turns) -> Self {
-        Self { backoff: Backoff::default(), turns: turns.clone(), turn: None }
+        let (backoff, expired) = Default::default();
+        Self { backoff, expired, turns: turns.clone(), turn: None }
     }
 
     /// Waits until a list may be requested.
@@ -91,14 +95,16 @@ impl Pace {
         let details = status.and_then(|status| status.details.as_ref());
         let asked = details.map_or(0, |details| details.retry_after_seconds);
         let asked = Duration::from_secs(asked.into()).min(LONGEST_ASKED);
+        if code == Some(EXPIRED) {
+            return self.expired.after_failure(now, asked, SPREAD);
+        }
         // All nodes may be asked to wait for the same time.
-        let least = if code == Some(EXPIRED) { SPREAD } else { Duration::ZERO };
-        self.backoff.after_failure(now, asked, asked.clamp(least, LONGEST_SPREAD))
+        self.backoff.after_failure(now, asked, asked.min(LONGEST_SPREAD))
     }
 
     /// Forgets failures, of a client that is no longer used.
     pub(super) fn forget_failures(&mut self) {
-        self.backoff = Backoff::default();
+        (self.backoff, self.expired) = Default::default();
     }
 }
 
@@ -155,6 +161,23 @@ mod tests {
             let count = waits.iter().filter(|wait| part.contains(*wait)).count();
             assert!(count > 100, "{count} of 1000 in {part:?}");
         }
+    }
+
+    #[test]
+    fn lists_after_an_outage_are_not_delayed_but_repeated_ones_are() {
+        let mut now = Instant::now();
+        let mut pace = Pace::new(&Turns::default());
+        for _ in 0..20 {
+            now += pace.after_failure(now, None);
+        }
+        assert!(pace.after_failure(now, Some(&status(410, 0))) <= SPREAD);
+        let mut wait = || {
+            let wait = pace.after_failure(now, Some(&status(410, 0)));
+            now += wait;
+            wait
+        };
+        let waits: Vec<_> = (0..100).map(|_| wait()).collect();
+        assert!(waits.iter().any(|wait| *wait > SPREAD * 10), "{waits:?}");
     }
 
     #[test]

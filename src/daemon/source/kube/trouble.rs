@@ -8,8 +8,8 @@ use engine::model::Resource;
 use super::error::SourceError;
 use super::outlet::{Closed, Outlet, Report};
 
-/// Wait from which an unchanged failure of a watch is reported again.
-const QUIET: Duration = Duration::from_secs(1);
+/// Wait from which an unchanged failure of a watch is reported again: longer than the first two.
+const QUIET: Duration = Duration::from_secs(2);
 
 /// Last reported failure; `None` after it is over.
 #[derive(Debug, Default)]
