@@ -48,7 +48,7 @@ ROOT_TESTS = cli first_load layouts priority ruleset storm transaction
 ROOT_CASES_OF = affinity local_detection
 ROOT_CASES = nft_has_loaded nft_loads
 
-.PHONY: help build release test-aarch64 man sbom demo simulate test test-root test-kernel test-page test-nft test-corpus traces test-api-server test-interop storm bench bench-kernel bench-flowtable bench-code bench-daemon bench-latency bench-builds bench-stale-flows bench-nft publish-check fuzz fuzz-build deploy-check lint docs deny deny-installed advisories advisory-database clean
+.PHONY: help build release test-aarch64 man sbom demo simulate test test-root test-kernel test-page test-nft test-corpus traces test-api-server test-interop storm bench bench-kernel bench-flowtable bench-code bench-daemon bench-latency bench-builds bench-stale-flows bench-herd bench-nft publish-check fuzz fuzz-build deploy-check lint docs deny deny-installed advisories advisory-database clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -223,6 +223,13 @@ bench-stale-flows: ## Measure CPU and delay of the deletion of stale UDP flows (
 	cargo bench --locked --package netlink-tests --bench stale_flows --no-run
 	$(IN_NAMESPACES) env BEFORE="$(BEFORE)" AFTER="$(AFTER)" \
 		cargo bench --offline --package netlink-tests --bench stale_flows
+
+# Root may raise the hard limit of open files too.
+bench-herd: ## Measure what CLIENTS=1000,5000 daemons ask of an API server when all start or it restarts
+	cargo bench --locked --package netlink-tests --bench herd --no-run
+	$(IN_NAMESPACES) sh -c 'ulimit -n 65536 2>/dev/null; exec "$$@"' herd env CLIENTS="$(CLIENTS)" \
+		SERVICES="$(SERVICES)" ROUNDS="$(ROUNDS)" \
+		cargo bench --offline --package netlink-tests --bench herd
 
 bench-nft: ## Compare the times of nft-netlink, nft, the crate nftables and rustables (root)
 	@$(LIBCLANG); set -x; \

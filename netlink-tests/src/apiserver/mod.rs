@@ -22,6 +22,7 @@ mod target;
 mod trace;
 mod write;
 
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -29,6 +30,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use socket2::{Domain, Socket, Type};
 use tempfile::NamedTempFile;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -71,7 +73,7 @@ impl ApiServer {
     pub fn start() -> Self {
         link::raise_loopback();
         let has_only_json = std::env::var_os("API_SERVER_JSON").is_some();
-        let listener = TcpListener::bind("127.0.0.1:0").expect("127.0.0.1 has a free port");
+        let listener = listen(([127, 0, 0, 1], 0).into()).expect("127.0.0.1 has a free port");
         let address = listener.local_addr().expect("a bound socket has an address");
         let shared = Arc::new(Shared {
             state: Mutex::new(State { has_only_json, ..State::default() }),
@@ -209,6 +211,11 @@ impl ApiServer {
         self.state().writes.has_only_ipv6 = true;
     }
 
+    /// The version of the last change.
+    pub fn version(&self) -> u64 {
+        self.state().store.version()
+    }
+
     /// The objects of this kind, by `namespace/name`, or `name` where there is no namespace.
     pub fn names(&self, kind: Kind) -> Vec<String> {
         self.state().store.keys(kind)
@@ -304,7 +311,6 @@ fn run(listener: TcpListener, shared: &Arc<Shared>, mut commands: UnboundedRecei
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime can be made").block_on(async move {
         let address = listener.local_addr().expect("a bound socket has an address");
-        listener.set_nonblocking(true).expect("a socket can be non-blocking");
         let mut open = Some(tokio::net::TcpListener::from_std(listener).expect("it is a listener"));
         let mut connections = JoinSet::new();
         loop {
@@ -333,12 +339,22 @@ fn run(listener: TcpListener, shared: &Arc<Shared>, mut commands: UnboundedRecei
     });
 }
 
+/// Listens with a queue as long as that of kube-apiserver, which is the kernel's default limit.
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(4096)?;
+    Ok(socket.into())
+}
+
 /// Listens on a port that was just closed. A child of another test may still hold the old listener,
 /// between `fork` and `exec`.
 async fn bind_again(address: SocketAddr) -> tokio::net::TcpListener {
     let deadline = Deadline::after(Duration::from_secs(5));
     loop {
-        match tokio::net::TcpListener::bind(address).await {
+        match listen(address).and_then(tokio::net::TcpListener::from_std) {
             Ok(listener) => return listener,
             Err(error) => assert!(deadline.left().is_some(), "{address} stays in use: {error}"),
         }
