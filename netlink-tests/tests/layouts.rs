@@ -24,6 +24,9 @@ const FORMER_EXAMPLES: [&str; 4] = [
     include_str!("fixtures/layout-4-examples.nft"),
 ];
 
+/// Chains of the same layout that looked up the map of endpoints in more rules. Only the rules differ.
+const FORMER_DRAWS: &str = include_str!("fixtures/layout-5-former-draws.nft");
+
 const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/manifests");
 
 fn apply_all(proxy: &mut Proxy) -> Sent {
@@ -91,7 +94,7 @@ fn tables_of_the_examples_in_a_former_layout_are_replaced() {
 
 /// Replaces tables of the former layout again and again, because once is over before a packet comes.
 #[track_caller]
-fn race_of_layouts(ways: &[(&'static str, &'static str)]) {
+fn race_of_layouts(former: &[&str], ways: &[(&'static str, &'static str)]) {
     if !nft_can_load() {
         return;
     }
@@ -103,7 +106,7 @@ fn race_of_layouts(ways: &[(&'static str, &'static str)]) {
     let race = Race { ways: &ways, commits: 8, burst: 1, replaces_tables: true };
     race.run(lab, |proxy, state| match state % 3 {
         0 => {
-            node.nft_script(&in_place_of_others(FORMER[state / 3 % FORMER.len()]));
+            node.nft_script(&in_place_of_others(former[state / 3 % former.len()]));
             Sent::default()
         }
         1 => Sent::default(),
@@ -117,7 +120,8 @@ fn race_of_layouts(ways: &[(&'static str, &'static str)]) {
 
 #[test]
 fn no_flow_is_lost_while_tables_of_a_former_layout_are_replaced() {
-    race_of_layouts(&[("pod", WEB), ("node", WEB), ("outside", NODE_PORT), ("pod", NODE_PORT)]);
+    let ways = [("pod", WEB), ("node", WEB), ("outside", NODE_PORT), ("pod", NODE_PORT)];
+    race_of_layouts(&FORMER, &ways);
 }
 
 /// A script that replaces both tables by those of `listing`, in one transaction.
@@ -125,4 +129,61 @@ fn in_place_of_others(listing: &str) -> String {
     let tables = ["ip kube-proxy", "ip6 kube-proxy"];
     let gone = tables.map(|table| format!("table {table}\ndelete table {table}\n"));
     gone.concat() + listing
+}
+
+/// A listing of both tables with [`FORMER_DRAWS`] instead of today's chains.
+fn with_former_draws(listing: &str) -> String {
+    let mut script = String::new();
+    let mut is_draw = false;
+    let mut family = "ip";
+    for line in listing.lines() {
+        if let Some(table) = line.strip_prefix("table ") {
+            family = table.split(' ').next().unwrap();
+        }
+        if let Some(chain) = line.strip_prefix("\tchain ") {
+            is_draw = ["draw-", "pick", "slot-0", "hash "].iter().any(|it| chain.starts_with(it));
+        }
+        if line == "}" {
+            let draws = FORMER_DRAWS.replace("dnat ip ", &format!("dnat {family} "));
+            script += &draws.replace("hash ip ", &format!("hash {family} "));
+        }
+        if !is_draw {
+            script.extend([line, "\n"]);
+        }
+        is_draw &= line != "\t}";
+    }
+    script
+}
+
+/// The listing of both tables with every chain, and with [`FORMER_DRAWS`].
+fn former_draws() -> String {
+    let fresh = Net::new();
+    let _ = apply_all(&mut Proxy::start(fresh.node(), routing()));
+    with_former_draws(&fresh.node().nft("list ruleset"))
+}
+
+#[test]
+fn other_rules_of_the_same_layout_are_replaced_without_elements() {
+    if !nft_can_load() {
+        return;
+    }
+    let net = Net::new();
+    let _ = apply_all(&mut Proxy::start(net.node(), routing()));
+    let today = tables(net.node());
+    net.node().nft_script(&in_place_of_others(&former_draws()));
+    assert_ne!(tables(net.node()), today);
+    let mut proxy = Proxy::start(net.node(), routing());
+    let sent = apply_all(&mut proxy);
+    for kind in [MessageKind::DelTable, MessageKind::NewSetElem, MessageKind::DelSetElem] {
+        assert_eq!(sent.messages.get(&kind), None, "{}", sent.script());
+    }
+    assert_eq!(tables(net.node()), today);
+    assert_eq!(proxy.resync().transactions.len(), 0);
+}
+
+#[test]
+fn no_flow_is_lost_while_other_rules_of_the_same_layout_are_replaced() {
+    if nft_can_load() {
+        race_of_layouts(&[&former_draws()], &[("pod", WEB), ("node", WEB), ("outside", NODE_PORT)]);
+    }
 }

@@ -4,6 +4,8 @@
 //! table is full, so the first lookup hits.
 //!
 //! The modulus of `numgen random mod N` is fixed in a rule, so each size class has its own rules.
+//! They are as few as possible: the kernel compares each new endpoint with every rule that looks up
+//! the map (`nft_add_set_elem`). So what several chains draw is a chain of its own.
 //! For a list of up to [`SizeClass::EXACT`] endpoints, one draw below its size suffices. For a
 //! larger list, the rules draw below the next power of two until a slot is hit, at most
 //! 2 + 4 x 4 = 18 times. Then they draw once below half of it, where every slot is taken. If one of
@@ -27,11 +29,14 @@ use crate::model::HashedSource;
 /// The chain that chooses an endpoint of a plain list.
 pub(super) const PICK: &str = "pick";
 
-/// Number of draws for a large list in the chain of its class.
+/// Number of draws for a large list before the jumps.
 const DIRECT: usize = 2;
 
 /// Number of jumps to a chain of further draws, at two levels: this keeps the table short.
 const JUMPS: usize = 4;
+
+/// The chain for a packet that no slot was found for.
+const NO_SLOT: &str = "slot-0";
 
 /// The chain that finds the slot of a hash table.
 const HASH: &str = "hash";
@@ -39,28 +44,22 @@ const HASH: &str = "hash";
 /// Returns the chains, each after those that it refers to.
 pub(super) fn chains(phrases: Phrases, seed: u32) -> Vec<ChainSpec> {
     let powers = || SizeClass::LARGEST.powers();
-    let half = powers().map(|size| for_class(phrases, size, size.most() / 2));
-    let again = jumps("draw-4-times").chain(half).chain(no_draw_hit(phrases));
+    let smallest_half = SizeClass::EXACT.into();
     let mut chains = vec![
-        ChainSpec::new("draw-of-many", powers().map(|size| for_class(phrases, size, size.most()))),
-        ChainSpec::new("draw-4-times", jumps("draw-of-many")),
-        ChainSpec::new("pick-again", again),
+        ChainSpec::new(NO_SLOT, [vec![draw(phrases, 1)], vec![phrase::clear_priority()]]),
+        draw_chain(phrases, smallest_half),
     ];
-    chains.extend(powers().map(|size| {
-        let draws = std::iter::repeat_n(vec![draw(phrases, size.most())], DIRECT);
-        ChainSpec::new(pick_chain(size), draws.chain([vec![goto("pick-again")]]))
-    }));
+    chains.extend(powers().flat_map(|size| large_chains(phrases, size.most())));
     let table = |size| Some(vec![is_class(size), translate(phrases, hash(size, seed)?)]);
     let tables = SizeClass::tables().filter_map(table);
-    chains.push(ChainSpec::new(HASH, tables.chain(no_draw_hit(phrases))).with_comment(
+    chains.push(ChainSpec::new(HASH, tables.chain([no_slot()])).with_comment(
         "the table's slot that a hash of the source names: as 0:1f, 18 for 251 slots by address \
         and port, 1c by address, ...",
     ));
-    let exact = SizeClass::exact().map(|size| for_class(phrases, size, size.most()));
+    let exact = SizeClass::exact().map(|size| vec![is_class(size), draw(phrases, size.most())]);
     let is_table = vec![compare(TABLE_BITS, TABLE_BITS), goto(HASH)];
-    let large = powers().map(|size| vec![is_class(size), goto(pick_chain(size))]);
-    let all = exact.chain(large).chain([is_table]).chain(no_draw_hit(phrases));
-    let pick = ChainSpec::new(PICK, all);
+    let large = powers().map(|size| vec![is_class(size), goto(named("pick", size.most()))]);
+    let pick = ChainSpec::new(PICK, exact.chain(large).chain([is_table, no_slot()]));
     chains.push(pick.with_comment(
         "endpoint list NNNN:NN00 and size class, the last two digits \
         but flags, as 0:1f: 9 for at most 16, a for 32, ...",
@@ -68,20 +67,35 @@ pub(super) fn chains(phrases: Phrases, seed: u32) -> Vec<ChainSpec> {
     chains
 }
 
-fn pick_chain(size: SizeClass) -> Name {
-    format!("pick-{}", size.most()).into()
+/// Returns the chains of a class of large lists, which draw below `most`.
+fn large_chains(phrases: Phrases, most: u32) -> [ChainSpec; 3] {
+    let (once, times) = (named("draw", most), named("draw-4-times", most));
+    let direct = std::iter::repeat_n(once.clone(), DIRECT);
+    let draws = direct.chain(std::iter::repeat_n(times.clone(), JUMPS));
+    let all = draws.chain([named("draw", most / 2)]).map(|chain| vec![jump(chain)]);
+    [
+        draw_chain(phrases, most),
+        ChainSpec::new(times, std::iter::repeat_n(vec![jump(once)], JUMPS)),
+        ChainSpec::new(named("pick", most), all.chain([no_slot()])),
+    ]
 }
 
-fn jumps(chain: &'static str) -> impl Iterator<Item = Vec<Phrase>> {
-    std::iter::repeat_n(vec![jump(chain)], JUMPS)
+/// Returns the chain with the only rule that draws below `most`.
+fn draw_chain(phrases: Phrases, most: u32) -> ChainSpec {
+    ChainSpec::new(named("draw", most), [vec![draw(phrases, most)]])
+}
+
+fn named(what: &str, most: u32) -> Name {
+    format!("{what}-{most}").into()
+}
+
+/// Leads to slot 0; without it the packet continues as a packet to no service.
+fn no_slot() -> Vec<Phrase> {
+    vec![goto(NO_SLOT)]
 }
 
 fn is_class(size: SizeClass) -> Phrase {
     compare(SIZE_BITS, size.bits())
-}
-
-fn for_class(phrases: Phrases, size: SizeClass, modulus: u32) -> Vec<Phrase> {
-    vec![is_class(size), draw(phrases, modulus)]
 }
 
 /// Returns the hash that names a slot of a hash table of this class; `None` if slots are drawn.
@@ -101,11 +115,6 @@ fn draw(phrases: Phrases, modulus: u32) -> Phrase {
 fn translate(phrases: Phrases, slot: Field) -> Phrase {
     let key = [Field::PriorityBits(LIST_BITS), Field::L4Proto, slot];
     phrases.translate(&key, SetId::Endpoints.name())
-}
-
-/// Tries slot 0; without it the packet continues as a packet to no service.
-fn no_draw_hit(phrases: Phrases) -> [Vec<Phrase>; 2] {
-    [vec![draw(phrases, 1)], vec![phrase::clear_priority()]]
 }
 
 #[cfg(test)]
@@ -200,6 +209,16 @@ mod tests {
         for size in SizeClass::tables() {
             assert_eq!(draws(&chains(Phrases(Family::Ip), 1), PICK, size), [size.most(), 1]);
         }
+    }
+
+    #[test]
+    fn each_modulus_has_one_rule_besides_those_of_small_lists() {
+        let chains = chains(Phrases(Family::Ip), 1);
+        let rules = chains.iter().flat_map(|spec| &*spec.rules);
+        let draws = rules.filter(|rule| rule.expressions.iter().any(|it| modulus(it).is_some()));
+        let classes = SizeClass::LARGEST.powers().chain(SizeClass::tables()).count();
+        // Slot 0, and the half of the smallest large class.
+        assert_eq!(draws.count(), usize::from(SizeClass::EXACT) + classes + 2);
     }
 
     #[test]

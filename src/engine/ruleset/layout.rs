@@ -5,7 +5,8 @@ use nft::{Family, TableRef};
 /// The name of our table in both families.
 pub const TABLE: &str = "kube-proxy";
 
-/// The number of this layout. A table of another layout is replaced as a whole.
+/// The number of this layout. A table of another layout is replaced as a whole. Other chains and rules
+/// with the same sets and elements need no other number: they are replaced alone.
 pub const LAYOUT: u32 = 5;
 
 /// The comment of our tables, before the layout's number.
