@@ -17,7 +17,7 @@ use crate::tables::{elements, engine, owning_engine};
 
 #[test]
 fn a_start_on_existing_tables_commits_a_change_before_all_lists_are_read() {
-    const SERVICES: u16 = 1_500;
+    const SERVICES: u16 = 4_000;
     let kernel = Shared::new(Fake::new());
     let objects = || (0..SERVICES).flat_map(|number| one_of_many(number, 2)).collect();
     let mut daemon = Daemon::start_unlisted(engine(), kernel.clone());

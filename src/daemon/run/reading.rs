@@ -31,6 +31,11 @@ impl<K: Kernel + Send + 'static> Run<K> {
 
     /// Makes the next request, and corrects what the answer shows.
     pub(super) async fn make_request(&mut self) -> Result<(), WriterGone> {
+        if self.reads.doubt.has_only_unread_lists()
+            && let Some(ahead) = self.reads.lists_ahead.take()
+        {
+            return self.take_lists(ahead.await?).await;
+        }
         let elements = usize::try_from(self.report.sizes.elements()).unwrap_or_default();
         match self.reads.doubt.next(&mut self.engine, elements, now()) {
             None => Ok(()),
@@ -46,11 +51,22 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 self.reads.long_request = Some(dump.boxed());
                 Ok(())
             }
+            Some(request @ Request::Lists(..)) => {
+                let reply = self.request(request, &self.writer).await?;
+                self.take_lists(reply).await
+            }
             Some(request) => {
                 let reply = self.request(request, &self.writer).await?;
                 self.take_reply(reply).await
             }
         }
+    }
+
+    /// Requests the next endpoint lists, and then adds those of a reply.
+    async fn take_lists(&mut self, reply: Result<Reply, ReadError>) -> Result<(), WriterGone> {
+        let next = self.reads.doubt.next_lists(&mut self.engine);
+        self.reads.lists_ahead = next.map(|next| self.request(next, &self.writer).boxed());
+        self.take_reply(reply).await
     }
 
     /// Makes the requests for which commits must wait.
@@ -121,6 +137,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     pub(super) async fn read_back(&mut self) -> Result<bool, WriterGone> {
         self.spoil_handover();
         self.flows.note_read();
+        self.reads.lists_ahead = None;
         let reading = match self.take_early_read().await? {
             Some(reading) => Reply::Tables(reading),
             None => match self.request(Request::Tables, &self.writer).await? {

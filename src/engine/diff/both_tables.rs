@@ -15,7 +15,7 @@ use super::progress::{Progress, Updated};
 use super::schedulers::Schedulers;
 use super::services::Services;
 use super::serving::Serving;
-use super::unread::ReadLists;
+use super::unread::{AT_A_TIME, ReadLists};
 use super::unused::{Epochs, Kept, Unused, UnusedElements};
 use crate::desired::{SlotBudget, Timeouts};
 use crate::model::{Cluster, Extent, ObjectName, Protocol, Scheduler, Target};
@@ -129,12 +129,16 @@ impl Diff {
         self.lists.iter().all(|lists| lists.unread().have_told_all())
     }
 
-    /// Returns the lists of one table to be read next; `None` if all are read.
+    /// Returns the lists of one table to be requested next; `None` if all are requested.
     pub fn next_lists(&mut self) -> Option<(Family, Vec<NamedList>)> {
-        let lists = self.lists.iter_mut().filter(|lists| !lists.unread().are_none());
         // Services wait for some of them.
-        let lists = lists.max_by_key(|lists| lists.unread().has_hurried())?;
-        Some((lists.family(), lists.unread_mut().next()))
+        let waits = |family: Family| self.lists[family.index()].unread().has_hurried();
+        let mut families = Family::ALL;
+        families.sort_by_key(|family| !waits(*family));
+        families.into_iter().find_map(|family| {
+            let next = self.lists[family.index()].unread_mut().next(AT_A_TIME);
+            (!next.is_empty()).then_some((family, next))
+        })
     }
 
     /// Fills lists that were not read yet. Returns false if all are read now, but are not all

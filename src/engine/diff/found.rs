@@ -12,7 +12,7 @@ use super::held::HeldList;
 use super::list::List;
 use super::lists::Affinity;
 use super::packed_map::PackedMap;
-use super::unread::{ReadLists, UnreadLists};
+use super::unread::{AT_ONCE, ReadLists, UnreadLists};
 use crate::model::{Protocol, Target};
 use crate::ruleset::number::{EndpointId, ListId};
 use crate::ruleset::{Frontend, Member, NamedList, SetId, TableElement};
@@ -192,7 +192,7 @@ impl FoundElements {
 
     /// Returns the lists to be read next; none once all are read.
     pub fn next_lists(&mut self) -> Vec<NamedList> {
-        self.unread.next()
+        self.unread.next(AT_ONCE)
     }
 
     /// Adds lists that were left.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use ahash::HashMap;
+use ahash::{HashMap, HashSet};
 use nft::Family;
 
 use super::list::List;
@@ -14,7 +14,10 @@ use crate::ruleset::NamedList;
 use crate::ruleset::number::ListId;
 
 /// Lists of one request, which takes some 5 ms. A change waits for two of them.
-const AT_A_TIME: usize = 512;
+pub(super) const AT_A_TIME: usize = 512;
+
+/// Lists of one request while no change waits: the reader of the kernel never waits for the next one.
+pub(super) const AT_ONCE: usize = 2_048;
 
 /// Lists that are not read yet.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -22,6 +25,8 @@ pub(super) struct UnreadLists {
     lists: BTreeMap<ListId, NamedList>,
     /// Those to be read first: services wait for them.
     first: Vec<ListId>,
+    /// Those that were requested.
+    requested: HashSet<ListId>,
     /// Elements of the map of endpoints, without those that were read.
     elements: usize,
 }
@@ -39,7 +44,7 @@ pub struct ReadLists {
 
 impl UnreadLists {
     pub(super) fn new(lists: BTreeMap<ListId, NamedList>, elements: usize) -> Self {
-        Self { lists, first: Vec::new(), elements }
+        Self { lists, elements, ..Self::default() }
     }
 
     /// Returns whether all lists are read.
@@ -78,14 +83,18 @@ impl UnreadLists {
         !self.first.is_empty()
     }
 
-    /// Returns the lists to be read next: all that services wait for, and some others.
-    pub(super) fn next(&mut self) -> Vec<NamedList> {
+    /// Returns the lists to be requested next: all that services wait for, and others up to `most`.
+    /// Those of a request without an answer are not among them.
+    pub(super) fn next(&mut self, most: usize) -> Vec<NamedList> {
         let mut first = std::mem::take(&mut self.first);
         first.sort_unstable();
         first.dedup();
-        let mut next: Vec<_> = first.iter().filter_map(|id| self.lists.get(id)).copied().collect();
+        let unrequested = |it: &&NamedList| !self.requested.contains(&it.list);
+        let named = first.iter().filter_map(|id| self.lists.get(id));
+        let mut next: Vec<_> = named.filter(unrequested).copied().collect();
         let others = self.lists.values().filter(|it| first.binary_search(&it.list).is_err());
-        next.extend(others.take(AT_A_TIME.saturating_sub(next.len())));
+        next.extend(others.filter(unrequested).take(most.saturating_sub(next.len())));
+        self.requested.extend(next.iter().map(|it| it.list));
         next
     }
 
@@ -100,9 +109,41 @@ impl UnreadLists {
         }
         for NamedList { list: id, .. } in read.lists {
             self.lists.remove(&id);
+            self.requested.remove(&id);
             if let Some(list) = lists.get_mut(&id) {
                 list.trim();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ruleset::number::SizeClass;
+
+    #[test]
+    fn lists_of_a_request_without_an_answer_are_not_requested_again() {
+        let named = |number: u32| NamedList {
+            list: ListId::plain(number),
+            protocol: Protocol::Tcp,
+            size: SizeClass::of(1),
+        };
+        let lists: Vec<_> = (1..=5).map(named).collect();
+        let ids = |next: Vec<NamedList>| next.iter().map(|it| it.list).collect::<Vec<_>>();
+        let [first, second, third, fourth, fifth] = [0, 1, 2, 3, 4].map(|i| lists[i].list);
+        let all = lists.iter().map(|it| (it.list, *it)).collect();
+        let mut unread = UnreadLists::new(all, 5);
+        assert!(unread.hurry(third));
+        assert_eq!(ids(unread.next(2)), [third, first]);
+        assert!(unread.hurry(third) && unread.hurry(fifth));
+        assert_eq!(ids(unread.next(2)), [fifth, second]);
+
+        let mut found = HashMap::default();
+        let read = ReadLists { family: Family::Ip, lists: vec![lists[2]], endpoints: Vec::new() };
+        unread.read(read, &mut found);
+        assert!(!unread.hurry(third) && unread.hurry(first));
+        assert_eq!(ids(unread.next(2)), [fourth]);
+        assert!(unread.next(2).is_empty() && !unread.are_none());
     }
 }

@@ -231,6 +231,11 @@ impl Doubt {
         self.has_unread_lists
     }
 
+    /// Returns whether endpoint lists are to be read, and nothing before them.
+    pub fn has_only_unread_lists(&self) -> bool {
+        self.has_unread_lists && self.tables.is_none() && self.parts.are_none()
+    }
+
     /// Returns whether the kernel has never held the desired state.
     pub fn is_start(&self) -> bool {
         self.is_start
@@ -275,6 +280,17 @@ impl Doubt {
         };
         self.asked = origin;
         Some(request)
+    }
+
+    /// Returns endpoint lists to be requested before the answer to the last request is processed, so
+    /// that the kernel is read meanwhile; `None` if something else is to be read first.
+    pub fn next_lists(&mut self, engine: &mut Engine) -> Option<Request> {
+        if !self.has_only_unread_lists() {
+            return None;
+        }
+        let (family, lists) = engine.next_lists()?;
+        self.asked = Origin::Search;
+        Some(Request::Lists(family, lists))
     }
 
     fn next_of_search(&mut self, engine: &Engine, now: Instant) -> Option<Request> {

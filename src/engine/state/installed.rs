@@ -42,8 +42,8 @@ impl Engine {
         self.updates.all_again(self.diff.services());
     }
 
-    /// Returns the endpoint lists of one table to be read next, those first that services wait for.
-    /// `None` if all are read.
+    /// Returns the endpoint lists of one table to be requested next, those first that services wait
+    /// for. `None` if all are requested.
     pub fn next_lists(&mut self) -> Option<(Family, Vec<NamedList>)> {
         self.diff.next_lists()
     }

@@ -9,8 +9,8 @@ use crate::desired::{SlotBudget, SlotDemand};
 use crate::diff::{self, Progress};
 use crate::model::{Cluster, Extent, ObjectName};
 
-/// Services that wait for lists before lists are read.
-const MAX_UNREAD: usize = 256;
+/// Services that wait for lists before no more are taken: each is rendered again.
+const MAX_UNREAD: usize = 32;
 
 /// Services to be updated: rendered, and compared with what is installed.
 ///
