@@ -27,6 +27,7 @@ mod ruleset;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use listed::ListedElement;
@@ -67,6 +68,7 @@ pub struct Fake {
     /// Failure of each future commit, in order; `None` or no entry means success.
     mishaps: VecDeque<Option<Mishap>>,
     commits: usize,
+    committer: Option<ThreadId>,
     failures: usize,
     hides_sizes: bool,
 }
@@ -88,6 +90,7 @@ impl Fake {
             max_batch: usize::MAX,
             mishaps: VecDeque::new(),
             commits: 0,
+            committer: None,
             failures: 0,
             hides_sizes: false,
         }
@@ -133,6 +136,11 @@ impl Fake {
     /// Returns the number of transactions that [`Kernel::commit`] has applied.
     pub fn commits(&self) -> usize {
         self.commits
+    }
+
+    /// Returns the thread of the last transaction that [`Kernel::commit`] has applied.
+    pub fn committer(&self) -> Option<ThreadId> {
+        self.committer
     }
 
     /// Returns the number of commits that ended with an error.
@@ -232,6 +240,7 @@ impl Fake {
 
     fn committed_now(&mut self, batch: &Batch) -> Committed {
         self.commits += 1;
+        self.committer = Some(thread::current().id());
         Committed {
             bytes: batch.bytes.len(),
             messages: batch.counts(),
