@@ -3,8 +3,8 @@
 //! After `tools/cache/reflector.go`: a streaming list is the beginning of a watch. A refused
 //! connection and 429 are retried after a backoff; a watch that ended begins again at once, from the
 //! last version; after 410 the list begins after a backoff (`RunWithContext`).
-//! After `rest/with_retry.go`: `Retry-After` is waited for exactly, ten times. A real client has one
-//! connection for all informers, by HTTP/2.
+//! As in `rest/with_retry.go`, it waits exactly as long as `Retry-After` says, ten times. A real client
+//! has one connection for all informers, by HTTP/2.
 
 use std::io;
 use std::net::SocketAddr;

@@ -98,7 +98,7 @@ impl Pace {
         if code == Some(EXPIRED) {
             return self.expired.after_failure(now, asked, SPREAD);
         }
-        // All nodes may be asked to wait for the same time.
+        // The server may send the same time to all nodes.
         self.backoff.after_failure(now, asked, asked.min(LONGEST_SPREAD))
     }
 
