@@ -23,6 +23,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use netlink_tests::apiserver::object::service_cidr;
+use netlink_tests::builds::{absolute, number};
 use netlink_tests::{Host, NODE_IP, Net};
 use serde_json::{Value, json};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -91,20 +92,10 @@ fn main() {
 }
 
 /// The value of a variable.
-fn number(name: &str, default: u32) -> u32 {
-    std::env::var(name).map_or(default, |n| n.parse().unwrap())
-}
-
 /// A binary, and the flags of `apply` beside those of every build, separated by spaces.
 struct Build {
     path: PathBuf,
     flags: String,
-}
-
-/// Cargo starts a bench in the folder of its package, `make` counts from the one above.
-fn absolute(path: &Path) -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    root.join(path).canonicalize().unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 // Packets.

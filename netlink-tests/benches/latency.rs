@@ -12,7 +12,7 @@
 #![allow(clippy::disallowed_methods, clippy::print_stdout, clippy::unwrap_used)]
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use netlink_tests::apiserver::object::{endpoint_slice, node, service, service_cidr};
 use netlink_tests::apiserver::{ApiServer, Authority, Credentials};
+use netlink_tests::builds::{builds, number};
 use netlink_tests::{Net, Process};
 use nft::netlink::socket::{Socket, Wait};
 
@@ -43,11 +44,7 @@ fn main() {
     if std::env::args().any(|argument| argument == "--test") {
         return;
     }
-    let after = std::env::var("AFTER").ok().filter(|path| !path.is_empty());
-    let after = after.unwrap_or_else(|| "target/release/deltaproxy".into());
-    let before = std::env::var("BEFORE").ok().filter(|path| !path.is_empty());
-    let builds = before.map(|path| ("before", path)).into_iter().chain([("after", after)]);
-    let builds: Vec<_> = builds.map(|(name, path)| (name, absolute(Path::new(&path)))).collect();
+    let builds = builds();
     println!("| build | machine | latency: median / p99 / longest, µs | CPU | switches |");
     println!("|---|---|---|---|---|");
     for is_busy in [false, true] {
@@ -61,16 +58,6 @@ fn main() {
 }
 
 /// The value of a variable.
-fn number(name: &str, default: u32) -> u32 {
-    std::env::var(name).map_or(default, |n| n.parse().unwrap())
-}
-
-/// Cargo starts a bench in the folder of its package, `make` counts from the one above.
-fn absolute(path: &Path) -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    root.join(path).canonicalize().unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
-
 struct Bench {
     api: ApiServer,
     commits: Receiver<Instant>,

@@ -12,12 +12,13 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use netlink_tests::apiserver::ApiServer;
 use netlink_tests::apiserver::object::{endpoint_slice, node, service, service_cidr};
+use netlink_tests::builds::{builds, number};
 use netlink_tests::{Net, Process, Tracked, TrackedFlows};
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -46,11 +47,7 @@ fn main() {
     if std::env::args().any(|argument| argument == "--test") {
         return;
     }
-    let after = std::env::var("AFTER").ok().filter(|path| !path.is_empty());
-    let after = after.unwrap_or_else(|| "target/release/deltaproxy".into());
-    let before = std::env::var("BEFORE").ok().filter(|path| !path.is_empty());
-    let builds = before.map(|path| ("before", path)).into_iter().chain([("after", after)]);
-    let builds: Vec<_> = builds.map(|(name, path)| (name, absolute(Path::new(&path)))).collect();
+    let builds = builds();
     println!("| build | entries | changes | CPU of the thread | passes | of each | stale for |");
     println!("|---|---|---|---|---|---|---|");
     for flows in [0, number("FLOWS", 200_000)] {
@@ -63,16 +60,6 @@ fn main() {
 }
 
 /// The value of a variable.
-fn number(name: &str, default: u32) -> u32 {
-    std::env::var(name).map_or(default, |n| n.parse().unwrap())
-}
-
-/// Cargo starts a bench in the folder of its package, `make` counts from the one above.
-fn absolute(path: &Path) -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    root.join(path).canonicalize().unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
-
 /// A stream of changes.
 struct Case {
     what: &'static str,

@@ -3,6 +3,7 @@
 #![allow(clippy::expect_used, clippy::unwrap_used)] // A broken expectation is a failed test.
 
 pub mod apiserver;
+pub mod builds;
 pub mod http;
 pub mod metrics;
 pub mod scenario;

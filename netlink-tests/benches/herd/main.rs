@@ -20,6 +20,7 @@ use std::time::Duration;
 use daemon::open_files;
 use netlink_tests::apiserver::object::{endpoint_slice, node, service, service_cidr};
 use netlink_tests::apiserver::{ApiServer, Fault, Kind, On, Request};
+use netlink_tests::builds::number;
 
 use herd::{Client, Herd};
 use wire::Wire;
@@ -99,11 +100,6 @@ fn main() {
             }
         }
     }
-}
-
-/// The value of a variable.
-fn number(name: &str, default: u32) -> u32 {
-    std::env::var(name).ok().filter(|text| !text.is_empty()).map_or(default, |n| n.parse().unwrap())
 }
 
 /// Runs a case and prints its row.
