@@ -311,11 +311,14 @@ fn a_port_in_use_is_a_problem_until_it_is_free() {
 }
 
 impl World {
-    /// Starts the daemon with this limit of open files, and a second service.
-    fn limited(&self, files: &str) -> Process {
+    fn add_other(&self) {
         self.manifests.write("other", &Service::new("other", "10.96.0.11").node_port(80, 30081));
         self.manifests
             .write("slice-other", &netlink_tests::scenario::Slice::new("other").endpoints("a"));
+    }
+
+    /// Starts the daemon with this limit of open files.
+    fn limited(&self, files: &str) -> Process {
         let script = format!("ulimit -n {files}; exec \"$@\"");
         let binary = deltaproxy_binary();
         let start = ["-c", &script, "sh", binary.to_str().unwrap()];
@@ -329,6 +332,7 @@ impl World {
 fn connections_above_the_limits_are_reset_and_counted() {
     let world = World::new();
     let _server = world.pods[0].serve_tcp(8080, "a");
+    world.add_other();
     // Ten connections, two of them for a port.
     let _daemon = world.limited("200");
     world.wait_for_listeners(2);
@@ -349,6 +353,9 @@ fn listeners_above_the_limit_are_problems_until_one_is_free() {
     let _server = world.pods[0].serve_tcp(8080, "a");
     // Three sockets: a connection, and one listener.
     let mut daemon = world.limited("52");
+    // The first port that is served takes the socket.
+    world.wait_for(LOCALHOST, Some("a"));
+    world.add_other();
     let line = "port 30081 cannot be opened at [::1], tried again: the limit of 52 open files \
                 allows 1 such sockets";
     daemon.wait_for_line(line, SOON);
@@ -363,6 +370,7 @@ fn a_flood_of_idle_clients_has_bounds_and_delays_nothing() {
     let [a, c] = &world.pods;
     let _servers = [a.serve_tcp(8080, "a"), c.serve_tcp(8080, "c")];
     daemon::open_files::raise_for(2000).unwrap();
+    world.add_other();
     let daemon = world.limited("$(ulimit -Hn)");
     world.wait_for_listeners(2);
     let before = memory(daemon.pid());
