@@ -48,7 +48,7 @@ ROOT_TESTS = cli first_load layouts priority ruleset storm transaction
 ROOT_CASES_OF = affinity local_detection
 ROOT_CASES = nft_has_loaded nft_loads
 
-.PHONY: help build release test-aarch64 man sbom demo simulate test test-root test-kernel test-page test-nft test-corpus traces test-api-server test-interop storm bench bench-kernel bench-flowtable bench-code bench-daemon bench-latency bench-builds bench-stale-flows bench-herd bench-nft publish-check fuzz fuzz-build deploy-check lint docs deny deny-installed advisories advisory-database clean
+.PHONY: help build release test-aarch64 man sbom demo simulate test test-root test-kernel test-page test-nft test-corpus traces test-api-server test-interop storm bench bench-kernel bench-flowtable bench-code bench-daemon bench-latency bench-builds bench-stale-flows bench-herd bench-nft publish-check fuzz fuzz-build deploy-check kind-check lint docs deny deny-installed advisories advisory-database clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -276,6 +276,14 @@ deploy-check: ## Render the chart with Helm and compare it with the kustomize ba
 		>"$(TARGET_DIR)/chart-everything.yaml"
 	@set -e; target="$$(cd "$(TARGET_DIR)" && pwd)"; set -x; DELTAPROXY_CHART="$$target/chart.yaml" \
 		DELTAPROXY_CHART_EVERYTHING="$$target/chart-everything.yaml" cargo test --locked $(PARTS) --test deploy
+
+# Not part of `test`, because it fetches kind and kubectl. Without them the tests replace both.
+KIND_SUITE = sid
+kind-check: ## Let kind and kubectl themselves read deploy/kind, with a Docker that records its calls
+	@[ -x "$(TARGET_DIR)/kind-of-debian/kind" ] || sh deploy/debian-programs "$(KIND_SUITE)" \
+		"$(TARGET_DIR)/kind-of-debian" 'kind kubernetes-client' kind
+	@set -e; programs="$$(cd "$(TARGET_DIR)/kind-of-debian/root/usr/bin" && pwd)"; set -x; \
+		DELTAPROXY_KIND="$$programs" cargo test --locked $(PARTS) --test kind
 
 # cargo-semver-checks compares with a release of the registry, or with SEMVER_BASE, a commit.
 SEMVER_BASE =
