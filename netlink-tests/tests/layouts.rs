@@ -1,9 +1,10 @@
-//! Tables of former layouts, as nft listed them, are replaced without a failed connection.
+//! Tables of former and of later layouts are replaced without a failed connection.
 //!
-//! `fixtures/layout-N.nft` is the listing of [`objects_for_every_chain`], and
-//! `fixtures/layout-N-examples.nft` that of the example manifests.
+//! `fixtures/layout-N.nft` is how nft listed [`objects_for_every_chain`] in a former layout, and
+//! `fixtures/layout-N-examples.nft` the example manifests.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
+use engine::ruleset::{LAYOUT, TABLE_COMMENT, table_comment};
 use netlink_tests::reader::{Family, Table};
 use netlink_tests::scenario::{
     Lab, NODE_PORT, Proxy, Race, Sent, WEB, Way, objects_for_every_chain, routing,
@@ -58,14 +59,25 @@ fn tables(host: &Host) -> [Table; 2] {
 
 #[test]
 fn tables_of_a_former_layout_are_replaced_whole_in_one_transaction_each() {
-    if !nft_can_load() {
-        return;
+    if nft_can_load() {
+        assert_replaced_whole(&FORMER);
     }
+}
+
+#[test]
+fn tables_of_a_later_layout_are_replaced_whole() {
+    if nft_can_load() {
+        assert_replaced_whole(&[&later_layout()]);
+    }
+}
+
+#[track_caller]
+fn assert_replaced_whole(others: &[&str]) {
     let fresh = Net::new();
     let _ = apply_all(&mut Proxy::start(fresh.node(), routing()));
-    for former in FORMER {
+    for other in others {
         let net = Net::new();
-        net.node().nft_script(former);
+        net.node().nft_script(other);
         let mut proxy = Proxy::start(net.node(), routing());
         let sent = apply_all(&mut proxy);
         assert_eq!(sent.transactions.len(), 2, "one for each table: {}", sent.script());
@@ -74,6 +86,25 @@ fn tables_of_a_former_layout_are_replaced_whole_in_one_transaction_each() {
         assert_eq!(tables(net.node()), tables(fresh.node()));
         assert_eq!(proxy.resync().transactions.len(), 0);
     }
+}
+
+/// The listing of today's tables as those of a later layout may be: with another map of endpoints, and
+/// with a set and a base chain that this layout lacks.
+fn later_layout() -> String {
+    let fresh = Net::new();
+    let _ = apply_all(&mut Proxy::start(fresh.node(), routing()));
+    let listing = fresh.node().nft("list ruleset");
+    let more = "\tset of-later {\n\t\ttype inet_service\n\t\telements = { 9 }\n\t}\n\
+                \tchain filter-prerouting-later {\n\
+                \t\ttype filter hook prerouting priority -120; policy accept;\n\
+                \t\ttcp dport @of-later drop\n\t}\n}";
+    let later = format!("{TABLE_COMMENT}{}", LAYOUT + 1);
+    assert_eq!(listing.matches(&table_comment()).count(), 2, "{listing}");
+    listing
+        .replace(&table_comment(), &later)
+        .replace("map endpoints {", "map later-endpoints {")
+        .replace("@endpoints", "@later-endpoints")
+        .replace("\n}", &format!("\n{more}"))
 }
 
 #[test]
@@ -122,6 +153,14 @@ fn race_of_layouts(former: &[&str], ways: &[(&'static str, &'static str)]) {
 fn no_flow_is_lost_while_tables_of_a_former_layout_are_replaced() {
     let ways = [("pod", WEB), ("node", WEB), ("outside", NODE_PORT), ("pod", NODE_PORT)];
     race_of_layouts(&FORMER, &ways);
+}
+
+#[test]
+fn no_flow_is_lost_while_tables_of_a_later_layout_are_replaced() {
+    let ways = [("pod", WEB), ("node", WEB), ("outside", NODE_PORT)];
+    if nft_can_load() {
+        race_of_layouts(&[&later_layout()], &ways);
+    }
 }
 
 /// A script that replaces both tables by those of `listing`, in one transaction.

@@ -365,7 +365,9 @@ fn in_layout_2(listing: &str) -> String {
         script.push('\n');
     }
     let hash = ["ip", "ip6"].map(|family| format!("jhash {family} saddr mod 32768 seed 0x1"));
-    let script = script.replace("layout 4", "layout 2").replace("1048576", "4194304");
+    assert!(script.contains(&ruleset::table_comment()), "{script}");
+    let comment = format!("{}2", ruleset::TABLE_COMMENT);
+    let script = script.replace(&ruleset::table_comment(), &comment).replace("1048576", "4194304");
     let (ip, ip6) = script.split_once("table ip6 ").unwrap();
     let ip6 = ip6
         .replace(&hash[1], "ip6 saddr")
