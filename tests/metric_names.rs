@@ -4,6 +4,9 @@
 
 #![allow(clippy::unwrap_used)] // An unreadable file is a failed test.
 
+#[path = "promises/record.rs"]
+mod record;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
@@ -82,16 +85,20 @@ fn probe(observe: &Observe) {
     }
 }
 
-/// The names of all metrics as queries spell them; histograms without `_bucket`, `_count`, `_sum`.
-fn exposed() -> BTreeSet<String> {
-    let page = page();
-    let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
-    let spelled = types.map(|(name, kind)| match kind {
+/// The name of a metric as queries spell it; a histogram's without `_bucket`, `_count`, `_sum`.
+fn spelled(name: &str, kind: &str) -> String {
+    match kind {
         "counter" => format!("{name}_total"),
         "info" => format!("{name}_info"),
         _ => name.to_owned(),
-    });
-    spelled.collect()
+    }
+}
+
+/// The names of all metrics.
+fn exposed() -> BTreeSet<String> {
+    let page = page();
+    let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    types.map(|(name, kind)| spelled(name, kind)).collect()
 }
 
 /// The words of `text` that look like names of our metrics.
@@ -115,6 +122,51 @@ fn every_metric_is_documented_and_no_other() {
     let unknown: Vec<_> =
         named(present).into_iter().filter(|name| !exposed.contains(*name)).collect();
     assert!(unknown.is_empty(), "{unknown:?}");
+}
+
+/// The names of a sample's labels.
+fn labels(sample: &str) -> BTreeSet<String> {
+    let labels = sample.split_once('{').and_then(|(_, rest)| rest.rsplit_once('}'));
+    let mut rest = labels.map_or("", |(labels, _)| labels);
+    let mut names = BTreeSet::new();
+    while let Some((name, after)) = rest.split_once("=\"") {
+        names.insert(name.trim_start_matches(',').to_owned());
+        rest = after.split_once('"').map_or("", |(_, rest)| rest);
+    }
+    names
+}
+
+/// Each metric with its type and the names of its labels.
+fn described() -> Vec<String> {
+    let page = page();
+    let mut lines = Vec::new();
+    let mut samples = BTreeSet::new();
+    // A metric's line of its type is before its samples.
+    for line in page.lines().rev() {
+        if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|it| it.split_once(' ')) {
+            let words = [spelled(name, kind), kind.to_owned()].into_iter();
+            let labels = std::mem::take(&mut samples).into_iter().filter(|label| label != "le");
+            lines.push(words.chain(labels).collect::<Vec<_>>().join(" "));
+        } else if !line.starts_with('#') {
+            samples.extend(labels(line));
+        }
+    }
+    lines.sort();
+    lines
+}
+
+#[test]
+fn metrics_are_as_recorded() {
+    let lines = described();
+    assert!(lines.len() > 80, "{lines:#?}");
+    record::compare("metrics", &lines);
+}
+
+#[test]
+fn labels_are_found_in_a_sample() {
+    let sample = "a_bucket{b=\"c,{}=\",le=\"0.1\"} 1";
+    assert_eq!(labels(sample), ["b", "le"].map(str::to_owned).into());
+    assert_eq!(labels("a 1"), BTreeSet::new());
 }
 
 #[test]
