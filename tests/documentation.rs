@@ -2,13 +2,17 @@
 
 #![allow(clippy::unwrap_used)] // An unreadable file is a failed test.
 
+#[path = "documentation/contributing.rs"]
+mod contributing;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Folders with the files of the project. Others, such as `target`, are made.
-const FOLDERS: [&str; 11] = [
+const FOLDERS: [&str; 12] = [
     ".ci",
+    ".github",
     "benches",
     "deploy",
     "docs",
@@ -53,7 +57,8 @@ fn files() -> Vec<PathBuf> {
 fn pages() -> Vec<(PathBuf, String)> {
     let of_docs = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
     let of_docs = of_docs.filter(|path| path.extension().is_some_and(|it| it == "md"));
-    let others = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "src/nft/README.md"];
+    let others =
+        ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "src/nft/README.md"];
     let paths = of_docs.chain(others.map(|name| root().join(name)));
     paths.map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
 }
@@ -177,6 +182,25 @@ fn table<'a>(page: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
     rows.map(|row| row.trim_matches('|').split(" | ").map(str::trim).collect()).collect()
 }
 
+/// What is wrong with the cell of a table that names tests, each after its file: `None` without a test.
+fn wrong_keepers(cell: &str) -> Option<Vec<String>> {
+    let mut wrong = Vec::new();
+    let mut file = String::new();
+    let mut tests = 0;
+    for keeper in quoted(cell) {
+        if keeper.contains('/') {
+            file = read(keeper);
+        } else if keeper.chars().all(|it| it.is_ascii_alphanumeric() || it == '_') {
+            tests += 1;
+            // A function of its own, or one that a macro makes a test of.
+            if !file.contains(&format!("fn {keeper}(")) {
+                wrong.push(format!("no test {keeper} there"));
+            }
+        }
+    }
+    (tests > 0).then_some(wrong)
+}
+
 /// Each invariant names its keepers: a file, and the functions of it that fail without the
 /// invariant.
 #[test]
@@ -187,24 +211,76 @@ fn every_invariant_names_its_keepers_and_they_exist() {
     let mut broken = Vec::new();
     for row in rows {
         let [invariant, keepers] = row[..] else { panic!("{row:?}") };
-        let mut file = String::new();
-        let mut tests = 0;
-        for keeper in quoted(keepers) {
-            if keeper.contains('/') {
-                file = read(keeper);
-                continue;
-            }
-            tests += 1;
-            // A function of its own, or one that a macro makes a test of.
-            if !file.contains(&format!("fn {keeper}(")) {
-                broken.push(format!("{invariant}: no test {keeper} there"));
-            }
+        let wrong = wrong_keepers(keepers);
+        let wrong = wrong.unwrap_or_else(|| vec!["no test keeps it".to_owned()]);
+        broken.extend(wrong.into_iter().map(|it| format!("{invariant}: {it}")));
+    }
+    check(&broken);
+}
+
+/// What nobody can do has a test; what somebody can do has a test, or a page that describes it.
+#[test]
+fn every_claim_about_trust_names_its_keepers_and_they_exist() {
+    let page = read("docs/trust.md");
+    let rows = page.lines().filter(|line| line.starts_with("| ") && line.contains(" | "));
+    let mut broken = Vec::new();
+    let mut claims = 0;
+    for row in rows {
+        let (claim, keepers) = row.trim_matches(['|', ' ']).rsplit_once(" | ").unwrap();
+        if keepers == "kept by" {
+            continue;
         }
-        if tests == 0 {
-            broken.push(format!("{invariant}: no test keeps it"));
+        claims += 1;
+        let is_elsewhere = keepers.starts_with('[') || keepers.contains("`make ");
+        let is_weakness = keepers == "by design" && !claim.starts_with("Cannot");
+        match wrong_keepers(keepers) {
+            Some(wrong) => broken.extend(wrong.into_iter().map(|it| format!("{claim}: {it}"))),
+            None if is_elsewhere || is_weakness => {}
+            None => broken.push(format!("{claim}: no test keeps it")),
         }
     }
     check(&broken);
+    assert!(claims > 30, "{claims} claims");
+}
+
+/// The promises about tables of other layouts, with the file of the tests in the head of the table.
+#[test]
+fn every_promise_about_layouts_names_a_test() {
+    let page = read("docs/releases.md");
+    let file = "`netlink-tests/tests/layouts.rs`";
+    assert!(page.contains(&format!(" | test in {file} |\n")));
+    let rows = table(&page, "## Tables of another version");
+    assert_eq!(rows.len(), 4, "{rows:#?}");
+    let mut broken = Vec::new();
+    for row in rows.iter().filter(|row| !row[2].is_empty()) {
+        let wrong = wrong_keepers(&format!("{file} {}", row[2]));
+        broken.extend(wrong.unwrap_or_else(|| vec![format!("{}: no test", row[0])]));
+    }
+    check(&broken);
+    let this = format!("This version has layout {}.", engine::ruleset::LAYOUT);
+    assert!(page.contains(&this), "{this}");
+}
+
+#[test]
+fn keepers_that_are_missing_are_found() {
+    let own = "`tests/documentation.rs`: `keepers_that_are_missing_are_found`";
+    assert_eq!(wrong_keepers(own), Some(vec![]));
+    let wrong = wrong_keepers(&format!("{own}, `no_such_test`"));
+    assert_eq!(wrong, Some(vec!["no test no_such_test there".to_owned()]));
+    assert_eq!(wrong_keepers("`tests/documentation.rs`"), None);
+}
+
+/// The site has each page, so `make links` checks each.
+#[test]
+fn the_summary_of_the_site_lists_each_page() {
+    let summary = read("docs/SUMMARY.md");
+    let listed: BTreeSet<_> = links(&summary).into_iter().map(|(path, _)| path).collect();
+    let missing = fs::read_dir(root().join("docs")).unwrap().filter_map(|entry| {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let is_page = name.ends_with(".md") && name != "SUMMARY.md";
+        (is_page && !listed.contains(&*name)).then_some(name)
+    });
+    check(&missing.collect::<Vec<_>>());
 }
 
 /// The names of the crates in a section of a manifest that come from outside.

@@ -21,9 +21,10 @@ const OTHERS: [(&str, &str); 6] = [
 ];
 
 /// How commands begin, which are no messages.
-const COMMANDS: [&str; 10] = [
+const COMMANDS: [&str; 11] = [
     "-",
     "deltaproxy ",
+    "kube-proxy ",
     "make ",
     "nft ",
     "nice ",

@@ -34,7 +34,16 @@ fn root() -> &'static Path {
 fn pages() -> Vec<(PathBuf, String)> {
     let of_docs = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
     let of_docs = of_docs.filter(|path| path.extension().is_some_and(|it| it == "md"));
-    let others = ["README.md", "CONTRIBUTING.md", "src/nft/README.md"].map(|it| root().join(it));
+    let others = [
+        "README.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "src/nft/README.md",
+        ".github/pull_request_template.md",
+        ".github/ISSUE_TEMPLATE/bug.yml",
+        ".github/ISSUE_TEMPLATE/change.yml",
+    ];
+    let others = others.map(|it| root().join(it));
     of_docs.chain(others).map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
 }
 
