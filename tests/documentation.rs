@@ -283,6 +283,14 @@ fn the_summary_of_the_site_lists_each_page() {
     check(&missing.collect::<Vec<_>>());
 }
 
+#[test]
+fn the_readme_is_short_and_begins_with_the_way_to_try_it() {
+    let readme = read("README.md");
+    assert!(readme.lines().count() < 120, "{} lines", readme.lines().count());
+    let first = readme.lines().find(|line| line.starts_with("## "));
+    assert_eq!(first, Some("## Quick start"));
+}
+
 /// The names of the crates in a section of a manifest that come from outside.
 fn dependencies(manifest: &str, section: &str) -> BTreeSet<String> {
     let manifest = read(manifest);
