@@ -21,7 +21,7 @@ const OTHERS: [(&str, &str); 6] = [
 ];
 
 /// How commands begin, which are no messages.
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 12] = [
     "-",
     "deltaproxy ",
     "kube-proxy ",
@@ -29,6 +29,7 @@ const COMMANDS: [&str; 11] = [
     "nft ",
     "nice ",
     "chrt ",
+    "taskset ",
     "ipvsadm ",
     "ipset ",
     "kubectl ",

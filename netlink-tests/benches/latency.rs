@@ -191,7 +191,9 @@ impl Drop for Loop {
 /// Gives all threads of this process real-time priority.
 fn raise_priorities() {
     let own = std::process::id().to_string();
-    let set = Command::new("chrt").args(["--all-tasks", "--reset-on-fork", "--fifo", "--pid", "50", &own]).status();
+    let set = Command::new("chrt")
+        .args(["--all-tasks", "--reset-on-fork", "--fifo", "--pid", "50", &own])
+        .status();
     assert!(set.is_ok_and(|it| it.success()), "chrt of util-linux is needed, and root");
 }
 

@@ -80,7 +80,10 @@ fn connect(pod: &Host, stop: &AtomicBool) -> (usize, Vec<Answer>) {
     while !stop.load(Ordering::Relaxed) {
         match pod.connect_tcp(WEB) {
             Answer::From { .. } => answers += 1,
-            failure => failures.push(failure),
+            failure @ (Answer::Echoed
+            | Answer::Refused
+            | Answer::Silent
+            | Answer::Unreachable(_)) => failures.push(failure),
         }
     }
     (answers, failures)
@@ -123,7 +126,7 @@ fn each_version_takes_over_the_tables_of_the_other_after_an_end_and_after_a_kill
     else {
         return;
     };
-    let present = PathBuf::from(deltaproxy_binary());
+    let present = deltaproxy_binary();
     for end in [Signal::SIGTERM, Signal::SIGKILL] {
         follow(&former, &present, end);
         follow(&present, &former, end);
