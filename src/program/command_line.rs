@@ -27,7 +27,7 @@ use super::top::{TOP_HELP, TopFlags};
 
 /// A kube-proxy that sends the kernel only the changes, over netlink.
 #[derive(Debug, Parser)]
-#[command(version, max_term_width = 100)]
+#[command(version = env!("DELTAPROXY_VERSION"), max_term_width = 100)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,

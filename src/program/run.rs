@@ -44,8 +44,8 @@ use super::reload::{Followed, Load, changed, is_reload};
 use super::search::search;
 use super::{api_server, canary, localhost, running};
 
-/// The commit that the program was built from, if the build names it.
-const COMMIT: Option<&str> = option_env!("DELTAPROXY_COMMIT");
+/// The commit that the program was built from; empty if the build does not name it.
+const COMMIT: &str = env!("DELTAPROXY_COMMIT");
 
 /// Capacity of the queue of event batches; when it is full, the source waits.
 const EVENT_QUEUE: usize = 256;
@@ -347,7 +347,7 @@ fn report_start(config: &Config, observe: &Observe, notices: &mpsc::Sender<Notic
     tracing::info!(
         node = config.node_name,
         version = env!("CARGO_PKG_VERSION"),
-        commit = COMMIT.filter(|commit| !commit.is_empty()),
+        commit = Some(COMMIT).filter(|commit| !commit.is_empty()),
         source = source_of(&config.source),
         "{message}"
     );
