@@ -11,6 +11,8 @@ mod kubectl;
 mod plan;
 #[path = "cli/run.rs"]
 mod run;
+#[path = "cli/service_manager.rs"]
+mod service_manager;
 #[path = "cli/verify.rs"]
 mod verify;
 

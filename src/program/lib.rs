@@ -55,6 +55,7 @@ mod running;
 #[cfg(feature = "inspect")]
 mod screen;
 mod search;
+mod service_manager;
 mod settings;
 #[cfg(feature = "inspect")]
 mod show;

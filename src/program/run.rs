@@ -42,6 +42,7 @@ use super::log::{Log, noted};
 use super::node::{set_conntrack_later, set_up_node};
 use super::reload::{Followed, Load, changed, is_reload};
 use super::search::search;
+use super::service_manager::{ServiceManager, State};
 use super::{api_server, canary, localhost, running};
 
 /// The commit that the program was built from; empty if the build does not name it.
@@ -175,6 +176,8 @@ async fn run_until_stopped(
         notices: Some(notices),
     };
     let observed = observe.clone();
+    let manager = ServiceManager::of_environment();
+    tasks.spawn(manager.clone().notify_ready(observe.clone()));
     let run = Run::new(engine, writer, events, observe, parts);
     let mut signal = None;
     let stop = stop_signal()?;
@@ -183,6 +186,7 @@ async fn run_until_stopped(
             name = stop => signal = Some(name),
             () = config_changed(config, followed, observed) => {}
         }
+        manager.notify(if signal.is_some() { State::Stopping } else { State::Reloading });
         leaves.store(signal.is_some(), Ordering::Relaxed);
         proxy.iter().for_each(LocalhostProxy::stop);
     };

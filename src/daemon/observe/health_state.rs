@@ -97,6 +97,11 @@ impl Health {
         self.note_ready();
     }
 
+    /// Returns whether every family that can be programmed was synced once.
+    pub(super) fn is_ready(&self) -> bool {
+        self.is_ready
+    }
+
     fn note_ready(&mut self) {
         let was_synced = |family: &FamilyHealth| family.synced_at.is_some();
         self.is_ready |= self.families.iter().any(was_synced)

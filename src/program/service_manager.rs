@@ -1,0 +1,166 @@
+//! The service manager that started the daemon, such as systemd: it gets the daemon's state by the
+//! protocol of sd_notify(3).
+//!
+//! Without the variable `NOTIFY_SOCKET` there is none, and nothing is sent. A message never blocks.
+
+use std::ffi::OsStr;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::{env, io};
+
+use daemon::observe::Observe;
+
+/// Environment variable with the address of the service manager's socket.
+const ADDRESS: &str = "NOTIFY_SOCKET";
+
+/// State of the daemon.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum State {
+    /// The tables are complete, also after a reload.
+    Ready,
+    /// The program executes itself again, with another configuration.
+    Reloading,
+    /// A signal ends the daemon.
+    Stopping,
+}
+
+/// Receiver of the daemon's state; without an address, nobody.
+#[derive(Clone, Debug)]
+pub(super) struct ServiceManager {
+    address: Option<SocketAddr>,
+}
+
+impl ServiceManager {
+    /// Returns the service manager that the environment names.
+    pub(super) fn of_environment() -> Self {
+        env::var_os(ADDRESS).map_or(Self { address: None }, |it| Self::at(&it))
+    }
+
+    fn at(address: &OsStr) -> Self {
+        if address.is_empty() {
+            return Self { address: None };
+        }
+        match parse(address) {
+            Ok(address) => Self { address: Some(address) },
+            Err(error) => {
+                tracing::warn!("{ADDRESS}: {}: {error}", address.display());
+                Self { address: None }
+            }
+        }
+    }
+
+    /// Sends the state.
+    pub(super) fn notify(&self, state: State) {
+        let Some(address) = &self.address else { return };
+        if let Err(error) = send(address, state) {
+            tracing::warn!("the service manager is not notified: {ADDRESS}: {error}");
+        }
+    }
+
+    /// Sends that the daemon is ready once its tables are complete.
+    pub(super) async fn notify_ready(self, observe: Observe) {
+        observe.tables_complete().await;
+        self.notify(State::Ready);
+    }
+}
+
+/// Returns the address of a path, or of an abstract socket that `@` begins.
+fn parse(address: &OsStr) -> io::Result<SocketAddr> {
+    match address.as_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
+        [b'/', ..] => SocketAddr::from_pathname(address),
+        _ => Err(io::Error::other("neither an absolute path nor an abstract socket")),
+    }
+}
+
+fn send(address: &SocketAddr, state: State) -> io::Result<()> {
+    let message = match state {
+        State::Ready => "READY=1\n",
+        State::Reloading => "RELOADING=1\n",
+        State::Stopping => "STOPPING=1\n",
+    };
+    let socket = UnixDatagram::unbound()?;
+    // Otherwise a full queue of the receiver would block the loop.
+    socket.set_nonblocking(true)?;
+    socket.send_to_addr(message.as_bytes(), address)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use nft::family::Family;
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(10);
+
+    fn received(socket: &UnixDatagram) -> String {
+        let mut buffer = [0; 64];
+        socket.set_read_timeout(Some(SOON)).unwrap();
+        let length = socket.recv(&mut buffer).unwrap();
+        String::from_utf8(buffer[..length].to_vec()).unwrap()
+    }
+
+    #[test]
+    fn states_arrive_at_a_path_and_at_an_abstract_socket() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let of_path = UnixDatagram::bind(&path).unwrap();
+        let name = format!("deltaproxy-test-{}", std::process::id());
+        let abstract_address = SocketAddr::from_abstract_name(&name).unwrap();
+        let of_name = UnixDatagram::bind_addr(&abstract_address).unwrap();
+        let name = format!("@{name}");
+        for (socket, address) in [(of_path, path.as_os_str()), (of_name, OsStr::new(&name))] {
+            let manager = ServiceManager::at(address);
+            let states = [
+                (State::Ready, "READY=1\n"),
+                (State::Reloading, "RELOADING=1\n"),
+                (State::Stopping, "STOPPING=1\n"),
+            ];
+            for (state, message) in states {
+                manager.notify(state);
+                assert_eq!(received(&socket), message, "{address:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn without_an_address_or_a_receiver_nothing_happens() {
+        for address in ["", "vsock:2:1234", "relative", "/no/such/folder/socket"] {
+            ServiceManager::at(OsStr::new(address)).notify(State::Ready);
+        }
+        let long = "x".repeat(200);
+        assert!(ServiceManager::at(OsStr::new(&format!("@{long}"))).address.is_none());
+    }
+
+    #[test]
+    fn a_receiver_that_does_not_read_never_blocks() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        let manager = ServiceManager::at(path.as_os_str());
+        // More than net.unix.max_dgram_qlen on any node.
+        (0..5000).for_each(|_| manager.notify(State::Ready));
+        assert_eq!(received(&socket), "READY=1\n");
+    }
+
+    #[tokio::test]
+    async fn ready_is_sent_when_both_families_are_in_the_kernel() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let (manager, observe) = (ServiceManager::at(path.as_os_str()), Observe::new());
+        let task = tokio::spawn(manager.notify_ready(observe.clone()));
+        observe.synced(Family::Ip, Instant::now());
+        tokio::task::yield_now().await;
+        assert!(!task.is_finished() && socket.recv(&mut [0; 8]).is_err());
+        observe.sync_failed(Family::Ip6, true, Instant::now());
+        task.await.unwrap();
+        socket.set_nonblocking(false).unwrap();
+        assert_eq!(received(&socket), "READY=1\n");
+    }
+}
