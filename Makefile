@@ -8,8 +8,9 @@ TARGET_DIR = $${CARGO_TARGET_DIR:-target}
 NAMES = sed 's|.*/||; s|^|--test |; s|\.rs$$||'
 # Without jemalloc, whose C code takes minutes to build.
 PARTS = --workspace --no-default-features
-# The commit that a release build names in its log; none without git.
-COMMIT = git rev-parse --short=12 HEAD 2>/dev/null
+# The commit and the time that a release build names; none without git.
+BUILD_OF = DELTAPROXY_COMMIT="$$(git describe --always --dirty --exclude='*' --abbrev=12 2>/dev/null)" \
+	SOURCE_DATE_EPOCH="$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null)}"
 IN_NAMESPACES = sh netlink-tests/in-namespaces
 INTEROP = --manifest-path netlink-tests/interop/Cargo.toml --target-dir "$(TARGET_DIR)"
 # All programs and tests. `cargo test` alone does not build the programs that tests start; with a
@@ -48,7 +49,7 @@ ROOT_TESTS = cli first_load layouts priority ruleset storm transaction
 ROOT_CASES_OF = affinity local_detection
 ROOT_CASES = nft_has_loaded nft_loads
 
-.PHONY: help build release test-aarch64 man sbom demo simulate test test-root test-kernel test-page test-nft test-corpus traces test-api-server test-interop storm bench bench-kernel bench-flowtable bench-code bench-daemon bench-latency bench-builds bench-stale-flows bench-herd bench-nft publish-check fuzz fuzz-build deploy-check kind-check lint workflows-check docs deny deny-installed advisories advisory-database clean
+.PHONY: help build release test-aarch64 man sbom packages test-packages reproducible demo simulate test test-root test-kernel test-page test-nft test-corpus traces test-api-server test-interop storm bench bench-kernel bench-flowtable bench-code bench-daemon bench-latency bench-builds bench-stale-flows bench-herd bench-nft publish-check fuzz fuzz-build deploy-check kind-check lint workflows-check docs deny deny-installed advisories advisory-database clean
 
 ##@ Start here
 
@@ -58,10 +59,10 @@ help: ## List the targets
 ##@ Build
 
 build: ## Build the release binary, target/release/deltaproxy
-	DELTAPROXY_COMMIT="$$($(COMMIT))" cargo build --locked --release --bin deltaproxy
+	$(BUILD_OF) cargo build --locked --release --bin deltaproxy
 
 release: ## Build static binaries for x86_64 and aarch64, with checksums, in target/dist
-	DELTAPROXY_COMMIT="$$($(COMMIT))" deploy/build-release
+	deploy/build-release
 
 # Not part of `test`: it builds everything for another processor and emulates that.
 test-aarch64: ## Run the unit tests of the static aarch64 build, with qemu on other machines
@@ -71,16 +72,32 @@ man: ## Write manual pages and shell completions to target/dist
 	cargo build --locked $(PARTS) --bin manual
 	"$(TARGET_DIR)/debug/manual" "$(TARGET_DIR)/dist"
 
-# cargo-cyclonedx writes a file beside every Cargo.toml of the workspace.
+# cargo-cyclonedx writes a file beside every Cargo.toml of the workspace, with the folder of the build
+# in the names of our crates.
 SBOM = deltaproxy-bill-of-materials
 sbom: ## Write a bill of materials of the program (CycloneDX) to target/dist
 	@cargo cyclonedx --version >/dev/null 2>&1 || [ -e "$(TARGET_DIR)/cyclonedx" ] || \
 		cargo install --locked --root "$(TARGET_DIR)/cyclonedx" cargo-cyclonedx@0.5.9
+	time="$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}" && export SOURCE_DATE_EPOCH="$$time"; \
 	PATH="$(TARGET_DIR)/cyclonedx/bin:$$PATH" cargo cyclonedx --quiet --format json \
 		--target x86_64-unknown-linux-musl --override-filename $(SBOM)
 	mkdir -p "$(TARGET_DIR)/dist"
-	mv src/program/$(SBOM).json "$(TARGET_DIR)/dist/deltaproxy.cdx.json"
+	sed "s|://$$(pwd)|:///deltaproxy|g" src/program/$(SBOM).json >"$(TARGET_DIR)/dist/deltaproxy.cdx.json"
 	rm -f src/*/$(SBOM).json */$(SBOM).json
+	@! grep -F "$$(pwd)" "$(TARGET_DIR)/dist/deltaproxy.cdx.json"
+
+packages: man ## Write a deb and an rpm of each binary of `make release` to target/dist
+	deploy/packages/build
+
+# Not part of `test`: it needs packages that are made of release builds.
+test-packages: ## Install, update and remove the packages, and the program by cargo install
+	deploy/packages/test
+	cargo install --locked --debug --no-track --force --path src/program --root "$(TARGET_DIR)/installed"
+	"$(TARGET_DIR)/installed/bin/deltaproxy" --version
+
+# Not part of `test`: two release builds of all dependencies.
+reproducible: man ## Build the last commit in two folders and compare all files of the release
+	deploy/reproducible
 
 ##@ Try and test
 

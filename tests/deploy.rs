@@ -1,10 +1,12 @@
-//! The manifests and the chart of `deploy/` are valid, grant no more than the program needs, and
-//! agree with each other.
+//! The manifests, the chart and the packages of `deploy/` are valid, grant no more than the program
+//! needs, and agree with each other.
 
 #![allow(clippy::unwrap_used)] // An unreadable file is a failed test.
 
 #[path = "deploy/chart.rs"]
 mod chart;
+#[path = "deploy/packages.rs"]
+mod packages;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
