@@ -36,6 +36,7 @@ pub(crate) struct Networking {
     ip_family: String,
     pub(crate) pod_subnet: String,
     pub(crate) service_subnet: String,
+    dns_search: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -88,6 +89,7 @@ fn the_clusters_and_the_configuration_of_the_pods_agree() {
         assert_eq!(format!("{}-control-plane", cluster.name), api_server());
         assert_eq!(cluster.networking.kube_proxy_mode, "none");
         assert_eq!(cluster.networking.ip_family, family);
+        assert_eq!(cluster.networking.dns_search, Vec::<String>::new());
         let roles: Vec<_> = cluster.nodes.iter().map(|node| &*node.role).collect();
         // Tests between nodes need two of them, without the control plane.
         assert_eq!(roles, ["control-plane", "worker", "worker"]);
