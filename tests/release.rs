@@ -6,7 +6,6 @@
 #![allow(clippy::unwrap_used)] // An unreadable file is a failed test.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -133,9 +132,12 @@ impl Checkout {
         let world = self.0.path().display();
         let text =
             format!("#!/bin/sh\nset -eu\nworld={world}\necho \"{name} $*\" >>$world/calls\n{text}");
-        let path = self.path("bin").join(name);
-        fs::write(&path, text).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        self.write("program", &text);
+        // A copy by another process. A file that this one wrote may still be open in a child of
+        // another thread, and cannot be run then.
+        let mut install = Command::new("install");
+        install.arg("-m755").arg(self.path("program")).arg(self.path("bin").join(name));
+        assert!(install.status().unwrap().success());
     }
 
     fn run(&self, script: &str, arguments: &[&str]) -> Output {

@@ -1,7 +1,7 @@
 //! A folder with programs that record their calls, and the scripts run with them.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -185,9 +185,13 @@ impl World {
         let world = self.folder.path().display();
         let text =
             format!("#!/bin/sh\nset -eu\nworld={world}\necho \"{name} $*\" >>$world/calls\n{text}");
-        let path = folder.join(name);
-        fs::write(&path, text).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        let source = self.path("program");
+        fs::write(&source, text).unwrap();
+        // A copy by another process. A file that this one wrote may still be open in a child of
+        // another thread, and cannot be run then.
+        let mut install = Command::new("install");
+        install.arg("-m755").arg(source).arg(folder.join(name));
+        assert!(install.status().unwrap().success());
     }
 
     pub(crate) fn remove_program(&self, name: &str) {
