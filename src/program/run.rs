@@ -151,9 +151,7 @@ async fn run_until_stopped(
     report_start(&config, &observe, &notices);
     let report = observed_cleaning(observe.clone());
     let (cleaner, lists) = Cleaner::spawn(Limits::default(), report).map_err(Failure::new)?;
-    if !set_up_node(&config) {
-        tasks.spawn(set_conntrack_later(config.conntrack.clone()));
-    }
+    set_node(&config, &mut tasks);
     let cleaner = Arc::new(cleaner);
     let requests = Arc::clone(&cleaner);
     let handovers = Handovers::new(flags);
@@ -176,8 +174,7 @@ async fn run_until_stopped(
         notices: Some(notices),
     };
     let observed = observe.clone();
-    let manager = ServiceManager::of_environment();
-    tasks.spawn(manager.clone().notify_ready(observe.clone()));
+    let manager = service_manager(&mut tasks, &observe);
     let run = Run::new(engine, writer, events, observe, parts);
     let mut signal = None;
     let stop = stop_signal()?;
@@ -198,6 +195,20 @@ async fn run_until_stopped(
     let seconds = started.elapsed().as_secs_f64();
     tracing::info!(signal, %tables, seconds, "stopped; the tables stay and go on working");
     Ok(End::Stopped)
+}
+
+/// Sets up the node, and later what cannot be set yet.
+fn set_node(config: &Config, tasks: &mut JoinSet<()>) {
+    if !set_up_node(config) {
+        tasks.spawn(set_conntrack_later(config.conntrack.clone()));
+    }
+}
+
+/// Returns the service manager, which is notified once the tables are complete.
+fn service_manager(tasks: &mut JoinSet<()>, observe: &Observe) -> ServiceManager {
+    let manager = ServiceManager::of_environment();
+    tasks.spawn(manager.clone().notify_ready(observe.clone()));
+    manager
 }
 
 /// Starts what listens on behalf of services: health check ports, and the localhost proxy.
