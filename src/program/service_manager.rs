@@ -148,6 +148,7 @@ mod tests {
     }
 
     #[tokio::test]
+    #[expect(clippy::disallowed_methods, reason = "a test reads the clock as the run loop does")]
     async fn ready_is_sent_when_both_families_are_in_the_kernel() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
