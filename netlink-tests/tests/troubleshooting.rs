@@ -137,6 +137,7 @@ fn shape(line: &str) -> String {
             && bare.trim_start_matches(|it: char| it.is_ascii_digit() || "hm.".contains(it)).len()
                 < 4
             && bare.ends_with(['s', 'm', 'h']);
+        let is_version = word.split('.').filter(|it| it.parse::<u16>().is_ok()).count() == 3;
         let port = bare.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
         if is_commit && bare.ends_with('Z') {
             "TIME".to_owned()
@@ -144,6 +145,8 @@ fn shape(line: &str) -> String {
             "DURATION".to_owned()
         } else if is_number {
             "N".to_owned()
+        } else if is_version {
+            "VERSION".to_owned()
         } else if word.starts_with('/') {
             "PATH".to_owned()
         } else if port.is_some_and(|port| port >= 32_768) {
