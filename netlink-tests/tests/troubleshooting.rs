@@ -137,7 +137,8 @@ fn shape(line: &str) -> String {
             && bare.trim_start_matches(|it: char| it.is_ascii_digit() || "hm.".contains(it)).len()
                 < 4
             && bare.ends_with(['s', 'm', 'h']);
-        let is_version = word.split('.').filter(|it| it.parse::<u16>().is_ok()).count() == 3;
+        let is_version =
+            word.split('.').count() == 3 && word.split('.').all(|it| it.parse::<u16>().is_ok());
         let port = bare.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
         if is_commit && bare.ends_with('Z') {
             "TIME".to_owned()
@@ -200,4 +201,5 @@ fn lines_that_differ_are_noticed() {
         shape("10.244.1.9:40001 2h5m 10.96.0.10:80/tcp"),
         "10.244.1.9 DURATION 10.96.0.10:80/tcp"
     );
+    assert_eq!(shape("version 0.1.0 of 10.244.1.9"), "version VERSION of 10.244.1.9");
 }
