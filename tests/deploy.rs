@@ -7,6 +7,7 @@
 mod chart;
 #[path = "deploy/packages.rs"]
 mod packages;
+mod recorder;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

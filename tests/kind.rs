@@ -9,6 +9,7 @@
 
 #[path = "kind/inputs.rs"]
 mod inputs;
+mod recorder;
 #[path = "kind/world.rs"]
 mod world;
 

@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used)] // An unreadable file is a failed test.
 
+mod recorder;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -129,15 +131,7 @@ impl Checkout {
     }
 
     fn add_program(&self, name: &str, text: &str) {
-        let world = self.0.path().display();
-        let text =
-            format!("#!/bin/sh\nset -eu\nworld={world}\necho \"{name} $*\" >>$world/calls\n{text}");
-        self.write("program", &text);
-        // A copy by another process. A file that this one wrote may still be open in a child of
-        // another thread, and cannot be run then.
-        let mut install = Command::new("install");
-        install.arg("-m755").arg(self.path("program")).arg(self.path("bin").join(name));
-        assert!(install.status().unwrap().success());
+        recorder::add_program(&self.path("bin").join(name), self.0.path(), text);
     }
 
     fn run(&self, script: &str, arguments: &[&str]) -> Output {
@@ -165,7 +159,7 @@ impl Checkout {
 
     /// The calls of the programs, a line each.
     fn calls(&self) -> String {
-        fs::read_to_string(self.path("calls")).unwrap_or_default()
+        recorder::calls(self.0.path())
     }
 
     /// Builds the files of the release into the folder `files`, and signs their checksums.

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used)] // An unreadable file is a failed test.
 
+mod recorder;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -203,10 +205,8 @@ fn each_version_of_kubernetes_has_a_pinned_image() {
 fn prepare(arguments: &[&str], file: Option<&str>) -> (Output, String) {
     let folder = tempfile::tempdir().unwrap();
     for name in ["sudo", "rustup"] {
-        let calls = format!("#!/bin/sh\necho \"{name} $*\" >>{}/calls\n", folder.path().display());
-        let path = folder.path().join(name);
-        fs::write(&path, calls + "case $* in *linux-modules-extra*) exit 1 ;; esac\n").unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        let text = "case $* in *linux-modules-extra*) exit 1 ;; esac\n";
+        recorder::add_program(&folder.path().join(name), folder.path(), text);
     }
     let script = fs::read_to_string(root().join(".github/prepare-runner")).unwrap();
     let script = script.replace("/dev/kvm", file.unwrap_or("/dev/kvm"));
@@ -218,7 +218,7 @@ fn prepare(arguments: &[&str], file: Option<&str>) -> (Output, String) {
     let mut command = Command::new("bash");
     command.arg(checkout.join("prepare-runner")).args(arguments).env("PATH", path);
     let output = command.output().unwrap();
-    (output, fs::read_to_string(folder.path().join("calls")).unwrap_or_default())
+    (output, recorder::calls(folder.path()))
 }
 
 #[test]

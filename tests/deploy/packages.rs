@@ -1,7 +1,6 @@
 //! The files of the packages agree with the program, the DaemonSet and docs/install.md, and their
 //! scripts stop, keep and remove what they should. `make test-packages` installs the packages.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::{env, fs};
@@ -10,7 +9,7 @@ use clap::Parser;
 use daemon::config::Source;
 use tempfile::TempDir;
 
-use super::{Run, folder, pod};
+use super::{Run, folder, pod, recorder};
 
 const FOLDER: &str = "deploy/packages";
 
@@ -90,11 +89,7 @@ impl Node {
             fs::create_dir_all(node.path(path)).unwrap();
         }
         for program in ["usr/bin/deltaproxy", "systemctl"] {
-            let name = Path::new(program).file_name().unwrap().to_str().unwrap();
-            let calls = node.path("calls");
-            let script = format!("#!/bin/sh\necho {name} \"$@\" >>{}\n", calls.display());
-            fs::write(node.path(program), script).unwrap();
-            fs::set_permissions(node.path(program), fs::Permissions::from_mode(0o755)).unwrap();
+            recorder::add_program(&node.path(program), node.0.path(), "");
         }
         node
     }
@@ -115,7 +110,7 @@ impl Node {
         sh.arg(folder(FOLDER).join(script)).args(arguments);
         let output = sh.env("PATH", path).env("DPKG_ROOT", self.0.path()).output().unwrap();
         assert!(output.status.success(), "{output:?}");
-        let calls = fs::read_to_string(self.path("calls")).unwrap_or_default();
+        let calls = recorder::calls(self.0.path());
         let _ = fs::remove_file(self.path("calls"));
         calls.lines().map(str::to_owned).collect()
     }

@@ -7,6 +7,8 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
+use crate::recorder;
+
 /// What the scripts use of the machine.
 const TOOLS: [&str; 39] = [
     "awk",
@@ -182,16 +184,7 @@ impl World {
     }
 
     fn add_program(&self, folder: &Path, name: &str, text: &str) {
-        let world = self.folder.path().display();
-        let text =
-            format!("#!/bin/sh\nset -eu\nworld={world}\necho \"{name} $*\" >>$world/calls\n{text}");
-        let source = self.path("program");
-        fs::write(&source, text).unwrap();
-        // A copy by another process. A file that this one wrote may still be open in a child of
-        // another thread, and cannot be run then.
-        let mut install = Command::new("install");
-        install.arg("-m755").arg(source).arg(folder.join(name));
-        assert!(install.status().unwrap().success());
+        recorder::add_program(&folder.join(name), self.folder.path(), text);
     }
 
     pub(crate) fn remove_program(&self, name: &str) {
@@ -239,7 +232,7 @@ impl World {
 
     /// The calls of the programs, a line each.
     pub(crate) fn calls(&self) -> String {
-        fs::read_to_string(self.path("calls")).unwrap_or_default()
+        recorder::calls(self.folder.path())
     }
 
     /// Fails unless the texts are in the calls in this order.
