@@ -3,7 +3,6 @@
 //! Its methods never block: they add to counters, or hold a lock for a few instructions. The servers
 //! read it from tasks of their own.
 
-use std::mem::replace;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -11,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use nft::family::Family;
 use prometheus_client::collector::Collector;
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use super::background_check::CheckMetrics;
 use super::commits::{Commits, Transaction};
@@ -47,7 +46,7 @@ pub(super) struct Shared {
     pub(super) slis: Slis,
     pub(super) record: Record,
     is_reload: AtomicBool,
-    are_tables_complete: watch::Sender<bool>,
+    family_changed: Notify,
 }
 
 impl Observe {
@@ -72,7 +71,7 @@ impl Observe {
             slis: Slis::default(),
             record: Record::new(),
             is_reload: AtomicBool::default(),
-            are_tables_complete: watch::Sender::new(false),
+            family_changed: Notify::new(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -95,31 +94,29 @@ impl Observe {
 
     /// Records that all waiting changes of a family are in the kernel at `now`.
     pub fn synced(&self, family: Family, now: Instant) {
-        self.change_health(|health| health.synced(family, now));
+        self.health().synced(family, now);
+        self.shared.family_changed.notify_waiters();
         self.shared.metrics.synced(family, SystemTime::now());
     }
 
     /// Records that a commit failed, so that the kernel lacks desired elements of a family at
     /// `now`. With `is_blocked` the table cannot be programmed at present.
     pub fn sync_failed(&self, family: Family, is_blocked: bool, now: Instant) {
-        self.change_health(|health| health.failed(family, is_blocked, now));
+        self.health().failed(family, is_blocked, now);
+        self.shared.family_changed.notify_waiters();
         self.shared.metrics.sync_failed(family);
     }
 
     /// Completes when every family that can be programmed was synced once.
     pub async fn tables_complete(&self) {
-        let mut are_complete = self.shared.are_tables_complete.subscribe();
-        // The sender exists as long as `self`, so there is no error.
-        let _ = are_complete.wait_for(|it| *it).await;
-    }
-
-    fn change_health(&self, change: impl FnOnce(&mut Health)) {
-        let is_ready = {
-            let mut health = self.health();
-            change(&mut health);
-            health.is_ready()
-        };
-        self.shared.are_tables_complete.send_if_modified(|was| is_ready && !replace(was, true));
+        loop {
+            // Before the look, so that no change between both is missed.
+            let changed = self.shared.family_changed.notified();
+            if self.health().is_ready() {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// Records that the daemon waits for an API server since `now`.
