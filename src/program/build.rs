@@ -15,15 +15,13 @@ const PACKAGED: &str = ".cargo_vcs_info.json";
 /// Digits of a commit that are shown.
 const DIGITS: usize = 12;
 
-const DAY: i64 = 24 * 60 * 60;
-
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-env-changed=DELTAPROXY_COMMIT");
     println!("cargo::rerun-if-env-changed=SOURCE_DATE_EPOCH");
     let (commit, seconds) = of_variable().or_else(of_package).or_else(of_git).unwrap_or_default();
     let fixed = env::var("SOURCE_DATE_EPOCH").ok().and_then(|it| it.parse().ok());
-    let date = fixed.or(seconds).map(date);
+    let date = fixed.or(seconds).and_then(date);
     let build = format!("{commit} {}", date.unwrap_or_default());
     let version = env::var("CARGO_PKG_VERSION").unwrap_or_default();
     let version = match build.trim() {
@@ -68,21 +66,17 @@ fn of_git() -> Option<Commit> {
 
 /// Runs git in the package's folder.
 fn git(arguments: &[&str]) -> Option<String> {
-    let output = Command::new("git").args(arguments).output().ok()?;
-    let text = String::from_utf8(output.stdout).ok()?;
-    output.status.success().then(|| text.trim_end().to_owned())
+    output("git", arguments)
 }
 
-/// The day as YYYY-MM-DD, counted in years that begin in March.
-fn date(seconds: i64) -> String {
-    // From the first of March of year 0 to 1970.
-    let days = seconds.div_euclid(DAY) + 719_468;
-    let era = days.div_euclid(146_097);
-    let of_era = days.rem_euclid(146_097);
-    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let (month, later) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    format!("{:04}-{month:02}-{day:02}", year + era * 400 + later)
+/// The day in UTC as YYYY-MM-DD.
+fn date(seconds: i64) -> Option<String> {
+    output("date", &["-u", "-d", &format!("@{seconds}"), "+%F"])
+}
+
+/// What a program prints if it succeeds.
+fn output(program: &str, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(arguments).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.trim_end().to_owned())
 }

@@ -25,7 +25,7 @@ pub(super) enum State {
     Stopping,
 }
 
-/// Receiver of the daemon's state; without an address, nobody.
+/// Where the daemon sends its state. Without an address it sends nothing.
 #[derive(Clone, Debug)]
 pub(super) struct ServiceManager {
     address: Option<SocketAddr>,
@@ -34,20 +34,13 @@ pub(super) struct ServiceManager {
 impl ServiceManager {
     /// Returns the service manager that the environment names.
     pub(super) fn of_environment() -> Self {
-        env::var_os(ADDRESS).map_or(Self { address: None }, |it| Self::at(&it))
+        Self::at(&env::var_os(ADDRESS).unwrap_or_default())
     }
 
     fn at(address: &OsStr) -> Self {
-        if address.is_empty() {
-            return Self { address: None };
-        }
-        match parse(address) {
-            Ok(address) => Self { address: Some(address) },
-            Err(error) => {
-                tracing::warn!("{ADDRESS}: {}: {error}", address.display());
-                Self { address: None }
-            }
-        }
+        let warn = |error: &io::Error| tracing::warn!("{ADDRESS}: {}: {error}", address.display());
+        let given = (!address.is_empty()).then(|| parse(address));
+        Self { address: given.and_then(|it| it.inspect_err(warn).ok()) }
     }
 
     /// Sends the state.
