@@ -218,7 +218,8 @@ fn every_invariant_names_its_keepers_and_they_exist() {
     check(&broken);
 }
 
-/// What nobody can do has a test; what somebody can do has a test, or a page that describes it.
+/// A line that begins with "Cannot" names a test; one with "Can" names a test, or a page that
+/// describes it.
 #[test]
 fn every_claim_about_trust_names_its_keepers_and_they_exist() {
     let page = read("docs/trust.md");
