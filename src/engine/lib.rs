@@ -15,6 +15,7 @@ pub mod printable;
 pub mod routing;
 pub mod ruleset;
 pub mod schedule;
+mod stable_hash;
 mod state;
 
 pub use self::state::*;

@@ -8,10 +8,9 @@
 //! So the table depends on the set of endpoints and their weights only, on every node and after any
 //! history. The removal of an endpoint leaves most slots of the others unchanged.
 
-use std::net::IpAddr;
-
-use crate::model::{Target, Weight};
+use crate::model::Weight;
 use crate::ruleset::number::TableSize;
+use crate::stable_hash;
 
 /// The largest number of endpoints for which each table size, except the largest, is used.
 ///
@@ -20,7 +19,7 @@ use crate::ruleset::number::TableSize;
 const MOST: [usize; 3] = [5, 20, 160];
 
 /// Returns the size of the table for `endpoints` endpoints.
-pub(super) fn size_for(endpoints: usize) -> TableSize {
+pub(crate) fn size_for(endpoints: usize) -> TableSize {
     let mut sizes = TableSize::ALL.into_iter().zip(MOST);
     let enough = sizes.find(|(_, most)| endpoints <= *most);
     enough.map_or(TableSize::LARGEST, |(size, _)| size)
@@ -28,7 +27,7 @@ pub(super) fn size_for(endpoints: usize) -> TableSize {
 
 /// Returns the size of the table for `endpoints` endpoints if it may have at most `most` slots;
 /// `None` if no such table holds all of them.
-pub(super) fn size_within(endpoints: usize, most: u32) -> Option<TableSize> {
+pub(crate) fn size_within(endpoints: usize, most: u32) -> Option<TableSize> {
     let largest = size_for(endpoints);
     let mut sizes = TableSize::ALL.into_iter().filter(|size| *size <= largest);
     let holds_all = |size: &TableSize| size.slots() as usize >= endpoints && size.slots() <= most;
@@ -37,15 +36,11 @@ pub(super) fn size_within(endpoints: usize, most: u32) -> Option<TableSize> {
 
 /// Fills a table; returns the position of the endpoint in each slot.
 ///
-/// `endpoints` are sorted and distinct, at most as many as slots. `weights` has the weight of each,
-/// above 0.
-pub(super) fn fill(
-    endpoints: &[Target],
-    weights: Option<&[Weight]>,
-    size: TableSize,
-) -> Box<[u16]> {
+/// `endpoints` are the [hashes](stable_hash) of distinct endpoints in an order that all nodes
+/// share, at most as many as slots. `weights` has the weight of each, above 0.
+pub(crate) fn fill(endpoints: &[u64], weights: Option<&[Weight]>, size: TableSize) -> Box<[u16]> {
     let mut slots = vec![FREE; size.slots() as usize].into_boxed_slice();
-    let mut orders: Vec<_> = endpoints.iter().map(|it| Order::of(it, size)).collect();
+    let mut orders: Vec<_> = endpoints.iter().map(|hash| Order::of(*hash, size)).collect();
     let weight_of = |i: usize| weights.and_then(|it| it.get(i)).map_or(1, |it| u32::from(*it));
     let most = (0..endpoints.len()).map(weight_of).max().unwrap_or(0);
     let mut free = if most == 0 { 0 } else { slots.len() };
@@ -82,11 +77,11 @@ struct Order {
 }
 
 impl Order {
-    fn of(endpoint: &Target, size: TableSize) -> Self {
+    fn of(hash: u64, size: TableSize) -> Self {
         let slots = size.slots();
-        let hash = hash(endpoint);
         let below = |hash: u64, limit: u32| u32::try_from(hash % u64::from(limit)).unwrap_or(0);
-        let (next, skip) = (below(hash, slots), below(mix(hash ^ OTHER), slots - 1) + 1);
+        let (next, skip) =
+            (below(hash, slots), below(stable_hash::mix(hash ^ OTHER), slots - 1) + 1);
         Self { next, skip, slots, credit: 0 }
     }
 
@@ -102,39 +97,18 @@ impl Order {
     }
 }
 
-/// Returns a hash of an endpoint, equal on every node and in every version of this program.
-fn hash(endpoint: &Target) -> u64 {
-    let fnv = |hash: u64, bytes: &[u8]| {
-        bytes.iter().fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(FNV_PRIME))
-    };
-    let hash = match endpoint.address {
-        IpAddr::V4(address) => fnv(FNV_START, &address.octets()),
-        IpAddr::V6(address) => fnv(FNV_START, &address.octets()),
-    };
-    mix(fnv(hash, &endpoint.port.get().to_be_bytes()))
-}
-
-/// Spreads similar numbers (splitmix64).
-fn mix(number: u64) -> u64 {
-    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
-}
-
-/// Parameters of 64-bit FNV-1a.
-const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
-const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 /// Makes the second hash of an endpoint independent of the first.
 const OTHER: u64 = 0x6d61_676c_6576_3135;
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-    use std::net::Ipv4Addr;
+    use std::net::{IpAddr, Ipv4Addr};
     use std::num::NonZeroU16;
 
     use super::*;
+    use crate::model::Target;
+    use crate::stable_hash::of_target;
 
     const PORT: NonZeroU16 = NonZeroU16::new(8080).unwrap();
 
@@ -143,8 +117,12 @@ mod tests {
         (0..count).map(|i| Target { address: address(i), port: PORT }).collect()
     }
 
+    fn hashes(endpoints: &[Target]) -> Vec<u64> {
+        endpoints.iter().map(of_target).collect()
+    }
+
     fn table(endpoints: &[Target], size: TableSize) -> Vec<Target> {
-        fill(endpoints, None, size).iter().map(|i| endpoints[usize::from(*i)]).collect()
+        fill(&hashes(endpoints), None, size).iter().map(|i| endpoints[usize::from(*i)]).collect()
     }
 
     fn slots_of(table: &[u16], endpoint: u16) -> usize {
@@ -155,7 +133,7 @@ mod tests {
     fn a_table_is_full_and_even_to_one_slot() {
         for count in [2, 5, 6, 20, 21, 160, 161, 1_000, 5_000] {
             let size = size_for(count as usize);
-            let table = fill(&endpoints(count), None, size);
+            let table = fill(&hashes(&endpoints(count)), None, size);
             assert_eq!(table.len(), size.slots() as usize);
             let fewest = table.len() / count as usize;
             for endpoint in 0..u16::try_from(count).unwrap() {
@@ -169,15 +147,15 @@ mod tests {
     #[test]
     fn shares_follow_weights() {
         let weights = [1, 3, 10, 100, 250];
-        let table = fill(&endpoints(5), Some(&weights), TableSize::ALL[2]);
+        let table = fill(&hashes(&endpoints(5)), Some(&weights), TableSize::ALL[2]);
         let all: u32 = weights.iter().map(|it| u32::from(*it)).sum();
         for (i, weight) in (0..).zip(weights) {
             let wanted = table.len() as f64 * f64::from(weight) / f64::from(all);
             let found = slots_of(&table, i) as f64;
             assert!((wanted - found).abs() < 2.0, "{weight}: {found} instead of {wanted:.1}");
         }
-        let even = fill(&endpoints(5), Some(&[7; 5]), TableSize::ALL[2]);
-        assert_eq!(even, fill(&endpoints(5), None, TableSize::ALL[2]));
+        let even = fill(&hashes(&endpoints(5)), Some(&[7; 5]), TableSize::ALL[2]);
+        assert_eq!(even, fill(&hashes(&endpoints(5)), None, TableSize::ALL[2]));
     }
 
     /// Returns the share of the other endpoints' slots that change when one endpoint is removed:
@@ -218,18 +196,16 @@ mod tests {
     /// Other tables would move all clients when another version of this program starts.
     #[test]
     fn tables_are_those_of_every_other_version() {
-        let three = fill(&endpoints(3), None, TableSize::ALL[0]);
+        let three = fill(&hashes(&endpoints(3)), None, TableSize::ALL[0]);
         assert_eq!(three[..16], [1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 1, 1, 1]);
-        let many = fill(&endpoints(5_000), None, TableSize::LARGEST);
+        let many = fill(&hashes(&endpoints(5_000)), None, TableSize::LARGEST);
         assert_eq!(many[..6], [3_569, 3_942, 1_252, 3_961, 554, 3_416]);
-        let v6 = Target { address: "fd00::1".parse().unwrap(), port: PORT };
-        assert_eq!(hash(&v6), 0x2583_210e_6b5c_41a2);
     }
 
     #[test]
     fn the_order_of_an_endpoint_has_every_slot() {
         for size in TableSize::ALL {
-            let mut order = Order::of(&endpoints(1)[0], size);
+            let mut order = Order::of(hashes(&endpoints(1))[0], size);
             let all: BTreeSet<_> = (0..size.slots()).map(|_| order.first(|_| true)).collect();
             assert_eq!(all.len(), size.slots() as usize);
         }

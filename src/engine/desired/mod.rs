@@ -5,7 +5,7 @@
 //! and belong to `diff`.
 
 mod label;
-mod maglev;
+pub(crate) mod maglev;
 mod optional_chains;
 mod port_problems;
 mod product_limits;

@@ -6,6 +6,7 @@ use super::maglev;
 use super::slot_demand::SlotGrant;
 use crate::model::{HashedSource, Scheduler, Target, TargetList, Weight};
 use crate::ruleset::number::{SizeClass, TableSize};
+use crate::stable_hash;
 
 /// The contents of the slots of a list.
 #[derive(Debug, PartialEq, Eq)]
@@ -82,7 +83,8 @@ impl SlotPlan {
         size: TableSize,
     ) -> (Self, Option<Effect>) {
         let weights = sort(endpoints, weights);
-        let table = maglev::fill(endpoints, weights.as_deref(), size);
+        let hashes: Vec<_> = endpoints.iter().map(stable_hash::of_target).collect();
+        let table = maglev::fill(&hashes, weights.as_deref(), size);
         let is_whole = size == maglev::size_for(endpoints.len());
         let effect = (!is_whole).then(|| {
             let mut counts = vec![0; endpoints.len()];
