@@ -180,7 +180,7 @@ fn only_services_with_the_scheduler_follow_connections_and_settle() {
 /// A slice whose endpoints have a weight.
 fn weighted(weight: u16, endpoints: &[u8]) -> Event {
     let Event::EndpointSlice(Change::Is(slice)) = slice(1, endpoints) else { unreachable!() };
-    let weighing = Weighing { weight: Some(weight), names: Box::default() };
+    let weighing = Weighing { weight: Some(weight), ..Weighing::default() };
     Event::EndpointSlice(Change::Is(EndpointSlice {
         name: ObjectName::namespaced("default", &format!("web-of-{weight}")),
         weighing: Some(Box::new(weighing)),

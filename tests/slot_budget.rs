@@ -111,7 +111,7 @@ impl Wish {
             ports: (0..self.ports).map(port).collect(),
             endpoints: vec![Endpoint { address, conditions, zones: None }],
             triggered: None,
-            weighing: Some(Box::new(Weighing { weight: Some(weight), names: Box::default() })),
+            weighing: Some(Box::new(Weighing { weight: Some(weight), ..Weighing::default() })),
         }))
     }
 

@@ -178,6 +178,7 @@ fn service(input: &mut Unstructured<'_>) -> Result<Service> {
         session_affinity: affinity(input)?,
         scheduler: if input.ratio(1, 8)? { Some(*input.choose(&Scheduler::ALL)?) } else { None },
         weights: None,
+        forwarding: None,
         health_check_node_port: None,
         ports: few(input, |input| {
             Ok(ServicePort {

@@ -10,13 +10,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use daemon::source::Wanted;
 use daemon::source::kube::{
     ApiServer as Address, Formats, OnContact, Outlet, Report, SourceError, follow_api_server,
     load_client,
 };
 use engine::model::{Arrival, Change, Event, Resource};
-use engine::routing::ServedServices;
 use engine::routing::served_services::SERVICE_PROXY_NAME;
+use engine::routing::{Routing, ServedServices};
 use netlink_tests::apiserver::{ApiServer, Fault, Kind, On, Request, object};
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -60,10 +61,10 @@ impl Source {
     }
 
     fn follow_address(address: Address) -> Self {
-        Self::follow_services(address, ServedServices::default(), Formats::default())
+        Self::follow_with(address, Routing::default(), Formats::default())
     }
 
-    fn follow_services(address: Address, services: ServedServices, formats: Formats) -> Self {
+    fn follow_with(address: Address, routing: Routing, formats: Formats) -> Self {
         let (events_in, events) = mpsc::channel(16);
         let (reports_in, reports) = mpsc::channel(64);
         let contacts: OnContact = Arc::new(|_, _| {});
@@ -72,7 +73,7 @@ impl Source {
         };
         let outlet = Outlet::new(events_in, report, contacts, Arc::new(|_, _| {}));
         let task = tokio::spawn(async move {
-            follow_api_server(&address, ("node1", &services), formats, outlet).await;
+            follow_api_server(&address, Wanted::new("node1", &routing), formats, outlet).await;
         });
         Self { events, reports, task, seen: Vec::new(), reported: Vec::new() }
     }
@@ -215,7 +216,8 @@ async fn the_server_is_asked_for_the_services_of_the_settings_alone() {
         labels: vec!["team!=storage".parse().unwrap()],
     };
     let address = Address::of_kubeconfig(server.kubeconfig().to_owned());
-    let mut source = Source::follow_services(address, services, Formats::default());
+    let routing = Routing { services, ..Routing::default() };
+    let mut source = Source::follow_with(address, routing, Formats::default());
     source.until_services(&["default/tried"]).await;
     let requests = server.requests();
     let of_services = requests.iter().find(|it| it.kind == Some(Kind::Service)).unwrap();
@@ -477,8 +479,7 @@ async fn a_source_that_takes_json_alone_never_asks_for_protobuf() {
             server.misbehave(Kind::Service, On::Any, Fault::Status(406, "not even JSON"), 1);
         }
         let address = Address::of_kubeconfig(server.kubeconfig().to_owned());
-        let services = ServedServices::default();
-        let mut source = Source::follow_services(address, services, Formats::Json);
+        let mut source = Source::follow_with(address, Routing::default(), Formats::Json);
         source.until_listed().await;
         source.until_services(&["default/web"]).await;
         let requests = server.requests();

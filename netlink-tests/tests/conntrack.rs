@@ -11,12 +11,11 @@ use std::time::Duration;
 use daemon::conntrack::{Cleaner, Limits, Request};
 use daemon::observe::Observe;
 use daemon::run::{Cleaning, Parts, Run};
-use daemon::source::files;
+use daemon::source::{Wanted, files};
 use daemon::writer::Writer;
 use engine::Engine;
 use engine::flow::StaleFlow;
 use engine::model::Target;
-use engine::routing::ServedServices;
 use netlink_tests::scenario::{
     EXTERNAL, Endpoint, Expect, Family, Lab, Manifests, NODE_NAME, NODE_PORT, Node, Object, Proxy,
     Scope, Service, ServiceCidr, Slice, WEB, keeps_source, routing, slice, web_with_node_port,
@@ -428,8 +427,9 @@ impl Daemon {
             let writer = Writer::spawn(kernel).unwrap();
             let (sender, events) = mpsc::channel(256);
             let (problems, _) = mpsc::channel(1);
-            let node = (NODE_NAME, &ServedServices::default());
-            files::follow(manifests.path(), node, sender, problems).unwrap();
+            let routing = routing();
+            let wanted = Wanted::new(NODE_NAME, &routing);
+            files::follow(manifests.path(), wanted, sender, problems).unwrap();
             let (cleaner, lists) = Cleaner::spawn(limits, |_| {}).unwrap();
             let cleaning = Cleaning::new(move |request| cleaner.handle(request), lists);
             let parts = Parts { cleaning: Some(cleaning), ..Parts::default() };

@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use daemon::source::Wanted;
 use daemon::source::kube::{
     ApiServer as Address, Contact, Formats, OnContact, Outlet, Report, follow_api_server,
 };
 use engine::model::{Event, Resource};
-use engine::routing::ServedServices;
+use engine::routing::Routing;
 use netlink_tests::apiserver::{ApiServer, Fault, Kind, On, object};
 use nft::expression::Immediate;
 use nft::kernel::{Kernel, Nftables};
@@ -78,9 +79,10 @@ async fn follow(server: &ApiServer) -> Shared {
     });
     let outlet = Outlet::new(sender, report, contacts, Arc::new(|_, _| {}));
     let address = Address::of_kubeconfig(server.kubeconfig().to_owned());
-    let services = ServedServices::default();
+    let routing = Routing::default();
     tokio::spawn(async move {
-        follow_api_server(&address, ("node1", &services), Formats::default(), outlet).await
+        follow_api_server(&address, Wanted::new("node1", &routing), Formats::default(), outlet)
+            .await
     });
     tokio::spawn(async move {
         while let Some(batch) = batches.recv().await {

@@ -8,6 +8,7 @@ use clap::{CommandFactory, FromArgMatches};
 use daemon::config::Config;
 use daemon::config::flags::{OnceFlags, PlanFlags, RunFlags, VerifyFlags};
 use daemon::observe::Startup;
+use daemon::source::Wanted;
 use deltaproxy::{
     Cli, Command, Compared, ConfigCommand, End, Exit, Failure, Input, Log, Output, PlanView,
     Settings,
@@ -122,6 +123,6 @@ fn once(flags: &OnceFlags, log: &mut Log) -> Result<Settings, Failure> {
 
 fn input<'a>(flags: &'a OnceFlags, settings: &'a Settings) -> Input<'a> {
     let config = &settings.config;
-    let node = (config.node_name.as_str(), &config.routing.services);
-    Input { path: &flags.manifests, node, allow_empty: flags.allow_empty }
+    let wanted = Wanted::new(&config.node_name, &config.routing);
+    Input { path: &flags.manifests, wanted, allow_empty: flags.allow_empty }
 }

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
+use daemon::source::Wanted;
 use daemon::source::addresses::local_addresses;
 use daemon::source::files::ManifestReader;
 use engine::Engine;
 use engine::printable::Printable;
-use engine::routing::ServedServices;
 
 use super::failure::Failure;
 
@@ -15,8 +15,8 @@ use super::failure::Failure;
 pub struct Input<'a> {
     /// A file or directory.
     pub path: &'a Path,
-    /// Name of this node, and the Services that it serves.
-    pub node: (&'a str, &'a ServedServices),
+    /// What this node needs of them.
+    pub wanted: Wanted<'a>,
     /// Accept manifests without a usable object, which remove every service.
     pub allow_empty: bool,
 }
@@ -24,8 +24,8 @@ pub struct Input<'a> {
 /// Reads the manifests. Returns the parts that were left out, and logs the number of ignored
 /// objects.
 pub(super) fn load(engine: &mut Engine, input: &Input<'_>) -> Result<Vec<String>, Failure> {
-    let (path, (node, services)) = (input.path, input.node);
-    let update = ManifestReader::new(node).serving(services).load(path).map_err(Failure::new)?;
+    let path = input.path;
+    let update = ManifestReader::of(input.wanted).load(path).map_err(Failure::new)?;
     let mut problems: Vec<_> = update.problems.iter().map(ToString::to_string).collect();
     if !update.ignored.is_empty() {
         tracing::info!("{}", update.ignored);

@@ -1,6 +1,7 @@
 //! Loads the objects of a configuration's source into an engine, for commands that end by themselves.
 
 use daemon::config::{Config, Source};
+use daemon::source::Wanted;
 use engine::Engine;
 
 use super::api_server::Followed;
@@ -15,8 +16,8 @@ pub(super) fn load_objects(
 ) -> Result<(Option<Followed>, Vec<String>), Failure> {
     match &config.source {
         Source::Manifests(path) => {
-            let input =
-                Input { path, node: (&config.node_name, &config.routing.services), allow_empty };
+            let wanted = Wanted::new(&config.node_name, &config.routing);
+            let input = Input { path, wanted, allow_empty };
             Ok((None, load(engine, &input)?))
         }
         Source::Kubeconfig(_) | Source::InCluster | Source::Server { .. } => {

@@ -20,6 +20,7 @@ use daemon::other_modes;
 use daemon::run::{
     Balancing, Cleaning, DeviceFollowing, Handovers, Localhost, MissingNode, Parts, Run,
 };
+use daemon::source::Wanted;
 use daemon::source::addresses::{follow_local_addresses, local_addresses};
 use daemon::source::files::{self, FileProblem, FoundProblems};
 use daemon::source::notice::Notice;
@@ -331,8 +332,8 @@ fn start_source(
     };
     // Problems are logged where they are found.
     let (problems, mut found) = mpsc::channel(PROBLEM_QUEUE);
-    let node = (config.node_name.as_str(), &config.routing.services);
-    files::follow(path, node, sender, problems).map_err(Failure::new)?;
+    let wanted = Wanted::new(&config.node_name, &config.routing);
+    files::follow(path, wanted, sender, problems).map_err(Failure::new)?;
     let observe = observe.clone();
     tasks.spawn(async move {
         while let Some(FoundProblems { new, present }) = found.recv().await {

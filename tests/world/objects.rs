@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use engine::model::{
     Change, Conditions, Endpoint, EndpointNames, EndpointPort, EndpointSlice, Event, Node,
-    ObjectName, Protocol, Resource, Scheduler, Service, ServiceCidr, ServicePort, TrafficPolicy,
-    Weighing, Weights, Zones,
+    ObjectName, Peer, Protocol, Resource, Scheduler, Service, ServiceCidr, ServicePort,
+    TrafficPolicy, Weighing, Weights, Zones,
 };
 use proptest::collection::{btree_map, vec};
 use proptest::option;
@@ -135,7 +135,8 @@ prop_compose! {
         let node = |n: usize| ["n1", "n2"][n % 2].into();
         let names = |n| EndpointNames { node: node(n), ..EndpointNames::default() };
         let weighing = weighed.map(|weight| {
-            Box::new(Weighing { weight, names: (0..endpoints.len()).map(names).collect() })
+            let names = (0..endpoints.len()).map(names).collect();
+            Box::new(Weighing { weight, names, ..Weighing::default() })
         });
         let endpoints = endpoints.into_iter().map(|(last, (conditions, zones))| Endpoint {
             address: if ipv6 { IpAddr::from([0xfd01, 0, 0, 0, 0, 0, 0, u16::from(last)]) } else { IpAddr::from([10, 244, 0, last]) },
@@ -252,12 +253,14 @@ impl Objects {
             Event::Service(Change::Is(Service { name, .. }))
             | Event::EndpointSlice(Change::Is(EndpointSlice { name, .. }))
             | Event::Node(Change::Is(Node { name, .. }))
+            | Event::Peer(Change::Is(Peer { name, .. }))
             | Event::ServiceCidr(Change::Is(ServiceCidr { name, .. })) => {
                 self.objects.insert(key(name), event.clone());
             }
             Event::Service(Change::Gone(name))
             | Event::EndpointSlice(Change::Gone(name))
             | Event::Node(Change::Gone(name))
+            | Event::Peer(Change::Gone(name))
             | Event::ServiceCidr(Change::Gone(name)) => {
                 self.objects.remove(&key(name));
             }
@@ -265,6 +268,7 @@ impl Objects {
             Event::Service(Change::Invalid(_))
             | Event::EndpointSlice(Change::Invalid(_))
             | Event::Node(Change::Invalid(_))
+            | Event::Peer(Change::Invalid(_))
             | Event::ServiceCidr(Change::Invalid(_))
             | Event::Relist(_)
             | Event::Listed(_) => {}
@@ -317,7 +321,7 @@ fn resource_of(event: &Event) -> Resource {
     match event {
         Event::Service(_) => Resource::Services,
         Event::EndpointSlice(_) => Resource::EndpointSlices,
-        Event::Node(_) => Resource::Nodes,
+        Event::Node(_) | Event::Peer(_) => Resource::Nodes,
         Event::ServiceCidr(_) => Resource::ServiceCidrs,
         Event::Relist(resource) | Event::Listed(resource) => *resource,
     }

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use daemon::source::Wanted;
 use daemon::source::kube::{
     ApiServer, Formats, OnContact, OnRequest, Outlet, Progress, follow_api_server,
 };
 use engine::model::{Event, Resource};
-use engine::routing::ServedServices;
+use engine::routing::Routing;
 use netlink_tests::apiserver::Kind;
 use tokio::sync::mpsc;
 
@@ -24,8 +25,9 @@ pub(crate) async fn follow(kubeconfig: PathBuf, counter: Counter) {
         }
     });
     let outlet = Outlet::new(events, |_| {}, contacts, requests);
-    let (server, services) = (ApiServer::of_kubeconfig(kubeconfig), ServedServices::default());
-    let following = follow_api_server(&server, (NODE, &services), Formats::default(), outlet);
+    let (server, routing) = (ApiServer::of_kubeconfig(kubeconfig), Routing::default());
+    let following =
+        follow_api_server(&server, Wanted::new(NODE, &routing), Formats::default(), outlet);
     let counting = async {
         let mut listing = Vec::new();
         while let Some(arrival) = received.recv().await {
@@ -52,7 +54,7 @@ fn up_to_date(event: &Event, listing: &mut Vec<Kind>) -> Option<Kind> {
         }
         Event::Service(_) => Kind::Service,
         Event::EndpointSlice(_) => Kind::EndpointSlice,
-        Event::Node(_) => Kind::Node,
+        Event::Node(_) | Event::Peer(_) => Kind::Node,
         Event::ServiceCidr(_) => Kind::ServiceCidr,
     };
     (!listing.contains(&kind)).then_some(kind)

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use conntrack::ConntrackTable;
 use daemon::converge::commit_all;
 use daemon::read_back::read_back;
+use daemon::source::Wanted;
 use daemon::source::addresses::local_addresses;
 use daemon::source::files::ManifestReader;
 use engine::flow::StaleFlow;
@@ -68,7 +69,7 @@ impl Proxy {
     #[track_caller]
     pub fn start(node: &Host, routing: Routing) -> Self {
         let kernel = node.run(Nftables::open).expect("nftables");
-        let reader = ManifestReader::new(NODE_NAME).serving(&routing.services);
+        let reader = ManifestReader::of(Wanted::new(NODE_NAME, &routing));
         let mut engine = Engine::new(routing, TableFlags::default());
         engine.suit_kernel(kernel.release());
         let mut proxy = Self {

@@ -423,6 +423,7 @@ mod tests {
                     interval: Duration::from_secs(5),
                     changes_per_second: LeastConnections::DEFAULT_CHANGES,
                 }),
+                direct_return: None,
             },
             periods: Periods {
                 min_sync: Duration::from_millis(500),

@@ -280,7 +280,9 @@ fn observed(event: &Event) -> Option<observe::ChangedObject> {
     match event {
         Event::Service(_) => Some(observe::ChangedObject::Service),
         Event::EndpointSlice(_) => Some(observe::ChangedObject::EndpointSlice),
-        Event::Node(_) | Event::ServiceCidr(_) => Some(observe::ChangedObject::Other),
+        Event::Node(_) | Event::Peer(_) | Event::ServiceCidr(_) => {
+            Some(observe::ChangedObject::Other)
+        }
         Event::Relist(_) | Event::Listed(_) => None,
     }
 }

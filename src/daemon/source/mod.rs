@@ -6,3 +6,6 @@ pub mod files;
 pub mod kube;
 pub mod notice;
 pub mod objects;
+mod wanted;
+
+pub use wanted::Wanted;

@@ -5,6 +5,7 @@
 //! parse error, which would affect other objects. [`Converter`] turns the types into the model.
 
 mod address;
+mod annotations;
 mod converter;
 mod endpoint_slice;
 mod endpoints;
@@ -27,7 +28,9 @@ pub(super) use converter::MAX_NAME;
 pub use endpoint_slice::EndpointSlice;
 pub(super) use metadata::full_name;
 pub use metadata::object_name;
-pub use node::{Node, NodeAddress, NodeSpec, NodeStatus, ServiceCidr, ServiceCidrSpec, Taint};
+pub use node::{
+    Node, NodeAddress, NodeCondition, NodeSpec, NodeStatus, ServiceCidr, ServiceCidrSpec, Taint,
+};
 pub(super) use resource::{Followed, read};
 pub use service::{
     ClientIp, LoadBalancerIngress, LoadBalancerStatus, Service, ServicePort, ServiceSpec,

@@ -3,27 +3,26 @@
 //! An event costs in proportion to what it touches. Only a relist, a change of this node's zone or
 //! addresses and a change of the service address ranges iterate over more than one service.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ahash::{HashMap, HashSet};
 use ipnet::IpNet;
-use nft::family::Family;
 
-use super::balanced::{Balanced, Shares};
+use super::balanced::Balanced;
 use super::endpoint::EndpointSlice;
 use super::endpoint_changes::EndpointChanges;
 use super::event::{Change, Event, Problem, Resource};
 use super::external_addresses::{ExternalAddresses, Internal};
 use super::name::ObjectName;
-use super::node::{Node, ServiceCidr};
+use super::node::{Node, Peer, ServiceCidr};
+use super::peers::Peers;
 use super::scheduler::Scheduler;
 use super::service::{Service, ServicePort};
+use super::service_view::ServiceView;
 use super::slices_in_service_cidrs::SlicesInServiceCidrs;
 use super::stored::{EndpointView, SharedLists, StoredService, StoredSlice};
-use super::target::{Target, TargetList};
 use super::touched::{Extent, Touched};
-use super::usable::UsableEndpoints;
-use super::weights::Weight;
 
 /// All objects that routing depends on.
 #[derive(Debug, Default)]
@@ -36,25 +35,13 @@ pub struct Cluster {
     /// Services with source ranges.
     with_source_ranges: HashSet<ObjectName>,
     node: Option<Node>,
+    peers: Peers,
     service_cidrs: HashMap<ObjectName, ListedObject<Vec<IpNet>>>,
     external_addresses: ExternalAddresses,
     /// Pod ranges from the settings.
     pod_ranges: Vec<IpNet>,
     listings: [Listing; Resource::ALL.len()],
     pub(super) balanced: Balanced,
-}
-
-/// A service with all that determines where its packets go.
-#[derive(Clone, Debug)]
-pub struct ServiceView<'a> {
-    /// The service, without the external addresses that it may not have.
-    pub service: Service,
-    /// A problem for each of these addresses.
-    pub refused: Vec<Problem>,
-    slices: &'a [StoredSlice],
-    node: Option<&'a Node>,
-    /// Shares of endpoints under scheduler `lc`, if it is in use.
-    shares: Option<&'a Shares>,
 }
 
 /// A service and its slices. Slices may arrive before their service.
@@ -91,8 +78,14 @@ impl Cluster {
             Event::Service(change) => self.apply_service(change, touched),
             Event::EndpointSlice(change) => self.apply_slice(change, touched),
             Event::Node(change) => self.apply_node(change, touched),
+            Event::Peer(change) => touched.peers |= self.peers.apply(change),
             Event::ServiceCidr(change) => self.apply_service_cidr(change, touched),
-            Event::Relist(resource) => self.listings[resource as usize].number += 1,
+            Event::Relist(resource) => {
+                self.listings[resource as usize].number += 1;
+                if resource == Resource::Nodes {
+                    self.peers.begin_list();
+                }
+            }
             Event::Listed(resource) => {
                 self.listings[resource as usize].complete_once = true;
                 self.sweep(resource, touched);
@@ -202,7 +195,7 @@ impl Cluster {
         let asks = |entry: &Entry| {
             let service = entry.service.as_ref();
             service.is_some_and(|service| {
-                service.may_request_slots() || entry.slices.iter().any(|it| it.weighing.is_some())
+                service.may_request_slots() || entry.slices.iter().any(StoredSlice::is_weighed)
             })
         };
         self.services.get(name).is_some_and(asks)
@@ -211,6 +204,11 @@ impl Cluster {
     /// Returns this node's object, if it has arrived.
     pub fn node(&self) -> Option<&Node> {
         self.node.as_ref()
+    }
+
+    /// Returns the other nodes; none unless direct return is on.
+    pub fn peers(&self) -> &BTreeMap<ObjectName, Peer> {
+        self.peers.all()
     }
 
     /// Returns all ranges that cluster IPs are allocated from, sorted and without duplicates.
@@ -388,7 +386,7 @@ impl Cluster {
                     self.remove_slice(&name, touched);
                 }
             }
-            Resource::Nodes => {}
+            Resource::Nodes => touched.peers |= self.peers.end_list(),
             Resource::ServiceCidrs => {
                 let before = self.service_cidrs.len();
                 self.service_cidrs.retain(|_, cidr| cidr.listing == number);
@@ -412,66 +410,6 @@ impl Entry {
 
     fn has_zone_hints(&self) -> bool {
         self.service.is_some() && self.slices.iter().any(StoredSlice::has_zone_hints)
-    }
-}
-
-impl ServiceView<'_> {
-    /// Returns the first address of this node of `family`.
-    pub fn node_address(&self, family: Family) -> Option<IpAddr> {
-        let mut addresses = self.node?.addresses.iter().copied();
-        addresses.find(|address| Family::of(*address) == family)
-    }
-
-    /// Returns the endpoints of `family` to which packets to `port` may be sent.
-    pub fn usable_endpoints(&self, port: &ServicePort, family: Family) -> UsableEndpoints {
-        let zone = self.node.and_then(|node| node.zone.as_ref());
-        UsableEndpoints::select(self.slices, port, family, zone)
-    }
-
-    /// Returns the scheduler in effect: `lc` is [`Scheduler::Random`] if it is not in use.
-    pub fn scheduler(&self) -> Scheduler {
-        let scheduler = self.service.scheduler.unwrap_or_default();
-        match (scheduler, self.shares) {
-            (Scheduler::LeastConnections, None) => Scheduler::Random,
-            _ => scheduler,
-        }
-    }
-
-    /// Removes the endpoints of a port with weight 0 and returns the weights of the others,
-    /// multiplied by their shares under scheduler `lc`. Returns `None` if weights have no effect,
-    /// because each is 1 or all are 0.
-    pub fn effective_weights(
-        &self,
-        port: &ServicePort,
-        family: Family,
-        targets: &mut TargetList,
-    ) -> Option<Vec<Weight>> {
-        let weights = self.annotated_weights(port, family, targets);
-        let shares =
-            self.shares.and_then(|it| it.slots(port.protocol, targets, weights.as_deref()));
-        shares.or(weights)
-    }
-
-    /// Removes the endpoints of a port with weight 0 and returns the weights of the others by
-    /// annotations alone, without shares. Returns `None` if weights have no effect.
-    pub fn annotated_weights(
-        &self,
-        port: &ServicePort,
-        family: Family,
-        targets: &mut TargetList,
-    ) -> Option<Vec<Weight>> {
-        let rules = self.service.weights.as_ref();
-        if rules.is_none() && self.slices.iter().all(|slice| slice.weighing.is_none()) {
-            return None;
-        }
-        let weights = super::usable::weights(self.slices, port, family, rules);
-        super::weights::weigh(targets, |target| weights.get(target).copied().unwrap_or(1))
-    }
-
-    /// Returns the endpoints of `family` that may have established flows to `port`, sorted: those
-    /// that are ready or serve while they terminate.
-    pub fn serving_endpoints(&self, port: &ServicePort, family: Family) -> Vec<Target> {
-        super::usable::serving(self.slices, port, family)
     }
 }
 

@@ -23,7 +23,7 @@ pub struct EndpointSlice {
     /// Time of the event that caused the last change: annotation
     /// `endpoints.kubernetes.io/last-change-trigger-time`. Not stored.
     pub triggered: Option<SystemTime>,
-    /// Data for weights; `None` for most slices.
+    /// Data for weights, and for direct return; `None` for most slices without the latter.
     pub weighing: Option<Box<Weighing>>,
 }
 

@@ -45,7 +45,7 @@ impl EndpointChanges {
         let mut before = std::iter::once(old).chain(of_family.clone());
         // Port lists are shared, so equal lists have the same address. With weights, a change
         // affects all endpoints.
-        if !before.all(|slice| Arc::ptr_eq(&slice.ports, &new.ports) && slice.weighing.is_none())
+        if !before.all(|slice| Arc::ptr_eq(&slice.ports, &new.ports) && !slice.is_weighed())
             || !old.is_of(family)
         {
             return None;

@@ -8,7 +8,7 @@ use ahash::HashMap;
 
 use super::endpoint::EndpointSlice;
 use super::name::ObjectName;
-use super::node::{Node, ServiceCidr};
+use super::node::{Node, Peer, ServiceCidr};
 use super::service::Service;
 use crate::printable::Printable;
 
@@ -22,8 +22,10 @@ pub enum Event {
     Service(Change<Service>),
     /// An EndpointSlice changed.
     EndpointSlice(Change<EndpointSlice>),
-    /// A Node changed. Sources send only this node's object.
+    /// This node's Node changed.
     Node(Change<Node>),
+    /// The Node of another node changed. Sources send it only while direct return is on.
+    Peer(Change<Peer>),
     /// A ServiceCIDR changed.
     ServiceCidr(Change<ServiceCidr>),
     /// Every object of this resource follows, then `Listed`.
@@ -62,6 +64,7 @@ impl Event {
             Self::Service(Change::Invalid(_))
                 | Self::EndpointSlice(Change::Invalid(_))
                 | Self::Node(Change::Invalid(_))
+                | Self::Peer(Change::Invalid(_))
                 | Self::ServiceCidr(Change::Invalid(_))
         )
     }
@@ -85,7 +88,7 @@ pub enum Resource {
     Services,
     /// discovery.k8s.io/v1 EndpointSlice.
     EndpointSlices,
-    /// core/v1 Node, this node's only.
+    /// core/v1 Node: this node's, and all others while direct return is on.
     Nodes,
     /// networking.k8s.io/v1 ServiceCIDR.
     ServiceCidrs,

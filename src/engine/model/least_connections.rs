@@ -6,9 +6,10 @@ use ahash::HashMap;
 use nft::family::Family;
 
 use super::balanced::Shares;
-use super::cluster::{Cluster, ServiceView};
+use super::cluster::Cluster;
 use super::name::ObjectName;
 use super::service::{Protocol, ServicePort};
+use super::service_view::ServiceView;
 use super::shares::{self, EVEN, Load};
 use super::target::{Target, TargetList};
 

@@ -1,4 +1,4 @@
-//! This node and the cluster's service address ranges.
+//! The nodes and the cluster's service address ranges.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -21,6 +21,17 @@ pub struct Node {
     /// `metadata.deletionTimestamp` is set, or the node has the taint
     /// `ToBeDeletedByClusterAutoscaler`.
     pub leaving: bool,
+}
+
+/// Another node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Name of the node.
+    pub name: ObjectName,
+    /// The InternalIPs of `status.addresses`, in the object's order.
+    pub addresses: Vec<IpAddr>,
+    /// Condition `Ready` is `True`, and `metadata.deletionTimestamp` is not set.
+    pub ready: bool,
 }
 
 /// A range that cluster IPs are allocated from.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use super::forwarding::Forwarding;
 use super::name::ObjectName;
 use super::scheduler::Scheduler;
 use super::weights::Weights;
@@ -40,6 +41,8 @@ pub struct Service {
     pub scheduler: Option<Scheduler>,
     /// Annotation `deltaproxy.io/weights`.
     pub weights: Option<Weights>,
+    /// Annotation `deltaproxy.io/forwarding`; `None` leaves it to the node's settings.
+    pub forwarding: Option<Forwarding>,
     /// `spec.healthCheckNodePort` of a LoadBalancer with external traffic policy `Local`.
     pub health_check_node_port: Option<NonZeroU16>,
     /// The usable entries of `spec.ports`.
@@ -61,6 +64,7 @@ impl Service {
             session_affinity: None,
             scheduler: None,
             weights: None,
+            forwarding: None,
             health_check_node_port: None,
             ports: Vec::new(),
         }

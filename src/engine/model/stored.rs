@@ -13,6 +13,7 @@ use nft::family::Family;
 use smallvec::SmallVec;
 
 use super::endpoint::{Conditions, Endpoint, EndpointPort, EndpointSlice, Zones};
+use super::forwarding::Forwarding;
 use super::hints::Hints;
 use super::interner::Interner;
 use super::name::ObjectName;
@@ -62,6 +63,7 @@ struct Unusual {
     session_affinity: Option<Duration>,
     scheduler: Option<Scheduler>,
     weights: Option<Weights>,
+    forwarding: Option<Forwarding>,
     health_check_node_port: Option<NonZeroU16>,
 }
 
@@ -103,6 +105,7 @@ impl StoredService {
             // A default value takes no memory.
             scheduler: service.scheduler.filter(|it| *it != Scheduler::default()),
             weights: service.weights,
+            forwarding: service.forwarding,
             health_check_node_port: service.health_check_node_port,
         };
         Self {
@@ -197,6 +200,7 @@ impl StoredService {
             session_affinity: unusual.session_affinity,
             scheduler: unusual.scheduler,
             weights: unusual.weights.clone(),
+            forwarding: unusual.forwarding,
             health_check_node_port: unusual.health_check_node_port,
             ..plain
         }
@@ -319,6 +323,16 @@ impl StoredSlice {
         }
     }
 
+    /// Returns whether weights may depend on the slice: it has one, or the names for rules.
+    pub(super) fn is_weighed(&self) -> bool {
+        self.weighing.as_ref().is_some_and(|it| it.is_weighed())
+    }
+
+    /// Returns the name of the node of the endpoint at a position, if it has one and it is kept.
+    pub(super) fn node(&self, position: usize) -> Option<&Arc<str>> {
+        self.weighing.as_ref()?.node(position).filter(|name| !name.is_empty())
+    }
+
     /// Returns the weight of the endpoint at a position.
     pub(super) fn weight(&self, position: usize, weights: Option<&Weights>) -> Weight {
         match &self.weighing {
@@ -409,6 +423,7 @@ mod tests {
             session_affinity: Some(Duration::from_secs(60)),
             scheduler: Some(Scheduler::Maglev(HashedSource::Address)),
             weights: Some(Weights::parse("zone/a=2").unwrap()),
+            forwarding: Some(Forwarding::Direct),
             health_check_node_port: Some(PORT),
             ..plain
         });

@@ -15,6 +15,8 @@ pub struct Touched {
     pub services: HashMap<ObjectName, Extent>,
     /// This node's object changed.
     pub node: bool,
+    /// Another node's object came, changed or went.
+    pub peers: bool,
     /// Services to render again because this node's object changed; possibly very many.
     pub dependents: Vec<ObjectName>,
     /// The service address ranges changed.

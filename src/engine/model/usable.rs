@@ -95,7 +95,7 @@ pub(super) fn weights(
 }
 
 /// Returns the slices of `family` that serve `port`, each with the port's number at its endpoints.
-fn relevant<'a>(
+pub(super) fn relevant<'a>(
     slices: &'a [StoredSlice],
     port: &'a ServicePort,
     family: Family,

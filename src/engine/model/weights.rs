@@ -41,13 +41,19 @@ pub struct EndpointNames {
     pub pod: Arc<str>,
 }
 
-/// Weight, or names for weight rules, of a slice's endpoints.
+/// Name of a node, which many endpoints share. It takes one word for each of them, half of an
+/// `Arc<str>`.
+pub type NodeName = Arc<Arc<str>>;
+
+/// Weight and names of a slice's endpoints: for weights, and for direct return.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Weighing {
     /// Weight of all endpoints: annotation `deltaproxy.io/weight`.
     pub weight: Option<Weight>,
     /// Names of the endpoints, in their order; empty if not kept.
     pub names: Box<[EndpointNames]>,
+    /// `nodeName` of the endpoints, in their order; empty if not kept, or if `names` has them.
+    pub nodes: Box<[NodeName]>,
 }
 
 /// Most rules of a service, more than a person writes. Each is compared with each endpoint.
@@ -141,6 +147,18 @@ fn matches(pattern: &str, name: &str) -> bool {
 }
 
 impl Weighing {
+    /// Returns whether weights may depend on it.
+    pub(super) fn is_weighed(&self) -> bool {
+        self.weight.is_some() || !self.names.is_empty()
+    }
+
+    /// Returns the name of the node of the endpoint at a position, if it is kept; an absent one is
+    /// empty.
+    pub(super) fn node(&self, position: usize) -> Option<&Arc<str>> {
+        let alone = self.nodes.get(position).map(|node| &**node);
+        alone.or_else(|| self.names.get(position).map(|names| &names.node))
+    }
+
     /// Returns the weight of the endpoint at a position: that of the slice, else by the rules of
     /// its service.
     pub(super) fn of(&self, position: usize, weights: Option<&Weights>) -> Weight {

@@ -1,5 +1,6 @@
 //! Treatment of packets that does not come from objects of the cluster.
 
+mod direct_return;
 mod least_connections;
 pub mod local;
 pub mod ranges;
@@ -7,6 +8,7 @@ pub mod served_services;
 
 use std::net::IpAddr;
 
+pub use direct_return::{DirectMode, DirectReturn};
 pub use least_connections::LeastConnections;
 pub use local::{InterfaceName, LocalDetection};
 pub use ranges::{ClusterCidrs, NodePortAddresses};
@@ -45,6 +47,8 @@ pub struct Routing {
     pub slot_budget: u32,
     /// Settings of scheduler `lc`; `None` turns it off.
     pub least_connections: Option<LeastConnections>,
+    /// Settings of direct return; `None` turns it off.
+    pub direct_return: Option<DirectReturn>,
 }
 
 impl Routing {
@@ -70,6 +74,7 @@ impl Default for Routing {
             hash_seed: DEFAULT_HASH_SEED,
             slot_budget: DEFAULT_SLOT_BUDGET,
             least_connections: None,
+            direct_return: None,
         }
     }
 }

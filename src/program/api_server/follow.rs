@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use daemon::config::Config;
 use daemon::observe::{Finder, LeftOut, Observe};
+use daemon::source::Wanted;
 use daemon::source::kube::{
     Contact, OnContact, OnRequest, Outages, Outlet, Progress, Report, follow_api_server, plural,
     write_notices,
@@ -63,9 +64,11 @@ pub(crate) fn follow(
     };
     let (contacts, requests) = (observed_contacts(observe.clone()), observed_requests(observe));
     let outlet = Outlet::new(sender, report, contacts, Arc::clone(&requests));
-    let (node, services) = (config.node_name.clone(), config.routing.services.clone());
+    let (node, routing) = (config.node_name.clone(), config.routing.clone());
     let (from, to, formats) = (server.clone(), server, formats_of(config));
-    tasks.spawn(async move { follow_api_server(&from, (&node, &services), formats, outlet).await });
+    tasks.spawn(async move {
+        follow_api_server(&from, Wanted::new(&node, &routing), formats, outlet).await;
+    });
     let node = config.node_name.clone();
     tasks.spawn(async move { write_notices(&to, &node, written, requests).await });
     Ok(())

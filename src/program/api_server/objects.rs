@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use daemon::config::Config;
+use daemon::source::Wanted;
 use daemon::source::addresses::local_addresses;
 use daemon::source::kube::{Outlet, Report, follow_api_server};
 use engine::Engine;
@@ -46,7 +47,7 @@ impl Followed {
     /// The server cannot be used, or is silent for too long.
     pub(crate) fn start(config: &Config, engine: &mut Engine) -> Result<Self, Failure> {
         let server = server_of(&config.source)?;
-        let (node, services) = (config.node_name.clone(), config.routing.services.clone());
+        let (node, routing) = (config.node_name.clone(), config.routing.clone());
         server.check().map_err(Failure::new)?;
         engine.set_local_addresses(local_addresses().map_err(Failure::new)?);
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
@@ -58,7 +59,7 @@ impl Followed {
         let outlet = Outlet::new(events, report, Arc::new(|_, _| ()), Arc::new(|_, _| ()));
         let formats = formats_of(config);
         runtime.spawn(async move {
-            follow_api_server(&server, (&node, &services), formats, outlet).await;
+            follow_api_server(&server, Wanted::new(&node, &routing), formats, outlet).await;
         });
         let mut followed = Self { runtime, batches, reports, left_out: Vec::new() };
         followed.list(engine)?;

@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use ahash::AHashSet;
 use engine::model::Arrival;
-use engine::routing::ServedServices;
 use notify::event::{AccessKind, AccessMode, EventKind};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc::Sender;
@@ -21,6 +20,7 @@ use super::folder;
 use super::ignored::Ignored;
 use super::problem::{FileProblem, FilesError, FoundProblems};
 use super::reader::ManifestReader;
+use crate::source::Wanted;
 
 /// Sends the events of the manifests at `path`, and of every change, from a thread of its own.
 ///
@@ -33,14 +33,14 @@ use super::reader::ManifestReader;
 /// again.
 pub fn follow(
     path: &Path,
-    (node_name, services): (&str, &ServedServices),
+    wanted: Wanted<'_>,
     events: Sender<Arrival>,
     problems: Sender<FoundProblems>,
 ) -> Result<JoinHandle<()>, FilesError> {
     folder::scan(path)?;
     let mut follower = Follower {
         path: path.to_owned(),
-        reader: ManifestReader::new(node_name).serving(services),
+        reader: ManifestReader::of(wanted),
         reported: AHashSet::default(),
         ignored: Ignored::default(),
         vanished: false,
@@ -254,6 +254,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use engine::model::{Change, Event, ServiceCidr};
+    use engine::routing::Routing;
     use tempfile::TempDir;
     use tokio::sync::mpsc::{Receiver, channel};
 
@@ -295,9 +296,9 @@ mod tests {
         fn start(path: &Path) -> Self {
             let (send_events, events) = channel(16);
             let (send_problems, problems) = channel(16);
-            let thread =
-                follow(path, ("node", &ServedServices::default()), send_events, send_problems)
-                    .unwrap();
+            let routing = Routing::default();
+            let wanted = Wanted::new("node", &routing);
+            let thread = follow(path, wanted, send_events, send_problems).unwrap();
             Self { events, problems, thread }
         }
 
@@ -418,13 +419,9 @@ mod tests {
     #[test]
     fn a_missing_path_is_an_immediate_error() {
         let (events, problems) = (channel(1).0, channel(1).0);
-        let error = follow(
-            Path::new("/nonexistent"),
-            ("node", &ServedServices::default()),
-            events,
-            problems,
-        )
-        .unwrap_err();
+        let routing = Routing::default();
+        let wanted = Wanted::new("node", &routing);
+        let error = follow(Path::new("/nonexistent"), wanted, events, problems).unwrap_err();
         assert!(matches!(error, FilesError::Missing(_)));
     }
 }

@@ -41,6 +41,13 @@ pub(super) struct Statement {
     pub(super) event: Event,
 }
 
+impl Statement {
+    /// Returns whether the object can be used and is not another node.
+    pub(super) fn is_usable(&self) -> bool {
+        !self.event.is_invalid() && !matches!(self.event, Event::Peer(_))
+    }
+}
+
 /// Parses the text of a file.
 ///
 /// # Errors
@@ -184,14 +191,17 @@ impl DocumentReader<'_> {
         }
     }
 
-    /// Parses the object as `T` and adds its event. Skips other nodes.
+    /// Parses the object as `T` and adds its event. Skips other nodes unless they are followed.
     fn convert<T: Followed>(&mut self, part: &Part<'_>, namespace: &str, name: ObjectName) {
-        let is_foreign =
-            T::RESOURCE == Resource::Nodes && !self.converter.is_this_node(name.as_str());
         let object = T::object(name);
+        let is_foreign = T::RESOURCE == Resource::Nodes
+            && !self.converter.is_this_node(object.name.as_str())
+            && !self.converter.is_peer(&object);
         let (event, problems) = match objects::read::<T>(part.value) {
             Ok(_) if is_foreign => return,
-            Ok(_) if !self.is_served::<T>(part.value) => (Event::gone(object.clone()), Vec::new()),
+            Ok(_) if !self.is_served::<T>(part.value) => {
+                (self.converter.gone(object.clone()), Vec::new())
+            }
             Ok(mut read) => {
                 read.set_namespace(namespace);
                 read.convert(self.converter)
@@ -199,7 +209,10 @@ impl DocumentReader<'_> {
             Err((field, message)) => {
                 let object = object.clone();
                 let kind = ProblemKind::Invalid;
-                (Event::invalid(object.clone()), vec![Problem { kind, object, field, message }])
+                (
+                    self.converter.invalid(object.clone()),
+                    vec![Problem { kind, object, field, message }],
+                )
             }
         };
         for Problem { object, field, message, .. } in problems {

@@ -10,12 +10,12 @@ use std::time::SystemTime;
 
 use ahash::{AHashMap, AHashSet, RandomState};
 use engine::model::{Event, ObjectRef, Resource};
-use engine::routing::ServedServices;
 
 use super::folder::{self, MAX_FILES, Stamp};
 use super::ignored::Ignored;
 use super::manifest::{self, Statement};
 use super::problem::{FileProblem, FilesError};
+use crate::source::Wanted;
 use crate::source::objects::Converter;
 
 /// Reader of manifest files that returns the changes since its last read.
@@ -67,10 +67,9 @@ impl ManifestReader {
         Self { converter: Converter::new(node_name), ..Self::default() }
     }
 
-    /// Reads these Services only.
-    #[must_use]
-    pub fn serving(self, services: &ServedServices) -> Self {
-        Self { converter: self.converter.serving(services), ..self }
+    /// Returns an empty reader that gives one node what it needs.
+    pub fn of(wanted: Wanted<'_>) -> Self {
+        Self { converter: Converter::of(wanted), ..Self::default() }
     }
 
     /// Reads a file or directory. Skips files that did not change since the last read.
@@ -147,7 +146,7 @@ impl ManifestReader {
                     continue;
                 }
                 owners.insert(object, (file, statement.line));
-                update.usable += usize::from(!statement.event.is_invalid());
+                update.usable += usize::from(statement.is_usable());
                 if self.stated.get(object) != Some(&statement.event) {
                     update.events.push(statement.event.clone());
                     self.stated.insert(object.clone(), statement.event.clone());
@@ -161,7 +160,7 @@ impl ManifestReader {
         });
         for object in absent {
             self.stated.remove(&object);
-            update.events.push(Event::gone(object));
+            update.events.push(self.converter.gone(object));
         }
         if !std::mem::replace(&mut self.listed, true) {
             let relists = Resource::ALL.map(Event::Relist).into_iter();
@@ -209,8 +208,11 @@ fn duplicate(file: &Path, statement: &Statement, (first, line): (&Path, usize)) 
 #[cfg(test)]
 mod tests {
     use engine::model::{Change, ObjectName};
+    use engine::routing::ServedServices;
 
     use super::*;
+
+    const NODE: &str = "demo-node";
 
     /// Returns the events and problems after an update with these files, given as (name, text).
     #[track_caller]
@@ -235,6 +237,7 @@ mod tests {
             Event::Service(it) => Some(change(it, |it| &it.name)),
             Event::EndpointSlice(it) => Some(change(it, |it| &it.name)),
             Event::Node(it) => Some(change(it, |it| &it.name)),
+            Event::Peer(it) => Some(change(it, |it| &it.name)),
             Event::ServiceCidr(it) => Some(change(it, |it| &it.name)),
             Event::Relist(_) | Event::Listed(_) => None,
         }
@@ -247,7 +250,7 @@ mod tests {
     }
 
     fn reader() -> ManifestReader {
-        ManifestReader::new("demo-node")
+        ManifestReader::new(NODE)
     }
 
     #[test]
@@ -272,7 +275,8 @@ mod tests {
             labels: vec!["team!=b".parse().unwrap()],
             ..ServedServices::default()
         };
-        let mut reader = reader().serving(&services);
+        let wanted = Wanted { node: NODE, services: &services, other_nodes: false };
+        let mut reader = ManifestReader::of(wanted);
         let of_team = |team: &str| {
             let name = format!("b, labels: {{team: {team}}}");
             [service("a", "80"), service("c", "80"), service(&name, "80")].concat()

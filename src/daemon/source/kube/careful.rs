@@ -49,7 +49,7 @@ impl<T: Watched> Careful<T> {
             Self::Unreadable { metadata, field, message } => {
                 let object = T::object(object_name(&metadata));
                 let kind = ProblemKind::Invalid;
-                (Event::invalid(object.clone()), vec![Problem { kind, object, field, message }])
+                (converter.invalid(object.clone()), vec![Problem { kind, object, field, message }])
             }
         }
     }

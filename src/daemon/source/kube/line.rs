@@ -93,7 +93,9 @@ impl Line {
 fn convert<T: Watched>(event: Item<T>, converter: &mut Converter) -> Option<(Event, Vec<Problem>)> {
     match event {
         Item::Changed(object) => Some(object.convert(converter)),
-        Item::Deleted(object) => Some((Event::gone(T::object(object.object_name())), Vec::new())),
+        Item::Deleted(object) => {
+            Some((converter.gone(T::object(object.object_name())), Vec::new()))
+        }
         Item::Bookmark { .. } | Item::Error(_) => None,
     }
 }

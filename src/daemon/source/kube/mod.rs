@@ -37,7 +37,6 @@ mod watch;
 use access::{Access, Keeper};
 pub use client::{ApiServer, load_client};
 pub use contact::{Contact, OnContact};
-use engine::routing::ServedServices;
 pub use error::SourceError;
 pub use format::Formats;
 pub use line::{Line, LineError};
@@ -50,6 +49,7 @@ pub use rest::{Rest, RestError};
 use tokio::task::JoinSet;
 use watch::Watch;
 
+use super::Wanted;
 use super::objects::{EndpointSlice, Node, Service, ServiceCidr};
 
 /// Field selector of the Services that are not headless.
@@ -58,14 +58,14 @@ const SERVICES: &str = "spec.clusterIP!=None";
 /// Selector of the EndpointSlices of Services with a cluster IP.
 const ENDPOINT_SLICES: &str = "!service.kubernetes.io/headless";
 
-/// Follows the API server for the node of that name, which serves these Services, until the outlet is
-/// closed. Objects are requested in `formats`.
+/// Follows the API server for one node, until the outlet is closed. Objects are requested in
+/// `formats`.
 ///
 /// Failures to load credentials are reported and retried, like an unreachable server. Credentials
 /// are loaded again when their files change and when the server rejects them.
 pub async fn follow_api_server(
     server: &ApiServer,
-    node: (&str, &ServedServices),
+    wanted: Wanted<'_>,
     formats: Formats,
     outlet: Outlet,
 ) {
@@ -73,29 +73,30 @@ pub async fn follow_api_server(
     let Ok(client) = keeper.first().await else { return };
     let (access, keeping) = keeper.share(client);
     tokio::select! {
-        () = follow(&access, node, formats, outlet) => {}
+        () = follow(&access, wanted, formats, outlet) => {}
         () = keeping => {}
     }
 }
 
-/// Follows Services, EndpointSlices, ServiceCIDRs and the Node of that name.
+/// Follows Services, EndpointSlices, ServiceCIDRs, and this node's Node or all of them.
 ///
 /// Returns after the receiver of the outlet's events is dropped. For each resource, events have the
 /// order of [`engine::model::Event`], in arrivals. `Relist` is repeated before `Listed` if the
 /// connection breaks during a list.
-async fn follow(access: &Access, node: (&str, &ServedServices), formats: Formats, outlet: Outlet) {
-    let name = format!("metadata.name={}", node.0);
-    let labels = node.1.label_selector();
+async fn follow(access: &Access, wanted: Wanted<'_>, formats: Formats, outlet: Outlet) {
+    let name = format!("metadata.name={}", wanted.node);
+    let labels = wanted.services.label_selector();
     let all = Selection::default();
     let services =
         Selection { labels: Some(labels), fields: Some(SERVICES.to_owned()), ..all.clone() };
     let slices = Selection { labels: Some(ENDPOINT_SLICES.to_owned()), ..all.clone() };
-    let own = Selection { fields: Some(name), ..all.clone() };
+    let fields = (!wanted.other_nodes).then_some(name);
+    let nodes = Selection { fields, ..all.clone() };
 
     let mut watches = JoinSet::new();
-    watches.spawn(Watch::<Service>::new(access, services, node, formats, &outlet).run());
-    watches.spawn(Watch::<EndpointSlice>::new(access, slices, node, formats, &outlet).run());
-    watches.spawn(Watch::<Node>::new(access, own, node, formats, &outlet).run());
-    watches.spawn(Watch::<ServiceCidr>::new(access, all, node, formats, &outlet).run());
+    watches.spawn(Watch::<Service>::new(access, services, wanted, formats, &outlet).run());
+    watches.spawn(Watch::<EndpointSlice>::new(access, slices, wanted, formats, &outlet).run());
+    watches.spawn(Watch::<Node>::new(access, nodes, wanted, formats, &outlet).run());
+    watches.spawn(Watch::<ServiceCidr>::new(access, all, wanted, formats, &outlet).run());
     watches.join_next().await;
 }

@@ -146,6 +146,7 @@ fn is_routed(event: &Event) -> bool {
         Event::Service(change) => matches!(change, Change::Is(_)),
         Event::EndpointSlice(change) => matches!(change, Change::Is(_)),
         Event::Node(change) => matches!(change, Change::Is(_)),
+        Event::Peer(change) => matches!(change, Change::Is(_)),
         Event::ServiceCidr(change) => matches!(change, Change::Is(_)),
         Event::Relist(_) | Event::Listed(_) => false,
     }

@@ -16,7 +16,6 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use engine::model::{Arrival, Event, ObjectName, Resource};
-use engine::routing::ServedServices;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use kube::Client;
@@ -36,6 +35,7 @@ use super::rate_limit::rate_limited;
 use super::reflector::{self, Event as Received, Freshness, Method, Selection, reflect};
 use super::resources::Watched;
 use super::trouble::Trouble;
+use crate::source::Wanted;
 use crate::source::objects::Converter;
 
 /// Maximum number of events in one arrival: limits memory while a list is sent on.
@@ -193,7 +193,7 @@ impl<T: Watched> Watch<T> {
     pub(super) fn new(
         access: &Access,
         selection: Selection,
-        (node_name, services): (&str, &ServedServices),
+        wanted: Wanted<'_>,
         formats: Formats,
         outlet: &Outlet,
     ) -> Self {
@@ -204,7 +204,7 @@ impl<T: Watched> Watch<T> {
             link,
             selection,
             sender: Sender {
-                converter: Converter::new(node_name).serving(services),
+                converter: Converter::of(wanted),
                 outlet: outlet.clone(),
                 events: Vec::new(),
                 received: Instant::now(),
@@ -345,7 +345,8 @@ impl<T: Watched> Watch<T> {
                 self.sender.resource_version = object.version();
                 let name = object.name();
                 self.sender.corrected::<T>(&name)?;
-                self.sender.events.push(Event::gone(T::object(name)));
+                let gone = self.sender.converter.gone(T::object(name));
+                self.sender.events.push(gone);
                 self.recovered()?;
             }
         }

@@ -8,13 +8,15 @@ use std::sync::Arc;
 
 use ahash::HashSet;
 use engine::model::{
-    Change, Interner, ObjectName, ObjectRef, Problem, ProblemKind, Protocol, Resource, Zones,
+    Change, Event, Interner, NodeName, ObjectName, ObjectRef, Problem, ProblemKind, Protocol,
+    Resource, Zones,
 };
 use engine::routing::ServedServices;
 use ipnet::IpNet;
 
 use super::address::{parse_cidr, parse_usable_ip};
 use super::metadata::{ObjectMeta, object_name};
+use crate::source::Wanted;
 
 /// Converter of API objects to the model, for one node.
 ///
@@ -24,20 +26,57 @@ use super::metadata::{ObjectMeta, object_name};
 pub struct Converter {
     node_name: String,
     services: ServedServices,
+    /// Other nodes are followed.
+    follows_nodes: bool,
     texts: Interner<str>,
+    node_names: Interner<Arc<str>>,
     zone_lists: Vec<Arc<Zones>>,
 }
 
 impl Converter {
-    /// Returns a converter for the node of that name; with an empty name no endpoint is local.
+    /// Returns a converter for the node of that name, which serves all Services and needs no other
+    /// node. With an empty name no endpoint is local.
     pub fn new(node_name: &str) -> Self {
         Self { node_name: node_name.to_owned(), ..Self::default() }
     }
 
-    /// Serves these Services only.
-    #[must_use]
-    pub fn serving(self, services: &ServedServices) -> Self {
-        Self { services: services.clone(), ..self }
+    /// Returns a converter that gives one node what it needs.
+    pub fn of(wanted: Wanted<'_>) -> Self {
+        Self {
+            services: wanted.services.clone(),
+            follows_nodes: wanted.other_nodes,
+            ..Self::new(wanted.node)
+        }
+    }
+
+    /// Returns whether other nodes are followed: then slices keep the nodes of their endpoints.
+    pub(super) fn follows_nodes(&self) -> bool {
+        self.follows_nodes
+    }
+
+    /// Returns whether an object is the Node of another node, and is followed.
+    pub(in crate::source) fn is_peer(&self, object: &ObjectRef) -> bool {
+        self.follows_nodes
+            && object.resource == Resource::Nodes
+            && !self.is_this_node(object.name.as_str())
+    }
+
+    /// Returns the event for an object that no longer exists.
+    pub(in crate::source) fn gone(&self, object: ObjectRef) -> Event {
+        if self.is_peer(&object) {
+            Event::Peer(Change::Gone(object.name))
+        } else {
+            Event::gone(object)
+        }
+    }
+
+    /// Returns the event for an object that cannot be used.
+    pub(in crate::source) fn invalid(&self, object: ObjectRef) -> Event {
+        if self.is_peer(&object) {
+            Event::Peer(Change::Invalid(object.name))
+        } else {
+            Event::invalid(object)
+        }
     }
 
     /// Returns the Services that are served.
@@ -53,6 +92,12 @@ impl Converter {
     /// Returns the shared copy of a port name or zone.
     pub(super) fn text(&mut self, text: &str) -> Arc<str> {
         self.texts.share(text)
+    }
+
+    /// Returns the shared copy of a node's name.
+    pub(super) fn node_name(&mut self, name: &str) -> NodeName {
+        let name = self.texts.share(name);
+        self.node_names.share_owned(name)
     }
 
     /// Returns the shared copy of a zone list. Clusters have few distinct lists, so the search is

@@ -124,7 +124,7 @@ fn convert(
     })
 }
 
-/// Returns the data for weights, with the names of the usable endpoints; `None` if there are none.
+/// Returns the weight, and the kept names of the usable endpoints; `None` if there are none.
 fn weighing(
     object: &EndpointSlice,
     converter: &mut Converter,
@@ -141,17 +141,23 @@ fn weighing(
         }
     });
     let address_type = texts.at(object.address_type);
-    let usable = endpoints.iter().zip(names);
-    let usable = usable.filter(|(it, _)| usable_address(&it.address, address_type).is_ok());
-    let names: Box<[_]> = usable
+    let is_usable = |it: &Endpoint| usable_address(&it.address, address_type).is_ok();
+    let nodes: Box<[_]> = if converter.follows_nodes() && names.is_empty() {
+        let usable = endpoints.iter().filter(|it| is_usable(it));
+        usable.map(|it| converter.node_name(texts.at(it.node_name))).collect()
+    } else {
+        Box::default()
+    };
+    let named = endpoints.iter().zip(names).filter(|(it, _)| is_usable(it));
+    let names: Box<[_]> = named
         .map(|(endpoint, names)| EndpointNames {
             zone: converter.text(texts.at(names.zone)),
             node: converter.text(texts.at(endpoint.node_name)),
             pod: texts.at(names.pod).into(),
         })
         .collect();
-    let is_weighed = weight.is_some() || !names.is_empty();
-    is_weighed.then(|| Box::new(Weighing { weight, names }))
+    let weighing = Weighing { weight, names, nodes };
+    (weighing != Weighing::default()).then(|| Box::new(weighing))
 }
 
 fn ports(

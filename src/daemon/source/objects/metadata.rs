@@ -38,6 +38,10 @@ pub(super) const SCHEDULER: &str = "deltaproxy.io/scheduler";
 
 /// Annotation with the weights of the endpoints of a Service, by their names.
 pub(super) const WEIGHTS: &str = "deltaproxy.io/weights";
+/// Annotation with the forwarding of a Service.
+pub(super) const FORWARDING: &str = "deltaproxy.io/forwarding";
+/// Cilium's annotation for the same.
+pub(super) const CILIUM_FORWARDING: &str = "service.cilium.io/forwarding-mode";
 /// Annotation with the weight of all endpoints of an EndpointSlice.
 pub(super) const WEIGHT: &str = "deltaproxy.io/weight";
 /// Label whose presence makes the parser keep the names of endpoints. Kubernetes copies labels of a
@@ -45,7 +49,7 @@ pub(super) const WEIGHT: &str = "deltaproxy.io/weight";
 pub(super) const WEIGHTED: &str = "deltaproxy.io/weighted";
 
 const KEPT_LABELS: [&str; 5] = [SERVICE_NAME, SERVICE_PROXY_NAME, HEADLESS, ZONE, WEIGHTED];
-const KEPT_ANNOTATIONS: [&str; 2] = [SCHEDULER, WEIGHTS];
+const KEPT_ANNOTATIONS: [&str; 4] = [SCHEDULER, WEIGHTS, FORWARDING, CILIUM_FORWARDING];
 
 /// Returns the model's name of an object: `namespace/name`, or `name` without a namespace.
 pub fn object_name(metadata: &ObjectMeta) -> ObjectName {

@@ -55,6 +55,21 @@ pub struct NodeStatus {
     /// Addresses of the node.
     #[serde(deserialize_with = "objects")]
     pub addresses: Vec<NodeAddress>,
+    /// Conditions of the node.
+    #[serde(deserialize_with = "objects")]
+    pub conditions: Vec<NodeCondition>,
+}
+
+/// One entry of `status.conditions`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct NodeCondition {
+    /// Ready and others.
+    #[serde(rename = "type", deserialize_with = "null_is_absent")]
+    pub kind: String,
+    /// True, False or Unknown.
+    #[serde(deserialize_with = "null_is_absent")]
+    pub status: String,
 }
 
 /// One entry of `status.addresses`.
@@ -90,7 +105,14 @@ pub struct ServiceCidrSpec {
 }
 
 impl Converter {
-    /// Converts a Node.
+    /// Converts another node's Node.
+    pub fn peer(&self, object: &Node) -> (Change<model::Peer>, Vec<Problem>) {
+        let mut findings = Findings::new(Resource::Nodes, &object.metadata);
+        let found = convert_peer(object, &mut findings);
+        findings.conclude(Some(found))
+    }
+
+    /// Converts this node's Node.
     pub fn node(&mut self, object: &Node) -> (Change<model::Node>, Vec<Problem>) {
         let mut findings = Findings::new(Resource::Nodes, &object.metadata);
         let found = convert_node(object, self, &mut findings);
@@ -108,16 +130,27 @@ impl Converter {
     }
 }
 
-/// Converts a Node.
+/// Converts this node's Node.
 fn convert_node(object: &Node, converter: &mut Converter, findings: &mut Findings) -> model::Node {
     let zone = label(&object.metadata, ZONE).map(|zone| -> Arc<str> { converter.text(zone) });
     let tainted = object.spec.taints.iter().any(|taint| taint.key == LEAVING_TAINT);
     model::Node {
         name: findings.name(),
         zone,
-        addresses: addresses(&object.status, findings),
+        addresses: addresses(&["InternalIP", "ExternalIP"], &object.status, findings),
         pod_cidrs: pod_cidrs(&object.spec, findings),
         leaving: tainted || object.metadata.deletion_timestamp.is_some(),
+    }
+}
+
+/// Converts another node's Node.
+fn convert_peer(object: &Node, findings: &mut Findings) -> model::Peer {
+    let mut conditions = object.status.conditions.iter();
+    let is_ready = conditions.any(|it| it.kind == "Ready" && it.status == "True");
+    model::Peer {
+        name: findings.name(),
+        addresses: addresses(&["InternalIP"], &object.status, findings),
+        ready: is_ready && object.metadata.deletion_timestamp.is_none(),
     }
 }
 
@@ -130,10 +163,11 @@ fn convert_service_cidr(object: &ServiceCidr, findings: &mut Findings) -> model:
     model::ServiceCidr { name: findings.name(), cidrs }
 }
 
-fn addresses(status: &NodeStatus, findings: &mut Findings) -> Vec<IpAddr> {
+/// Returns the addresses of these types, in the order of the types.
+fn addresses(kinds: &[&str], status: &NodeStatus, findings: &mut Findings) -> Vec<IpAddr> {
     let mut addresses = Vec::new();
-    for kind in ["InternalIP", "ExternalIP"] {
-        for (i, entry) in status.addresses.iter().enumerate().filter(|(_, it)| it.kind == kind) {
+    for kind in kinds {
+        for (i, entry) in status.addresses.iter().enumerate().filter(|(_, it)| it.kind == *kind) {
             let field = format_args!("status.addresses[{i}].address");
             addresses.extend(findings.ip(field, &entry.address));
         }

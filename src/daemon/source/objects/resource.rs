@@ -2,13 +2,13 @@
 
 use std::fmt::Debug;
 
-use engine::model::{Event, ObjectName, ObjectRef, Problem, Resource};
+use engine::model::{Change, Event, ObjectName, ObjectRef, Problem, Resource};
 use serde::de::{DeserializeOwned, Deserializer};
 use serde_json::Value;
 
 use super::converter::Converter;
 use super::endpoint_slice::EndpointSlice;
-use super::metadata::ObjectMeta;
+use super::metadata::{ObjectMeta, object_name};
 use super::node::{Node, ServiceCidr};
 #[cfg(feature = "api-server")]
 use super::protobuf::{Fields, WireError};
@@ -58,9 +58,16 @@ pub(in crate::source) fn read<T: Followed>(value: &Value) -> Result<T, (String, 
     })
 }
 
+fn of<T>(
+    event: fn(Change<T>) -> Event,
+    (change, problems): (Change<T>, Vec<Problem>),
+) -> (Event, Vec<Problem>) {
+    (event(change), problems)
+}
+
 /// Implements [`Followed`] for a type.
 macro_rules! followed {
-    ($type:ident, $resource:ident, $event:ident, $convert:ident($($by:tt)?) =>
+    ($type:ident, $resource:ident, |$object:ident, $converter:ident| $convert:expr;
      $($special:tt)*) => {
         impl Followed for $type {
             const RESOURCE: Resource = Resource::$resource;
@@ -74,9 +81,9 @@ macro_rules! followed {
                 Self::read_protobuf(message)
             }
 
-            fn convert(self, converter: &mut Converter) -> (Event, Vec<Problem>) {
-                let (change, problems) = converter.$convert($($by)? self);
-                (Event::$event(change), problems)
+            fn convert(self, $converter: &mut Converter) -> (Event, Vec<Problem>) {
+                let $object = self;
+                $convert
             }
 
             $($special)*
@@ -84,10 +91,16 @@ macro_rules! followed {
     };
 }
 
-followed! { Service, Services, Service, service(&) => }
-followed! { Node, Nodes, Node, node(&) => }
-followed! { ServiceCidr, ServiceCidrs, ServiceCidr, service_cidr(&) => }
-followed! { EndpointSlice, EndpointSlices, EndpointSlice, endpoint_slice() =>
+followed! { Service, Services, |it, by| of(Event::Service, by.service(&it)); }
+followed! { Node, Nodes, |it, by| {
+    if by.is_peer(&Self::object(object_name(&it.metadata))) {
+        of(Event::Peer, by.peer(&it))
+    } else {
+        of(Event::Node, by.node(&it))
+    }
+}; }
+followed! { ServiceCidr, ServiceCidrs, |it, by| of(Event::ServiceCidr, by.service_cidr(&it)); }
+followed! { EndpointSlice, EndpointSlices, |it, by| of(Event::EndpointSlice, by.endpoint_slice(it));
     fn deserialize_carefully<'de, D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
         Self::deserialize_with_path(input)
     }

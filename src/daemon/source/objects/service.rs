@@ -6,18 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ahash::HashSet;
-use engine::model::{self, Change, Problem, Protocol, Resource, Scheduler, TrafficPolicy, Weights};
+use engine::model::{self, Change, Problem, Protocol, Resource, TrafficPolicy};
 use engine::routing::served_services::SERVICE_PROXY_NAME;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use nft::family::Family;
 use serde::Deserialize;
 
 use super::address::{parse_ip, parse_usable_ip};
+use super::annotations::{forwarding, scheduler, weights};
 use super::converter::{Converter, Findings, MAX_LABEL, keep_distinct};
-use super::metadata::{
-    ObjectMeta, SCHEDULER, WEIGHTED, WEIGHTS, annotation, created, label, null_is_absent, object,
-    objects, slim,
-};
+use super::metadata::{ObjectMeta, created, label, null_is_absent, object, objects, slim};
 
 /// A Service. Fields have the API's names and meanings; an absent string is empty.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -179,6 +177,7 @@ fn convert(
         session_affinity: session_affinity(spec, findings),
         scheduler: scheduler(&object.metadata, findings),
         weights: weights(&object.metadata, findings),
+        forwarding: forwarding(&object.metadata, findings),
         health_check_node_port: health_check.filter(|_| checked),
         ports: ports(spec, converter, findings),
     })
@@ -340,45 +339,6 @@ fn session_affinity(spec: &ServiceSpec, findings: &mut Findings) -> Option<Durat
         }
         other => {
             findings.refuse("spec.sessionAffinity", format!("\"{other}\" is not None or ClientIP"));
-            None
-        }
-    }
-}
-
-/// Returns the scheduler in the annotation, or the nearest one. `None` for an unknown name: the
-/// node's scheduler then applies.
-fn scheduler(metadata: &ObjectMeta, findings: &mut Findings) -> Option<Scheduler> {
-    let name = annotation(metadata, SCHEDULER).filter(|name| !name.is_empty())?;
-    let field = format_args!("metadata.annotations[{SCHEDULER}]");
-    let Some(named) = Scheduler::named(name) else {
-        let shown: String = name.chars().take(MAX_LABEL).collect();
-        let expected = Scheduler::NAMES;
-        findings.leave_out(field, format!("{shown:?} is no scheduler: expected {expected}"));
-        return None;
-    };
-    if let Some(reservation) = named.reservation(name) {
-        findings.leave_out(field, reservation);
-    }
-    Some(named.scheduler)
-}
-
-/// Returns the weights of the endpoints. Without their names, only rules for all endpoints apply.
-fn weights(metadata: &ObjectMeta, findings: &mut Findings) -> Option<Weights> {
-    let text = annotation(metadata, WEIGHTS).filter(|text| !text.trim().is_empty())?;
-    let field = format_args!("metadata.annotations[{WEIGHTS}]");
-    match Weights::parse(text) {
-        Ok(weights) => {
-            if weights.need_names() && label(metadata, WEIGHTED).is_none() {
-                let message = format!(
-                    "label {WEIGHTED} is missing, which Kubernetes copies to the EndpointSlices: \
-                     names of zones, nodes and pods are kept only of slices with it"
-                );
-                findings.leave_out(field, message);
-            }
-            Some(weights)
-        }
-        Err(expected) => {
-            findings.leave_out(field, expected);
             None
         }
     }

@@ -1,6 +1,8 @@
 //! core/v1 Node and networking.k8s.io/v1 ServiceCIDR as protobuf.
 
-use super::super::node::{Node, NodeAddress, NodeSpec, NodeStatus, ServiceCidr, Taint};
+use super::super::node::{
+    Node, NodeAddress, NodeCondition, NodeSpec, NodeStatus, ServiceCidr, Taint,
+};
 use super::metadata::read_metadata;
 use super::wire::{Fields, WireError};
 
@@ -48,11 +50,25 @@ fn taint(message: Fields<'_>) -> Result<Taint, WireError> {
 fn status(message: Fields<'_>) -> Result<NodeStatus, WireError> {
     let (mut status, mut fields) = (NodeStatus::default(), message);
     while let Some((number, value)) = fields.next()? {
-        if number == 5 {
-            status.addresses.push(address(value.message()?)?);
+        match number {
+            4 => status.conditions.push(condition(value.message()?)?),
+            5 => status.addresses.push(address(value.message()?)?),
+            _ => {}
         }
     }
     Ok(status)
+}
+
+fn condition(message: Fields<'_>) -> Result<NodeCondition, WireError> {
+    let (mut condition, mut fields) = (NodeCondition::default(), message);
+    while let Some((number, value)) = fields.next()? {
+        match number {
+            1 => condition.kind = value.string()?,
+            2 => condition.status = value.string()?,
+            _ => {}
+        }
+    }
+    Ok(condition)
 }
 
 fn address(message: Fields<'_>) -> Result<NodeAddress, WireError> {

@@ -1,0 +1,77 @@
+//! Annotations of a Service. A wrong one is left out, and the rest of the Service stays.
+
+use engine::model::{Forwarding, Scheduler, Weights};
+
+use super::converter::{Findings, MAX_LABEL};
+use super::metadata::{
+    CILIUM_FORWARDING, FORWARDING, ObjectMeta, SCHEDULER, WEIGHTED, WEIGHTS, annotation, label,
+};
+
+/// Returns the scheduler in the annotation, or the nearest one. `None` for an unknown name: the
+/// node's scheduler then applies.
+pub(super) fn scheduler(metadata: &ObjectMeta, findings: &mut Findings) -> Option<Scheduler> {
+    let name = annotation(metadata, SCHEDULER).filter(|name| !name.is_empty())?;
+    let field = format_args!("metadata.annotations[{SCHEDULER}]");
+    let Some(named) = Scheduler::named(name) else {
+        let expected = Scheduler::NAMES;
+        findings.leave_out(field, format!("{} is no scheduler: expected {expected}", shown(name)));
+        return None;
+    };
+    if let Some(reservation) = named.reservation(name) {
+        findings.leave_out(field, reservation);
+    }
+    Some(named.scheduler)
+}
+
+/// Returns the weights of the endpoints. Without their names, only rules for all endpoints apply.
+pub(super) fn weights(metadata: &ObjectMeta, findings: &mut Findings) -> Option<Weights> {
+    let text = annotation(metadata, WEIGHTS).filter(|text| !text.trim().is_empty())?;
+    let field = format_args!("metadata.annotations[{WEIGHTS}]");
+    match Weights::parse(text) {
+        Ok(weights) => {
+            if weights.need_names() && label(metadata, WEIGHTED).is_none() {
+                let message = format!(
+                    "label {WEIGHTED} is missing, which Kubernetes copies to the EndpointSlices: \
+                     names of zones, nodes and pods are kept only of slices with it"
+                );
+                findings.leave_out(field, message);
+            }
+            Some(weights)
+        }
+        Err(expected) => {
+            findings.leave_out(field, expected);
+            None
+        }
+    }
+}
+
+/// Returns how packets from outside are forwarded. Our annotation wins over that of Cilium. `None`
+/// for an unknown value: the node's settings then apply.
+pub(super) fn forwarding(metadata: &ObjectMeta, findings: &mut Findings) -> Option<Forwarding> {
+    FORWARDINGS
+        .into_iter()
+        .find_map(|(key, direct, translate)| {
+            let value = annotation(metadata, key).filter(|value| !value.is_empty())?;
+            Some(if value.eq_ignore_ascii_case(direct) {
+                Some(Forwarding::Direct)
+            } else if value.eq_ignore_ascii_case(translate) {
+                Some(Forwarding::Translate)
+            } else {
+                let found = shown(value);
+                let message = format!("{found} is no forwarding: expected {direct} or {translate}");
+                findings.leave_out(format_args!("metadata.annotations[{key}]"), message);
+                None
+            })
+        })
+        .flatten()
+}
+
+/// Annotations for forwarding, each with its values, in any case as in Cilium
+/// (`getAnnotationServiceForwardingMode` of cilium/pkg/loadbalancer).
+const FORWARDINGS: [(&str, &str, &str); 2] =
+    [(FORWARDING, "direct", "translate"), (CILIUM_FORWARDING, "dsr", "snat")];
+
+/// Returns the start of a text in quotes.
+fn shown(text: &str) -> String {
+    format!("{:?}", text.chars().take(MAX_LABEL).collect::<String>())
+}

@@ -1,0 +1,101 @@
+//! One service as its packets see it: with its endpoints, on this node.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use nft::family::Family;
+
+use super::balanced::Shares;
+use super::by_node;
+use super::event::Problem;
+use super::node::Node;
+use super::scheduler::Scheduler;
+use super::service::{Service, ServicePort};
+use super::stored::StoredSlice;
+use super::target::{Target, TargetList};
+use super::usable::UsableEndpoints;
+use super::weights::Weight;
+
+/// A service with all that determines where its packets go.
+#[derive(Clone, Debug)]
+pub struct ServiceView<'a> {
+    /// The service, without the external addresses that it may not have.
+    pub service: Service,
+    /// A problem for each of these addresses.
+    pub refused: Vec<Problem>,
+    pub(super) slices: &'a [StoredSlice],
+    pub(super) node: Option<&'a Node>,
+    /// Shares of endpoints under scheduler `lc`, if it is in use.
+    pub(super) shares: Option<&'a Shares>,
+}
+
+impl ServiceView<'_> {
+    /// Returns the first address of this node of `family`.
+    pub fn node_address(&self, family: Family) -> Option<IpAddr> {
+        let mut addresses = self.node?.addresses.iter().copied();
+        addresses.find(|address| Family::of(*address) == family)
+    }
+
+    /// Returns the endpoints of `family` to which packets to `port` may be sent.
+    pub fn usable_endpoints(&self, port: &ServicePort, family: Family) -> UsableEndpoints {
+        let zone = self.node.and_then(|node| node.zone.as_ref());
+        UsableEndpoints::select(self.slices, port, family, zone)
+    }
+
+    /// Returns the scheduler in effect: `lc` is [`Scheduler::Random`] if it is not in use.
+    pub fn scheduler(&self) -> Scheduler {
+        let scheduler = self.service.scheduler.unwrap_or_default();
+        match (scheduler, self.shares) {
+            (Scheduler::LeastConnections, None) => Scheduler::Random,
+            _ => scheduler,
+        }
+    }
+
+    /// Removes the endpoints of a port with weight 0 and returns the weights of the others,
+    /// multiplied by their shares under scheduler `lc`. Returns `None` if weights have no effect,
+    /// because each is 1 or all are 0.
+    pub fn effective_weights(
+        &self,
+        port: &ServicePort,
+        family: Family,
+        targets: &mut TargetList,
+    ) -> Option<Vec<Weight>> {
+        let weights = self.annotated_weights(port, family, targets);
+        let shares =
+            self.shares.and_then(|it| it.slots(port.protocol, targets, weights.as_deref()));
+        shares.or(weights)
+    }
+
+    /// Removes the endpoints of a port with weight 0 and returns the weights of the others by
+    /// annotations alone, without shares. Returns `None` if weights have no effect.
+    pub fn annotated_weights(
+        &self,
+        port: &ServicePort,
+        family: Family,
+        targets: &mut TargetList,
+    ) -> Option<Vec<Weight>> {
+        let rules = self.service.weights.as_ref();
+        if rules.is_none() && !self.slices.iter().any(StoredSlice::is_weighed) {
+            return None;
+        }
+        let weights = super::usable::weights(self.slices, port, family, rules);
+        super::weights::weigh(targets, |target| weights.get(target).copied().unwrap_or(1))
+    }
+
+    /// Returns the endpoints of `family` that may have established flows to `port`, sorted: those
+    /// that are ready or serve while they terminate.
+    pub fn serving_endpoints(&self, port: &ServicePort, family: Family) -> Vec<Target> {
+        super::usable::serving(self.slices, port, family)
+    }
+
+    /// Returns the number of distinct endpoints of `family` for new flows to `port`, by `nodeName`
+    /// (empty if absent): the ready ones of the whole cluster, else those that serve while they
+    /// terminate.
+    ///
+    /// Neither hints nor the order of slices count, so that all nodes get the same. `nodeName` is
+    /// kept only while direct return is on.
+    pub fn endpoints_by_node(&self, port: &ServicePort, family: Family) -> BTreeMap<Arc<str>, u32> {
+        by_node::count(self.slices, port, family)
+    }
+}
