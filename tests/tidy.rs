@@ -21,6 +21,7 @@ const LAYERS: &[Layers] = &[
         "engine",
         &[
             ("counters", &[]),
+            ("direct", &[]),
             ("flowtable", &[]),
             ("printable", &[]),
             ("schedule", &[]),

@@ -6,6 +6,7 @@
 pub mod counters;
 pub mod desired;
 pub mod diff;
+pub mod direct;
 pub mod doubt;
 pub mod flow;
 pub mod flowtable;

@@ -1,0 +1,58 @@
+//! How packets get to the address of another node.
+
+/// How packets get to a node's address on this node's links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// The address is on a link of this node, and its hardware address is known.
+    OnLink {
+        /// Index of the interface, as the kernel counts them.
+        device: u32,
+        /// Ethernet address of the node there.
+        hardware_address: [u8; 6],
+    },
+    /// Packets cannot be handed to the node.
+    Not(Unreachable),
+}
+
+/// Reason why packets cannot be handed to a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Unreachable {
+    /// There is no route to the address, or the route has a gateway.
+    NotOnLink,
+    /// The address is on the link of a device that is not among the allowed ones.
+    OtherDevice,
+    /// The kernel has not learned the hardware address.
+    HardwareAddressUnknown,
+    /// The node did not answer when the kernel asked for its hardware address: the state of the
+    /// neighbour is `NUD_FAILED` or, after probes, still `NUD_INCOMPLETE`.
+    Failed,
+}
+
+impl Unreachable {
+    /// All reasons.
+    pub const ALL: [Self; 4] =
+        [Self::NotOnLink, Self::OtherDevice, Self::HardwareAddressUnknown, Self::Failed];
+
+    /// Returns the name of the reason in messages and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NotOnLink => "node-not-on-link",
+            Self::OtherDevice => "node-on-other-device",
+            Self::HardwareAddressUnknown => "node-hardware-address-unknown",
+            Self::Failed => "node-neighbour-failed",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_reason_has_a_name_of_its_own() {
+        let names: BTreeSet<&str> = Unreachable::ALL.map(Unreachable::name).into();
+        assert_eq!(names.len(), Unreachable::ALL.len());
+    }
+}
