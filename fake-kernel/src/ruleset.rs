@@ -343,10 +343,5 @@ impl InstalledSet {
 
 /// Returns the bytes of a concatenation, in which every field is padded to four bytes.
 fn length(types: &[Type]) -> usize {
-    let field = |field: &Type| match field {
-        Type::Ipv6Addr => 16,
-        Type::Ipv4Addr | Type::InetProto | Type::InetService => 4,
-        Type::ClassId | Type::Integer => 4,
-    };
-    types.iter().map(field).sum()
+    types.iter().map(|field| field.length().next_multiple_of(4) as usize).sum()
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::abi::*;
 use super::element_type::length;
 use super::fields::{DecodeError, Fields};
-use super::text::Comment;
+use super::text::{Comment, joined};
 use crate::counter;
 use crate::counter::Counter;
 use crate::element_type::Type;
@@ -142,7 +142,7 @@ fn write_range_text(
 ) -> fmt::Result {
     write_field_text(f, kind, first)?;
     match (kind, prefix_length(first, last)) {
-        (Type::Ipv4Addr | Type::Ipv6Addr, Some(length)) => write!(f, "/{length}"),
+        (Type::Ipv4Addr | Type::IpSaddr | Type::Ipv6Addr, Some(length)) => write!(f, "/{length}"),
         (_, _) => {
             f.write_str("-")?;
             write_field_text(f, kind, last)
@@ -166,15 +166,31 @@ fn prefix_length(first: &[u8], last: &[u8]) -> Option<u32> {
 
 fn write_field_text(f: &mut fmt::Formatter<'_>, kind: Type, bytes: &[u8]) -> fmt::Result {
     match (kind, bytes) {
-        (Type::Ipv4Addr, &[a, b, c, d]) => write!(f, "{}", IpAddr::from([a, b, c, d])),
+        (Type::Ipv4Addr | Type::IpSaddr, &[a, b, c, d]) => {
+            write!(f, "{}", IpAddr::from([a, b, c, d]))
+        }
         (Type::Ipv6Addr, bytes) => match <[u8; 16]>::try_from(bytes) {
             Ok(bytes) => write!(f, "{}", IpAddr::from(bytes)),
             Err(_) => write!(f, "{bytes:02x?}"),
         },
-        (Type::InetProto, &[number]) => write_protocol(f, number),
-        (Type::InetService, &[high, low]) => write!(f, "{}", u16::from_be_bytes([high, low])),
+        (Type::EtherAddr, bytes) => {
+            let octets = bytes.iter().map(|byte| format!("{byte:02x}"));
+            write!(f, "{}", joined(octets, ":"))
+        }
+        (Type::InetProto | Type::IpProtocol, &[number]) => write_protocol(f, number),
+        (Type::InetService | Type::IpId, &[high, low]) => {
+            write!(f, "{}", u16::from_be_bytes([high, low]))
+        }
         (Type::ClassId, &[a, b, c, d]) => write_class_id(f, u32::from_ne_bytes([a, b, c, d])),
-        (Type::Integer, &[a, b, c, d]) => write!(f, "{}", u32::from_ne_bytes([a, b, c, d])),
+        (Type::Mark, &[a, b, c, d]) => write!(f, "{:#010x}", u32::from_ne_bytes([a, b, c, d])),
+        // nft(8) lists the name of an interface, and also loads its index.
+        (Type::IfaceIndex | Type::Integer, &[a, b, c, d]) => {
+            write!(f, "{}", u32::from_ne_bytes([a, b, c, d]))
+        }
+        (Type::Transport { .. }, bytes) => {
+            let number = bytes.iter().fold(0u128, |number, byte| number << 8 | u128::from(*byte));
+            write!(f, "{number:#x}")
+        }
         // A value of the wrong length is never sent: `fits` rejects it.
         (_, bytes) => write!(f, "{bytes:02x?}"),
     }

@@ -1,68 +1,170 @@
 //! Types of the fields of keys and data.
 
-/// Type of one field of a key or of data, with its number in `enum datatypes` of nft's
-/// `datatype.h`.
+use std::borrow::Cow;
+
+/// Type of one field of a key or of data.
+///
+/// nft(8) prints the types of most sets by name, `type ipv4_addr`, and those of others by
+/// expressions, `typeof ip saddr`: where it has no name, or where a number stands for two types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u32)]
 pub enum Type {
     /// IPv4 address, 4 bytes in network byte order.
-    Ipv4Addr = 7,
+    Ipv4Addr,
     /// IPv6 address, 16 bytes in network byte order.
-    Ipv6Addr = 8,
+    Ipv6Addr,
+    /// Address of an Ethernet interface, 6 bytes.
+    EtherAddr,
     /// Transport protocol, 1 byte.
-    InetProto = 12,
+    InetProto,
     /// Port, 2 bytes in network byte order.
-    InetService = 13,
+    InetService,
     /// Packet priority, two numbers of 16 bits: 4 bytes in host byte order.
-    ClassId = 23,
-    /// A result of `numgen`, 4 bytes in host byte order. Messages carry the type of a mark (19),
-    /// which has this length and order. nft 0.9.8 ignores our `typeof`, and aborts on an integer
-    /// (4), whose length it lacks. Later versions print the `typeof`.
-    Integer = 19,
+    ClassId,
+    /// Packet mark, 4 bytes in host byte order; printed as `typeof meta mark`.
+    Mark,
+    /// Index of an interface, 4 bytes in host byte order.
+    IfaceIndex,
+    /// A result of `numgen` or `jhash`, 4 bytes in host byte order; printed as `typeof numgen
+    /// random mod 2`.
+    Integer,
+    /// [`Type::Ipv4Addr`], printed as `typeof ip saddr`.
+    IpSaddr,
+    /// [`Type::InetProto`], printed as `typeof ip protocol`.
+    IpProtocol,
+    /// Number of an IPv4 packet that its fragments share, 2 bytes in network byte order; printed as
+    /// `typeof ip id`.
+    IpId,
+    /// Bits of the packet from its transport header on, in whole bytes and network byte order;
+    /// printed as `typeof @th,136,8`.
+    Transport {
+        /// Number of bits before them.
+        offset: u32,
+        /// Number of bits.
+        length: u32,
+    },
 }
 
 impl Type {
+    /// The types of which there is one each.
+    pub(super) const NAMED: [Self; 12] = [
+        Self::Ipv4Addr,
+        Self::Ipv6Addr,
+        Self::EtherAddr,
+        Self::InetProto,
+        Self::InetService,
+        Self::ClassId,
+        Self::Mark,
+        Self::IfaceIndex,
+        Self::Integer,
+        Self::IpSaddr,
+        Self::IpProtocol,
+        Self::IpId,
+    ];
+
     /// Returns the length in bytes of a field of this type, without padding.
     pub const fn length(self) -> u32 {
         match self {
-            Self::Ipv4Addr | Self::ClassId | Self::Integer => 4,
+            Self::Ipv4Addr | Self::IpSaddr => 4,
+            Self::ClassId | Self::Mark | Self::IfaceIndex | Self::Integer => 4,
             Self::Ipv6Addr => 16,
-            Self::InetProto => 1,
-            Self::InetService => 2,
+            Self::EtherAddr => 6,
+            Self::InetProto | Self::IpProtocol => 1,
+            Self::InetService | Self::IpId => 2,
+            Self::Transport { length, .. } => length.div_ceil(8),
         }
     }
 
+    /// Returns whether values are in host byte order.
+    pub(super) const fn is_host(self) -> bool {
+        matches!(self, Self::ClassId | Self::Mark | Self::IfaceIndex | Self::Integer)
+    }
+
+    /// Returns its number in messages, of `enum datatypes` of nft's `datatype.h`.
+    ///
+    /// nft 0.9.8 ignores our `typeof`, and aborts on an integer (4), whose length it lacks. So an
+    /// integer has the number of a type with its length and order. Later versions print the
+    /// `typeof`.
+    const fn number(self) -> u32 {
+        const IPV4_ADDR: u32 = 7;
+        const IPV6_ADDR: u32 = 8;
+        const INET_PROTO: u32 = 12;
+        const INET_SERVICE: u32 = 13;
+        const MARK: u32 = 19;
+        match self {
+            Self::Ipv4Addr | Self::IpSaddr => IPV4_ADDR,
+            Self::Ipv6Addr => IPV6_ADDR,
+            Self::EtherAddr => 9,
+            Self::InetProto | Self::IpProtocol => INET_PROTO,
+            Self::InetService | Self::IpId => INET_SERVICE,
+            Self::Mark | Self::Integer => MARK,
+            Self::IfaceIndex => 20,
+            Self::ClassId => 23,
+            Self::Transport { .. } => match self.length() {
+                1 => INET_PROTO,
+                2 => INET_SERVICE,
+                4 => IPV4_ADDR,
+                16 => IPV6_ADDR,
+                _ => TYPE_INTEGER,
+            },
+        }
+    }
+
+    /// Returns whether a field of this type may have a number: ours, or that of a set that nft(8)
+    /// has loaded.
+    fn has_number(self, number: u32) -> bool {
+        let is_integer = matches!(self, Self::Integer | Self::IpId | Self::Transport { .. });
+        number == self.number() || (is_integer && number == TYPE_INTEGER)
+    }
+
+    /// Returns the type with a number, without its `typeof`.
     fn decode(number: u32) -> Option<Self> {
-        use Type::{ClassId, InetProto, InetService, Integer, Ipv4Addr, Ipv6Addr};
-        // The number in a set that nft(8) has loaded.
         if number == TYPE_INTEGER {
-            return Some(Integer);
+            return Some(Self::Integer);
         }
-        [Ipv4Addr, Ipv6Addr, InetProto, InetService, ClassId, Integer]
-            .into_iter()
-            .find(|kind| *kind as u32 == number)
+        Self::NAMED.into_iter().find(|kind| kind.number() == number)
     }
 
+    /// Returns the name of nft(8).
     pub(super) const fn name(self) -> &'static str {
         match self {
-            Self::Ipv4Addr => "ipv4_addr",
+            Self::Ipv4Addr | Self::IpSaddr => "ipv4_addr",
             Self::Ipv6Addr => "ipv6_addr",
-            Self::InetProto => "inet_proto",
+            Self::EtherAddr => "ether_addr",
+            Self::InetProto | Self::IpProtocol => "inet_proto",
             Self::InetService => "inet_service",
             Self::ClassId => "classid",
-            Self::Integer => "integer",
+            Self::Mark => "mark",
+            Self::IfaceIndex => "iface_index",
+            Self::Integer | Self::IpId | Self::Transport { .. } => "integer",
         }
     }
 
     /// Returns an expression of this type, for `typeof`.
-    pub(super) const fn sample(self) -> &'static str {
-        match self {
+    pub(super) fn sample(self) -> Cow<'static, str> {
+        Cow::Borrowed(match self {
             Self::Ipv4Addr => "ip daddr",
             Self::Ipv6Addr => "ip6 daddr",
+            Self::EtherAddr => "ether saddr",
             Self::InetProto => "meta l4proto",
             Self::InetService => "th dport",
             Self::ClassId => "meta priority",
+            Self::Mark => "meta mark",
+            Self::IfaceIndex => "iif",
             Self::Integer => "numgen random mod 2",
+            Self::IpSaddr => "ip saddr",
+            Self::IpProtocol => "ip protocol",
+            Self::IpId => "ip id",
+            Self::Transport { offset, length } => return format!("@th,{offset},{length}").into(),
+        })
+    }
+
+    /// Returns whether a set with such a field is printed with `typeof`.
+    const fn needs_typeof(self) -> bool {
+        match self {
+            Self::Ipv4Addr | Self::Ipv6Addr | Self::EtherAddr | Self::InetProto => false,
+            Self::InetService | Self::ClassId | Self::IfaceIndex => false,
+            Self::Mark | Self::Integer | Self::IpSaddr | Self::IpProtocol | Self::IpId => true,
+            Self::Transport { .. } => true,
         }
     }
 }
@@ -75,18 +177,23 @@ const TYPE_BITS: u32 = 6;
 
 /// Returns the number of a concatenation.
 pub(super) fn packed(types: &[Type]) -> u32 {
-    types.iter().fold(0, |all, kind| all << TYPE_BITS | *kind as u32)
+    types.iter().fold(0, |all, kind| all << TYPE_BITS | kind.number())
 }
 
-/// Returns the types of a concatenation; `None` with one that is unknown here.
-pub(super) fn unpacked(mut packed: u32) -> Option<Vec<Type>> {
-    let mut types = Vec::new();
+/// Returns the types of a concatenation; `None` with one that is unknown here. `named` are those of
+/// its `typeof`, which tell types of one number apart.
+pub(super) fn unpacked(mut packed: u32, named: Option<Vec<Type>>) -> Option<Vec<Type>> {
+    let mut numbers = Vec::new();
     while packed != 0 {
-        types.push(Type::decode(packed & ((1 << TYPE_BITS) - 1))?);
+        numbers.push(packed & ((1 << TYPE_BITS) - 1));
         packed >>= TYPE_BITS;
     }
-    types.reverse();
-    Some(types)
+    numbers.reverse();
+    let agrees = |types: &Vec<Type>| {
+        types.len() == numbers.len()
+            && types.iter().zip(&numbers).all(|(kind, number)| kind.has_number(*number))
+    };
+    named.filter(agrees).or_else(|| numbers.iter().map(|number| Type::decode(*number)).collect())
 }
 
 /// Returns the length of fields in the kernel in bytes: a single field has no padding.
@@ -97,8 +204,8 @@ pub(super) fn length(types: &[Type]) -> u32 {
     }
 }
 
-/// Returns whether a key is printed with `typeof`: nft(8) has no name for the type of `numgen`, so
-/// it cannot load another form again.
-pub(super) fn needs_typeof(key: &[Type]) -> bool {
-    key.contains(&Type::Integer)
+/// Returns whether a set or map with these types is printed with `typeof`. nft(8) has no name for
+/// the type of `numgen` or of bits, so it cannot load another form again.
+pub(super) fn needs_typeof(key: &[Type], data: &[Type]) -> bool {
+    key.iter().chain(data).any(|kind| kind.needs_typeof())
 }

@@ -69,15 +69,9 @@ fn verdict() -> impl Strategy<Value = Verdict> {
 }
 
 fn types() -> impl Strategy<Value = Vec<Type>> {
-    let all = [
-        Type::Ipv4Addr,
-        Type::Ipv6Addr,
-        Type::InetProto,
-        Type::InetService,
-        Type::ClassId,
-        Type::Integer,
-    ];
-    vec(select(all.to_vec()), 1..=5).prop_filter("fits a value", |types| {
+    let bits = [8, 16, 24, 32, 128].map(|length| Type::Transport { offset: length + 8, length });
+    let all = [&Type::NAMED[..], &bits].concat();
+    vec(select(all), 1..=5).prop_filter("fits a value", |types| {
         super::element_type::length(types).next_multiple_of(4) as usize <= Value::CAPACITY
     })
 }

@@ -12,8 +12,8 @@ use crate::{counter, userdata};
 
 /// A set, or a map if it has data.
 ///
-/// A map whose key contains [`Type::Integer`] carries user data from which nft(8) prints `typeof`;
-/// all others are printed with `type`.
+/// User data of a set has the expressions from which nft(8) prints `typeof`, if one of its types is
+/// printed so; all others are printed with `type`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Set {
     /// Name within the table.
@@ -96,12 +96,10 @@ impl Set {
 /// Writes the part of `add set` or `add map` after the name of the table.
 impl fmt::Display for Set {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (word, of) = if needs_typeof(&self.key) {
-            ("typeof", Type::sample as fn(Type) -> &'static str)
-        } else {
-            ("type", Type::name as fn(Type) -> &'static str)
-        };
-        let list = |types| joined(<[Type]>::iter(types).map(|field| of(*field)), " . ");
+        let needs_typeof = needs_typeof(&self.key, &self.data);
+        let word = if needs_typeof { "typeof" } else { "type" };
+        let of = |field: &Type| if needs_typeof { field.sample() } else { field.name().into() };
+        let list = |types| joined(<[Type]>::iter(types).map(of), " . ");
         write!(f, "{} {{ {word} {}", self.name, list(&self.key))?;
         if !self.data.is_empty() {
             write!(f, " : {}", list(&self.data))?;
@@ -182,23 +180,25 @@ impl DecodedSet {
             None => None,
         };
         let counter = known(counter::is_in_set(&fields))?;
+        let userdata = fields.find(NFTA_SET_USERDATA).map(|attr| attr.payload).unwrap_or_default();
+        let [key, data] = userdata::read_typeof(userdata);
+        let key = unpacked(fields.be32_or_zero(NFTA_SET_KEY_TYPE)?, key);
+        let data = unpacked(fields.be32_or_zero(NFTA_SET_DATA_TYPE)?, data);
+        let has_known_data = data.is_some();
         let set = Set {
             name: name.clone().into(),
-            key: unpacked(fields.be32_or_zero(NFTA_SET_KEY_TYPE)?).unwrap_or_default(),
-            data: unpacked(fields.be32_or_zero(NFTA_SET_DATA_TYPE)?).unwrap_or_default(),
+            key: key.unwrap_or_default(),
+            data: data.unwrap_or_default(),
             flags: SetFlags::from_bits(flags),
             size,
-            comment: fields
-                .find(NFTA_SET_USERDATA)
-                .and_then(|attr| userdata::read_set_comment(attr.payload))
-                .map(str::to_owned),
+            comment: userdata::read_set_comment(userdata).map(str::to_owned),
             counter: counter == Some(true),
         };
         // A set is foreign if its description differs from that of the decoded set.
         let ours = !set.key.is_empty()
             && set.flag_bits() == flags
             && length(&set.key) == fields.be32(NFTA_SET_KEY_LEN)?
-            && packed(&set.data) == fields.be32_or_zero(NFTA_SET_DATA_TYPE)?
+            && has_known_data
             && fields.find(NFTA_SET_TIMEOUT).is_none()
             && counter.is_some();
         Ok(Self {

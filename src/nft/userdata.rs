@@ -72,10 +72,10 @@ pub(super) fn write_set(out: &mut Vec<u8>, (key, data): (&[Type], &[Type]), comm
     if !data.is_empty() {
         number(out, NFTNL_UDATA_SET_DATABYTEORDER, byte_order(data));
     }
-    if needs_typeof(key) {
-        entry(out, NFTNL_UDATA_SET_KEY_TYPEOF, |out| typeof_key(out, key));
+    if needs_typeof(key, data) {
+        entry(out, NFTNL_UDATA_SET_KEY_TYPEOF, |out| write_typeof(out, key));
         if !data.is_empty() {
-            entry(out, NFTNL_UDATA_SET_DATA_TYPEOF, |out| typeof_key(out, data));
+            entry(out, NFTNL_UDATA_SET_DATA_TYPEOF, |out| write_typeof(out, data));
         }
     }
     if let Some(text) = comment {
@@ -95,23 +95,26 @@ fn read_text(userdata: &[u8], wanted: u8) -> Option<&str> {
     std::str::from_utf8(text).ok()
 }
 
-fn read_entry(mut userdata: &[u8], wanted: u8) -> Option<&[u8]> {
-    while let [kind, length, rest @ ..] = userdata {
+fn read_entry(userdata: &[u8], wanted: u8) -> Option<&[u8]> {
+    entries(userdata).find(|(kind, _)| *kind == wanted).map(|(_, payload)| payload)
+}
+
+/// Returns the entries up to the first that is cut off.
+fn entries(mut userdata: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
+    std::iter::from_fn(move || {
+        let [kind, length, rest @ ..] = userdata else { return None };
         let (payload, next) = rest.split_at_checked(usize::from(*length))?;
-        if *kind == wanted {
-            return Some(payload);
-        }
         userdata = next;
-    }
-    None
+        Some((*kind, payload))
+    })
 }
 
 fn entry(out: &mut Vec<u8>, kind: u8, fill: impl FnOnce(&mut Vec<u8>)) {
     out.extend_from_slice(&[kind, 0]);
     let start = out.len();
     fill(out);
-    // The longest entry is the `typeof` of a key with as many fields as a value has words. At 24
-    // bytes per field it stays under 255. Comments are truncated to 128.
+    // The longest entry is the `typeof` of a key with five fields. At 40 bytes per field it stays
+    // under 255. Comments are truncated to 128.
     let length = u8::try_from(out.len() - start);
     debug_assert!(length.is_ok(), "bug: user data entry {kind} is over 255 bytes");
     out.truncate(start + usize::from(length.unwrap_or(u8::MAX)));
@@ -127,45 +130,97 @@ fn byte_order(types: &[Type]) -> u32 {
     const INVALID: u32 = 0;
     const BIG_ENDIAN: u32 = 2;
     match types {
-        [Type::ClassId | Type::Integer] => HOST_ENDIAN,
-        [Type::Ipv4Addr | Type::Ipv6Addr | Type::InetProto | Type::InetService] => BIG_ENDIAN,
+        [only] if only.is_host() => HOST_ENDIAN,
+        [_] => BIG_ENDIAN,
         _ => INVALID,
     }
 }
 
-fn typeof_key(out: &mut Vec<u8>, types: &[Type]) {
-    const EXPR_CONCAT: u32 = 13;
+/// `EXPR_CONCAT` of `enum expr_types` of nft.
+const EXPR_CONCAT: u32 = 13;
+
+/// Appends the expressions from which nft(8) prints `typeof`.
+fn write_typeof(out: &mut Vec<u8>, types: &[Type]) {
     if let [only] = types {
-        return typeof_expr(out, *only);
+        return write_typeof_field(out, *only);
     }
     number(out, NFTNL_UDATA_SET_TYPEOF_EXPR, EXPR_CONCAT);
     entry(out, NFTNL_UDATA_SET_TYPEOF_DATA, |out| {
         for (field, kind) in (0..).zip(types) {
-            entry(out, field, |out| typeof_expr(out, *kind));
+            entry(out, field, |out| write_typeof_field(out, *kind));
         }
     });
 }
 
-// The numbers are those of `enum expr_types`, `enum proto_desc_id` and the header field enums of
-// nft, seen with `nft --debug=mnl`.
-fn typeof_expr(out: &mut Vec<u8>, kind: Type) {
+fn write_typeof_field(out: &mut Vec<u8>, kind: Type) {
+    let (expression, numbers) = typeof_numbers(kind);
+    number(out, NFTNL_UDATA_SET_TYPEOF_EXPR, expression);
+    entry(out, NFTNL_UDATA_SET_TYPEOF_DATA, |out| {
+        for (field, value) in numbers {
+            number(out, field, value);
+        }
+    });
+}
+
+/// Returns the types of key and data by their `typeof`; `None` for one without it, or with another
+/// expression than those of [`Type`].
+pub(super) fn read_typeof(userdata: &[u8]) -> [Option<Vec<Type>>; 2] {
+    [NFTNL_UDATA_SET_KEY_TYPEOF, NFTNL_UDATA_SET_DATA_TYPEOF]
+        .map(|kind| read_typeof_fields(read_entry(userdata, kind)?))
+}
+
+fn read_typeof_fields(of: &[u8]) -> Option<Vec<Type>> {
+    let expression = read_entry(of, NFTNL_UDATA_SET_TYPEOF_EXPR)?;
+    if expression != EXPR_CONCAT.to_ne_bytes() {
+        return Some(vec![read_typeof_field(of)?]);
+    }
+    let fields = entries(read_entry(of, NFTNL_UDATA_SET_TYPEOF_DATA)?);
+    fields.map(|(_, field)| read_typeof_field(field)).collect()
+}
+
+fn read_typeof_field(field: &[u8]) -> Option<Type> {
+    let number = |payload: &[u8]| payload.try_into().ok().map(u32::from_ne_bytes);
+    let expression = number(read_entry(field, NFTNL_UDATA_SET_TYPEOF_EXPR)?)?;
+    let numbers = entries(read_entry(field, NFTNL_UDATA_SET_TYPEOF_DATA)?)
+        .map(|(kind, payload)| Some((kind, number(payload)?)))
+        .collect::<Option<Vec<_>>>()?;
+    let bits = match numbers[..] {
+        [_, _, _, (_, offset), (_, length)] => Some(Type::Transport { offset, length }),
+        _ => None,
+    };
+    let mut known = Type::NAMED.into_iter().chain(bits);
+    known.find(|kind| typeof_numbers(*kind) == (expression, numbers.clone()))
+}
+
+/// Returns the number of an expression of this type, and the numbers in its description.
+///
+/// They are those of `enum expr_types`, `enum proto_desc_id`, `enum proto_bases` and the header
+/// field enums of nft, seen with `nft --debug=mnl`.
+fn typeof_numbers(kind: Type) -> (u32, Vec<(u8, u32)>) {
     const EXPR_PAYLOAD: u32 = 7;
     const EXPR_META: u32 = 9;
     const EXPR_NUMGEN: u32 = 23;
-    let (expr, numbers): (u32, &[u32]) = match kind {
-        Type::Ipv4Addr => (EXPR_PAYLOAD, &[12, 12]),
-        Type::Ipv6Addr => (EXPR_PAYLOAD, &[13, 9]),
-        Type::InetService => (EXPR_PAYLOAD, &[11, 2]),
-        Type::InetProto => (EXPR_META, &[16]),
-        Type::ClassId => (EXPR_META, &[2]),
-        Type::Integer => (EXPR_NUMGEN, &[1, 2, 0]),
-    };
-    number(out, NFTNL_UDATA_SET_TYPEOF_EXPR, expr);
-    entry(out, NFTNL_UDATA_SET_TYPEOF_DATA, |out| {
-        for (field, value) in (0..).zip(numbers) {
-            number(out, field, *value);
+    const TRANSPORT: u32 = 3;
+    let meta = |key| (EXPR_META, vec![(0, key)]);
+    let header = |protocol, field| (EXPR_PAYLOAD, vec![(0, protocol), (1, field)]);
+    match kind {
+        Type::Ipv4Addr => header(12, 12),
+        Type::IpSaddr => header(12, 11),
+        Type::IpProtocol => header(12, 9),
+        // An integer has its length in bits.
+        Type::IpId => (EXPR_PAYLOAD, vec![(0, 12), (1, 6), (4, 16)]),
+        Type::Ipv6Addr => header(13, 9),
+        Type::EtherAddr => header(17, 2),
+        Type::InetService => header(11, 2),
+        Type::InetProto => meta(16),
+        Type::ClassId => meta(2),
+        Type::Mark => meta(3),
+        Type::IfaceIndex => meta(4),
+        Type::Integer => (EXPR_NUMGEN, vec![(0, 1), (1, 2), (2, 0)]),
+        Type::Transport { offset, length } => {
+            (EXPR_PAYLOAD, vec![(0, 0), (1, 0), (2, TRANSPORT), (3, offset), (4, length)])
         }
-    });
+    }
 }
 
 #[cfg(test)]

@@ -54,6 +54,24 @@ impl Value {
         self.field(&number.to_ne_bytes())
     }
 
+    /// Adds the address of an Ethernet interface.
+    #[must_use]
+    pub fn ether(self, octets: [u8; 6]) -> Self {
+        self.field(&octets)
+    }
+
+    /// Adds a packet mark, which is in host byte order.
+    #[must_use]
+    pub fn mark(self, mark: u32) -> Self {
+        self.field(&mark.to_ne_bytes())
+    }
+
+    /// Adds the index of an interface, which is in host byte order.
+    #[must_use]
+    pub fn interface(self, index: u32) -> Self {
+        self.field(&index.to_ne_bytes())
+    }
+
     /// Adds a packet priority, which is in host byte order.
     #[must_use]
     pub fn class_id(self, id: u32) -> Self {
