@@ -47,6 +47,7 @@ const LAYERS: &[Layers] = &[
                 ],
             ),
             ("doubt", &["diff", "model", "ruleset", "state"]),
+            ("direct", &["model", "ruleset"]),
         ],
     ),
     (

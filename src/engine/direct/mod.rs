@@ -1,5 +1,6 @@
-//! Direct return: packets of a client are handed to another node, which answers the client itself.
+//! Direct return: packets from outside go to a node with an endpoint, which answers the client itself.
 
 mod reach;
+pub mod ruleset;
 
 pub use reach::{Reach, Unreachable};

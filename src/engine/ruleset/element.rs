@@ -1,13 +1,14 @@
 //! Elements of our sets and maps: their meaning, and conversion from and to bytes.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use ipnet::IpNet;
 use nft::{Element, ElementView, Family, Value};
 
+use super::fields::Fields;
 use super::number::{EndpointId, ListId, Route, SizeClass};
 use super::sets::SetId;
 use crate::model::{Protocol, Target};
@@ -193,7 +194,7 @@ impl fmt::Display for Range {
 impl Subject {
     /// Reads the subject from the key of an element; `None` for sets that services share.
     pub fn read(family: Family, set: SetId, key: &[u8]) -> Option<Self> {
-        let mut key = Fields(key);
+        let mut key = Fields::new(key);
         match set {
             SetId::Endpoints => ListId::from_plain_key(key.number()?).map(Self::List),
             SetId::AffinitySlots | SetId::AffinityLists => {
@@ -337,7 +338,7 @@ impl<'a> TableElement<'a> {
 
     /// Reads an element of one of our sets; `None` if this program never writes such an element.
     pub fn read(family: Family, set: SetId, view: &ElementView<'a>) -> Option<Self> {
-        let mut key = Fields(view.key);
+        let mut key = Fields::new(view.key);
         let element = match set {
             SetId::Endpoints => {
                 let list = ListId::from_plain_key(key.number()?)?;
@@ -367,7 +368,7 @@ impl<'a> TableElement<'a> {
             SetId::SourceRanges => {
                 let frontend = key.frontend(family, set)?;
                 let first = key.address(family)?;
-                let mut end = Fields(view.key_end.unwrap_or(view.key));
+                let mut end = Fields::new(view.key_end.unwrap_or(view.key));
                 let same = end.frontend(family, set)? == frontend;
                 let last = end.address(family).filter(|_| same)?;
                 Self::SourceRange(frontend, Range { first, last })
@@ -393,7 +394,7 @@ impl<'a> TableElement<'a> {
             }
             SetId::AffinityClients => return None,
         };
-        key.0.is_empty().then_some(element)
+        key.is_empty().then_some(element)
     }
 }
 
@@ -405,9 +406,9 @@ pub fn stray(view: &ElementView<'_>) -> Option<Element> {
 
 /// Returns the endpoint in the data of an element.
 pub fn target(family: Family, view: &ElementView<'_>) -> Option<Target> {
-    let mut fields = Fields(view.data?);
+    let mut fields = Fields::new(view.data?);
     let target = Target { address: fields.address(family)?, port: fields.port()? };
-    fields.0.is_empty().then_some(target)
+    fields.is_empty().then_some(target)
 }
 
 /// Returns the list and the endpoint of an element of `affinity-clients`.
@@ -423,16 +424,7 @@ fn priority(view: &ElementView<'_>) -> Option<u32> {
     view.data?.try_into().ok().map(u32::from_ne_bytes)
 }
 
-/// Concatenated fields, each padded to four bytes.
-struct Fields<'a>(&'a [u8]);
-
 impl Fields<'_> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (field, rest) = self.0.split_first_chunk::<N>()?;
-        self.0 = rest;
-        Some(*field)
-    }
-
     fn frontend(&mut self, family: Family, set: SetId) -> Option<Frontend> {
         if set.is_of_node_ports() {
             let protocol = self.protocol()?;
@@ -440,27 +432,6 @@ impl Fields<'_> {
         }
         let (address, protocol) = (self.address(family)?, self.protocol()?);
         Some(Frontend::Address { address, protocol, port: self.port()? })
-    }
-
-    fn address(&mut self, family: Family) -> Option<IpAddr> {
-        Some(match family {
-            Family::Ip => Ipv4Addr::from(self.take::<4>()?).into(),
-            Family::Ip6 => Ipv6Addr::from(self.take::<16>()?).into(),
-        })
-    }
-
-    fn protocol(&mut self) -> Option<Protocol> {
-        let [number, ..] = self.take::<4>()?;
-        [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].into_iter().find(|p| p.number() == number)
-    }
-
-    fn port(&mut self) -> Option<NonZeroU16> {
-        let [high, low, ..] = self.take::<4>()?;
-        NonZeroU16::new(u16::from_be_bytes([high, low]))
-    }
-
-    fn number(&mut self) -> Option<u32> {
-        self.take().map(u32::from_ne_bytes)
     }
 }
 

@@ -24,6 +24,7 @@ mod draw;
 mod element;
 mod established;
 pub mod field;
+mod fields;
 mod layout;
 mod lookups;
 pub mod number;
@@ -39,6 +40,7 @@ pub use element::{
     target,
 };
 pub use established::flowtable;
+pub(crate) use fields::Fields;
 pub use layout::{
     LAYOUT, LEAST_CONNECTIONS, TABLE, TABLE_COMMENT, table, table_comment, without_scheduler,
 };

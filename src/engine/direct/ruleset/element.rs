@@ -1,0 +1,244 @@
+//! Elements of the sets and maps: their meaning, and conversion from and to bytes.
+
+use std::net::IpAddr;
+use std::num::NonZeroU16;
+
+use nft::{Element, ElementView, Family, Value};
+
+use super::number::{List, NodeNumber, Route};
+use super::sets::SetId;
+use crate::model::Protocol;
+use crate::ruleset::Fields;
+use crate::ruleset::number::TableSize;
+
+/// Address, protocol and port of packets, or of the answers inside ICMP errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Destination {
+    /// Address of the service.
+    pub address: IpAddr,
+    /// Transport protocol.
+    pub protocol: Protocol,
+    /// Port of the service.
+    pub port: NonZeroU16,
+}
+
+/// An element of one of our sets and maps, by its meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum DirectElement {
+    /// The hardware address of another node.
+    HardwareAddress([u8; 6]),
+    /// An address with a service of direct return.
+    Address(IpAddr),
+    /// The route of packets to a service.
+    Frontend(Destination, Route),
+    /// The route of ICMP errors about answers of a service.
+    ErrorFrontend(Destination, Route),
+    /// The node in a slot of a list.
+    Slot(List, u32, NodeNumber),
+    /// The address of another node.
+    NodeAddress(NodeNumber, IpAddr),
+    /// The index of the device that leads to another node, which is not 0.
+    NodeDevice(NodeNumber, u32),
+}
+
+impl Destination {
+    fn key(&self) -> Value {
+        Value::new().ip(self.address).proto(self.protocol.number()).port(self.port.get())
+    }
+
+    fn read(family: Family, key: &mut Fields<'_>) -> Option<Self> {
+        let (address, protocol) = (key.address(family)?, key.protocol()?);
+        Some(Self { address, protocol, port: key.port()? })
+    }
+}
+
+impl DirectElement {
+    /// Returns the set or map of the element.
+    pub fn set(&self) -> SetId {
+        let by_family = |address: &IpAddr, [ip, ip6]: [SetId; 2]| match address {
+            IpAddr::V4(_) => ip,
+            IpAddr::V6(_) => ip6,
+        };
+        match self {
+            Self::HardwareAddress(_) => SetId::NodeHardwareAddresses,
+            Self::Address(address) => by_family(address, [SetId::Addresses4, SetId::Addresses6]),
+            Self::Frontend(Destination { address, .. }, _) => {
+                by_family(address, [SetId::Frontends4, SetId::Frontends6])
+            }
+            Self::ErrorFrontend(Destination { address, .. }, _) => {
+                by_family(address, [SetId::ErrorFrontends4, SetId::ErrorFrontends6])
+            }
+            Self::Slot(..) => SetId::Nodes,
+            Self::NodeAddress(_, address) => {
+                by_family(address, [SetId::NodeAddresses4, SetId::NodeAddresses6])
+            }
+            Self::NodeDevice(..) => SetId::NodeDevices,
+        }
+    }
+
+    /// Returns an element with the key only, which suffices to delete it.
+    pub fn to_key(&self) -> Element {
+        Element::new(match self {
+            Self::HardwareAddress(octets) => Value::new().ether(*octets),
+            Self::Address(address) => Value::new().ip(*address),
+            Self::Frontend(destination, _) | Self::ErrorFrontend(destination, _) => {
+                destination.key()
+            }
+            Self::Slot(list, slot, _) => Value::new().class_id(list.key()).integer(*slot),
+            Self::NodeAddress(node, _) | Self::NodeDevice(node, _) => Value::new().mark(node.get()),
+        })
+    }
+
+    /// Returns the nftables element.
+    pub fn to_element(&self) -> Element {
+        let data = match self {
+            Self::HardwareAddress(_) | Self::Address(_) => None,
+            Self::Frontend(_, route) | Self::ErrorFrontend(_, route) => {
+                Some(Value::new().class_id(route.bits()))
+            }
+            Self::Slot(_, _, node) => Some(Value::new().mark(node.get())),
+            Self::NodeAddress(_, address) => Some(Value::new().ip(*address)),
+            Self::NodeDevice(_, index) => Some(Value::new().interface(*index)),
+        };
+        Element { data, ..self.to_key() }
+    }
+
+    /// Reads an element of one of our sets; `None` if this program never writes such an element.
+    pub fn read(set: SetId, view: &ElementView<'_>) -> Option<Self> {
+        let mut key = Fields::new(view.key);
+        let mut data = Fields::new(view.data.unwrap_or_default());
+        let frontend = |family, key: &mut _, data: &mut Fields<'_>| {
+            let destination = Destination::read(family, key)?;
+            Some((destination, Route::from_bits(data.number()?)?))
+        };
+        let element = match set {
+            // A single field has no padding, unlike fields of a concatenation.
+            SetId::NodeHardwareAddresses => {
+                return view.key.try_into().ok().map(Self::HardwareAddress);
+            }
+            SetId::Addresses4 => Self::Address(key.address(Family::Ip)?),
+            SetId::Addresses6 => Self::Address(key.address(Family::Ip6)?),
+            SetId::Frontends4 => {
+                let (destination, route) = frontend(Family::Ip, &mut key, &mut data)?;
+                Self::Frontend(destination, route)
+            }
+            SetId::Frontends6 => {
+                let (destination, route) = frontend(Family::Ip6, &mut key, &mut data)?;
+                Self::Frontend(destination, route)
+            }
+            SetId::ErrorFrontends4 => {
+                let (destination, route) = frontend(Family::Ip, &mut key, &mut data)?;
+                Self::ErrorFrontend(destination, route)
+            }
+            SetId::ErrorFrontends6 => {
+                let (destination, route) = frontend(Family::Ip6, &mut key, &mut data)?;
+                Self::ErrorFrontend(destination, route)
+            }
+            SetId::Nodes => {
+                let list = List::from_key(key.number()?)?;
+                let slot = key.number().filter(|slot| *slot < TableSize::LARGEST.slots())?;
+                Self::Slot(list, slot, NodeNumber::of(data.number()?)?)
+            }
+            SetId::NodeAddresses4 => Self::node_address(Family::Ip, &mut key, &mut data)?,
+            SetId::NodeAddresses6 => Self::node_address(Family::Ip6, &mut key, &mut data)?,
+            SetId::NodeDevices => {
+                let node = NodeNumber::of(key.number()?)?;
+                Self::NodeDevice(node, data.number().filter(|index| *index != 0)?)
+            }
+            SetId::Connections | SetId::Fragments4 | SetId::Fragments6 => return None,
+        };
+        (key.is_empty() && data.is_empty()).then_some(element)
+    }
+
+    fn node_address(family: Family, key: &mut Fields<'_>, data: &mut Fields<'_>) -> Option<Self> {
+        Some(Self::NodeAddress(NodeNumber::of(key.number()?)?, data.address(family)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn any_route() -> impl Strategy<Value = Route> {
+        let bits = (0u32..8, 0x18u32..0x20).prop_map(|(flags, class)| flags << 5 & 0x60 | class);
+        (1..=List::LAST, bits).prop_map(|(list, bits)| Route::from_bits(list << 8 | bits).unwrap())
+    }
+
+    fn any_element() -> impl Strategy<Value = DirectElement> {
+        let address = (any::<[u8; 16]>(), any::<bool>()).prop_map(|(bytes, is_ip6)| {
+            let [a, b, c, d, ..] = bytes;
+            if is_ip6 { IpAddr::from(bytes) } else { IpAddr::from([a, b, c, d]) }
+        });
+        let numbers = (1..=List::LAST, 0u32..65_521, 1u32.., 1u32..);
+        (0usize..7, address, 1u16.., any::<[u8; 6]>(), numbers, any_route()).prop_map(
+            |(kind, address, port, octets, (list, slot, node, index), route)| {
+                let (list, node) = (List::new(list).unwrap(), NodeNumber::of(node).unwrap());
+                let (port, protocol) = (NonZeroU16::new(port).unwrap(), Protocol::Sctp);
+                let destination = Destination { address, protocol, port };
+                match kind {
+                    0 => DirectElement::HardwareAddress(octets),
+                    1 => DirectElement::Address(address),
+                    2 => DirectElement::Frontend(destination, route),
+                    3 => DirectElement::ErrorFrontend(destination, route),
+                    4 => DirectElement::Slot(list, slot, node),
+                    5 => DirectElement::NodeAddress(node, address),
+                    _ => DirectElement::NodeDevice(node, index),
+                }
+            },
+        )
+    }
+
+    /// Reads an element as the kernel lists it: a single field without padding.
+    fn read(set: SetId, element: &Element) -> Option<DirectElement> {
+        let types = set.set(1);
+        let listed = |value: &Value, types: &[nft::Type]| match types {
+            [only] => value.as_bytes()[..only.length() as usize].to_vec(),
+            _ => value.as_bytes().to_vec(),
+        };
+        let key = listed(&element.key, &types.key);
+        let data = element.data.as_ref().map(|data| listed(data, &types.data));
+        let view = ElementView { key: &key, data: data.as_deref(), ..ElementView::default() };
+        DirectElement::read(set, &view)
+    }
+
+    proptest! {
+        #[test]
+        fn an_element_is_read_as_it_was_written(element in any_element()) {
+            let written = element.to_element();
+            prop_assert_eq!(read(element.set(), &written), Some(element));
+            prop_assert_eq!(element.to_key(), Element { data: None, ..written });
+        }
+
+        #[test]
+        fn an_element_with_more_or_fewer_bytes_is_not_ours(element in any_element(), key in any::<bool>()) {
+            let written = element.to_element();
+            let [mut bytes, mut data] =
+                [Some(&written.key), written.data.as_ref()].map(|value| value.map(|it| it.as_bytes().to_vec()));
+            let longer = if key || data.is_none() { &mut bytes } else { &mut data };
+            longer.as_mut().unwrap().extend([0; 4]);
+            let view = ElementView { key: bytes.as_deref().unwrap(), data: data.as_deref(), ..ElementView::default() };
+            prop_assert_eq!(DirectElement::read(element.set(), &view), None);
+        }
+    }
+
+    #[test]
+    fn elements_that_this_program_never_writes_are_not_read() {
+        let number = |number| Value::new().mark(number);
+        let slot = |list, slot| Value::new().class_id(list).integer(slot);
+        let rows = [
+            (SetId::NodeDevices, number(1), number(0)),
+            (SetId::NodeDevices, number(0), number(1)),
+            (SetId::Nodes, slot(0x100, 1), number(0)),
+            (SetId::Nodes, slot(0x101, 1), number(1)),
+            (SetId::Nodes, slot(0x100, 65_521), number(1)),
+            (SetId::Connections, slot(0x100, 1), number(1)),
+        ];
+        for (set, key, data) in rows {
+            assert_eq!(read(set, &Element::with_value(key, data)), None, "{}", set.name());
+        }
+        let last = Element::with_value(slot(0x100, 65_520), number(1));
+        assert!(read(SetId::Nodes, &last).is_some());
+    }
+}

@@ -1,0 +1,28 @@
+//! The chains, rules, sets and maps of the table for direct return, and their elements.
+//!
+//! The table is of family netdev, for both IP families. Its rules run at the ingress of the outer
+//! devices, before conntrack. They depend on settings alone: services, nodes, and the devices
+//! that lead to nodes are elements without verdicts.
+//!
+//! A packet to a service takes these steps:
+//!
+//! ```text
+//! ingress    addresses4: an address with such a service?
+//! direct4    from a node, or flooded: serve it; a later fragment: the node of the first one
+//!            frontends4: priority = route; error-frontends4: the same for an ICMP error
+//! choose4    hash of the client -> slot of the list -> mark = number of a node
+//! chosen4    connections: the node that the client had before; fragments4: note the node
+//! send4      mark -> address and device of another node -> forward
+//! here       no address: this node serves the packet, in table kube-proxy
+//! ```
+
+mod element;
+mod inner;
+mod layout;
+mod number;
+mod sets;
+
+pub use element::{Destination, DirectElement};
+pub use layout::{LAYOUT, TABLE, TABLE_COMMENT, table, table_comment};
+pub use number::{List, NodeNumber, Route};
+pub use sets::SetId;

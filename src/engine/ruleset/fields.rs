@@ -1,0 +1,54 @@
+//! Bytes of keys and data, read field by field.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::num::NonZeroU16;
+
+use nft::Family;
+
+use crate::model::Protocol;
+
+/// Concatenated fields, each padded to four bytes.
+pub(crate) struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    /// Begins at the first field.
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// Returns whether all fields have been read.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Reads an address of a family.
+    pub(crate) fn address(&mut self, family: Family) -> Option<IpAddr> {
+        Some(match family {
+            Family::Ip => Ipv4Addr::from(self.take::<4>()?).into(),
+            Family::Ip6 => Ipv6Addr::from(self.take::<16>()?).into(),
+        })
+    }
+
+    /// Reads a protocol; `None` for one that no service has.
+    pub(crate) fn protocol(&mut self) -> Option<Protocol> {
+        let [number, ..] = self.take::<4>()?;
+        [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].into_iter().find(|p| p.number() == number)
+    }
+
+    /// Reads a port in network byte order.
+    pub(crate) fn port(&mut self) -> Option<NonZeroU16> {
+        let [high, low, ..] = self.take::<4>()?;
+        NonZeroU16::new(u16::from_be_bytes([high, low]))
+    }
+
+    /// Reads a number in host byte order.
+    pub(crate) fn number(&mut self) -> Option<u32> {
+        self.take().map(u32::from_ne_bytes)
+    }
+
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (field, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*field)
+    }
+}
