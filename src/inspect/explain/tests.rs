@@ -157,7 +157,7 @@ impl Facts for Node {
     fn route(&mut self, destination: IpAddr, _: Way) -> Option<Result<Route, NoRoute>> {
         let is_local = destination == NODE.parse::<IpAddr>().unwrap();
         let kind = if is_local { key::ROUTE_LOCAL } else { key::ROUTE_UNICAST };
-        Some(Ok(Route { kind, interface: 9, source: None }))
+        Some(Ok(Route { kind, interface: 9, source: None, has_gateway: false }))
     }
 
     fn forwards(&mut self, _: Family) -> bool {

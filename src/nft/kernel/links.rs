@@ -11,8 +11,10 @@ use netlink_sys::protocols::NETLINK_ROUTE;
 
 use crate::netlink::attr::Attrs;
 use crate::netlink::link::{IFINFOMSG_LENGTH, IFLA_IFNAME, RTM_DELLINK, RTM_GETLINK, RTM_NEWLINK};
-use crate::netlink::message::{self, Header, Meaning, Messages};
+use crate::netlink::message::{self, Messages};
 use crate::netlink::socket::{ReceiveError, Socket, Wait};
+
+use super::rtnetlink::{Request, Rtnetlink};
 
 /// A network device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +47,7 @@ pub enum LinkNews {
     Changes(Vec<LinkChange>),
 }
 
-const RTNLGRP_LINK: u32 = 1;
+pub(super) const RTNLGRP_LINK: u32 = 1;
 const IFF_LOOPBACK: u32 = 0x8;
 // <linux/if_link.h>
 const IFLA_MASTER: u16 = 10;
@@ -57,42 +59,26 @@ const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
 const SETTLE_TIME: Duration = Duration::from_millis(20);
 
 /// Most datagrams of one batch, so that an endless stream of changes does not delay it.
-const MAX_DATAGRAMS: usize = 10_000;
+pub(super) const MAX_DATAGRAMS: usize = 10_000;
 
 /// Returns all devices of the calling thread's network namespace.
 ///
 /// # Errors
 /// The socket failed, or the answer is damaged.
 pub fn list_links() -> io::Result<Vec<Link>> {
-    let mut socket = Socket::open(NETLINK_ROUTE)?;
-    let header = Header { kind: RTM_GETLINK, flags: message::REQUEST | message::DUMP, sequence: 1 };
-    let mut request = Vec::new();
-    message::append(&mut request, header, &[0; IFINFOMSG_LENGTH], |w| {
-        w.bytes(IFLA_EXT_MASK, &RTEXT_FILTER_SKIP_STATS.to_ne_bytes());
-    })
-    .map_err(io::Error::other)?;
-    socket.send(&request)?;
     let mut links = Vec::new();
-    loop {
-        let datagram = socket.receive(Wait::Limited).map_err(io::Error::other)?;
-        for message in Messages::new(datagram) {
-            let message = message.map_err(io::Error::other)?;
-            match message.meaning().map_err(io::Error::other)? {
-                Meaning::Object(message) => {
-                    if let Some(LinkChange::Is(link)) = decode(message.kind, message.payload) {
-                        links.push(link);
-                    }
-                }
-                Meaning::Done(end) | Meaning::Acknowledgement(end) => {
-                    return match end.errno {
-                        0 => Ok(links),
-                        errno => Err(io::Error::from_raw_os_error(errno)),
-                    };
-                }
-                Meaning::Nothing | Meaning::Overrun => {}
+    let request =
+        Request { kind: RTM_GETLINK, flags: message::DUMP, fixed: &[0; IFINFOMSG_LENGTH] };
+    Rtnetlink::open()?.request(
+        request,
+        |w| w.bytes(IFLA_EXT_MASK, &RTEXT_FILTER_SKIP_STATS.to_ne_bytes()),
+        |message| {
+            if let Some(LinkChange::Is(link)) = decode(message.kind, message.payload) {
+                links.push(link);
             }
-        }
-    }
+        },
+    )?;
+    Ok(links)
 }
 
 /// Listens to changes of the devices of the network namespace in which it was opened.

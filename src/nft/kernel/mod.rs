@@ -13,8 +13,10 @@ mod definition;
 mod error;
 mod interface;
 mod jumps;
+mod link_kind;
 mod links;
 mod lost_answer;
+mod neighbours;
 mod nftables;
 mod objects;
 mod other_programs;
@@ -22,6 +24,7 @@ mod read;
 mod release;
 mod replacement;
 mod route;
+mod rtnetlink;
 mod tracer;
 mod whole;
 
@@ -31,8 +34,12 @@ pub use definition::{
 };
 pub use error::{CommitError, Malformed, OpenError, ReadError};
 pub use interface::{Committed, Contents, ElementKey, ElementRead, Kernel, OthersChanges};
+pub use link_kind::{LinkKind, link_kind};
 pub use links::{Link, LinkChange, LinkListener, LinkNews, list_links};
 pub use lost_answer::was_applied;
+pub use neighbours::{
+    Neighbour, NeighbourChange, NeighbourChanges, NeighbourListener, NeighbourState, NeighbourTable,
+};
 pub use nftables::{MAX_ANSWER_BYTES, Nftables};
 pub use read::MAX_ANSWER_TIME;
 pub use release::Release;

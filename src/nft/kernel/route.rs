@@ -41,6 +41,8 @@ pub struct Route {
     pub interface: u32,
     /// Source address that the node uses for its own packets.
     pub source: Option<IpAddr>,
+    /// Packets go to a router; otherwise the destination is on the link of the interface.
+    pub has_gateway: bool,
 }
 
 /// The kernel has no route; contains its error number.
@@ -63,8 +65,11 @@ const RTA_DST: u16 = 1;
 const RTA_SRC: u16 = 2;
 const RTA_IIF: u16 = 3;
 const RTA_OIF: u16 = 4;
+const RTA_GATEWAY: u16 = 5;
 const RTA_PREFSRC: u16 = 7;
 const RTA_MARK: u16 = 16;
+/// A gateway of the other family (RFC 5549).
+const RTA_VIA: u16 = 18;
 
 impl Routes {
     /// Opens the socket.
@@ -149,14 +154,14 @@ pub fn interface_name(index: u32) -> Option<String> {
     if_indextoname(index).map(CString::into_string).ok()?.ok()
 }
 
-fn octets(address: IpAddr) -> Vec<u8> {
+pub(super) fn octets(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(address) => address.octets().to_vec(),
         IpAddr::V6(address) => address.octets().to_vec(),
     }
 }
 
-fn address(bytes: &[u8]) -> Option<IpAddr> {
+pub(super) fn address(bytes: &[u8]) -> Option<IpAddr> {
     match bytes.len() {
         4 => <[u8; 4]>::try_from(bytes).ok().map(|it| Ipv4Addr::from(it).into()),
         _ => <[u8; 16]>::try_from(bytes).ok().map(|it| Ipv6Addr::from(it).into()),
@@ -169,12 +174,13 @@ fn decode(payload: &[u8]) -> io::Result<Result<Route, NoRoute>> {
         .split_at_checked(RTMSG_LENGTH)
         .ok_or_else(|| io::Error::other("a route of fewer bytes than its header"))?;
     let kind = u32::from(fixed[RTM_TYPE]);
-    let mut route = Route { kind, interface: 0, source: None };
+    let mut route = Route { kind, interface: 0, source: None, has_gateway: false };
     for attr in Attrs::new(attributes) {
         let attr = attr.map_err(io::Error::other)?;
         match (attr.kind, attr.payload) {
             (RTA_OIF, &[a, b, c, d]) => route.interface = u32::from_ne_bytes([a, b, c, d]),
             (RTA_PREFSRC, bytes) => route.source = address(bytes),
+            (RTA_GATEWAY | RTA_VIA, _) => route.has_gateway = true,
             (_, _) => {}
         }
     }
@@ -200,10 +206,20 @@ mod tests {
         attributes.bytes(RTA_OIF, &7u32.to_ne_bytes());
         attributes.bytes(RTA_PREFSRC, &[192, 168, 50, 2]);
         let source = Some(IpAddr::from([192, 168, 50, 2]));
-        let route = Route { kind: 2, interface: 7, source };
+        let route = Route { kind: 2, interface: 7, source, has_gateway: false };
         assert_eq!(decode(&payload).unwrap(), Ok(route));
         payload[RTM_TYPE] = 7;
         assert_eq!(decode(&payload).unwrap(), Err(NoRoute(Errno::ENETUNREACH as i32)));
         assert!(decode(&payload[..5]).is_err());
+    }
+
+    #[test]
+    fn a_gateway_of_either_family_is_recorded() {
+        for gateway in [RTA_GATEWAY, RTA_VIA] {
+            let mut payload = vec![0; RTMSG_LENGTH];
+            payload[RTM_TYPE] = 1;
+            AttrWriter::new(&mut payload).bytes(gateway, &[192, 168, 50, 1]);
+            assert!(decode(&payload).unwrap().unwrap().has_gateway);
+        }
     }
 }

@@ -96,6 +96,14 @@ impl Socket {
         Ok(socket)
     }
 
+    /// Also receives the notifications of another multicast group of the same protocol.
+    ///
+    /// # Errors
+    /// Errors of `setsockopt(2)`.
+    pub fn join(&mut self, group: u32) -> io::Result<()> {
+        self.descriptor.add_membership(group)
+    }
+
     /// Returns a socket with a port, a receive buffer and a receive timeout.
     fn bound(protocol: isize) -> io::Result<Self> {
         let mut descriptor = Descriptor::new(protocol)?;
