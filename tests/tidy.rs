@@ -64,6 +64,7 @@ const LAYERS: &[Layers] = &[
             ("converge", &["read_back"]),
             ("observe", &["open_files"]),
             ("source", &["yaml"]),
+            ("direct", &["source"]),
             ("localhost_proxy", &["observe", "source"]),
             ("config", &["yaml"]),
             ("node", &["config"]),

@@ -3,6 +3,7 @@
 pub mod config;
 pub mod conntrack;
 pub mod converge;
+pub mod direct;
 pub mod handover;
 pub mod links;
 pub mod localhost_proxy;

@@ -24,6 +24,19 @@ pub fn local_addresses() -> nix::Result<Vec<IpAddr>> {
     Ok(addresses.filter_map(|address| ip_of(&address)).collect())
 }
 
+/// Returns the name of an interface in this network namespace that has `address`; for an IPv4
+/// address with a label, the label.
+///
+/// # Errors
+/// Errors of getifaddrs(3).
+pub fn interface_with(address: IpAddr) -> nix::Result<Option<String>> {
+    let has_address = |found: Option<SockaddrStorage>| {
+        found.and_then(|found| ip_of(&found)).is_some_and(|found| found == address)
+    };
+    let interface = getifaddrs()?.find(|interface| has_address(interface.address));
+    Ok(interface.map(|interface| interface.interface_name))
+}
+
 /// Updates `addresses` with the sorted [`local_addresses`] after each change, until all receivers
 /// are dropped. Must be polled in the network namespace of the addresses.
 pub async fn follow_local_addresses(addresses: watch::Sender<Vec<IpAddr>>) {

@@ -1,0 +1,213 @@
+//! The links of this node as the kernel has them: where the requested addresses are, and what is
+//! known about the neighbours there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
+
+use engine::direct::{Reach, Unreachable};
+use nft::kernel::{NeighbourListener, NeighbourTable, Routes, Way};
+use nft::key::ROUTE_UNICAST;
+use nft::{Family, Name};
+use tokio::io::unix::AsyncFd;
+
+use super::allowed_devices::{AllowedDevice, AllowedDevices};
+use super::known::{KnownNeighbours, Place};
+use super::rounds::Rounds;
+
+/// How packets get to the requested addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NeighbourNews {
+    /// Of all requested addresses.
+    pub reach: BTreeMap<IpAddr, Reach>,
+    /// Names of the allowed devices that exist.
+    pub devices: Vec<Name>,
+}
+
+/// What is read again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// What notifications are about.
+    Notified,
+    /// Devices and routes too.
+    Routes,
+    /// Everything, as a new round begins.
+    Round,
+}
+
+/// Requested addresses and where they are.
+pub(super) struct NodeLinks {
+    listener: NeighbourListener,
+    table: NeighbourTable,
+    routes: Routes,
+    requested: BTreeSet<IpAddr>,
+    /// Index of the interface on whose link a requested address is. Others are on no link.
+    interfaces: BTreeMap<IpAddr, u32>,
+    allowed: Vec<AllowedDevice>,
+    known: KnownNeighbours,
+    rounds: Rounds,
+    /// Error number of the latest refused question.
+    refusal: Option<i32>,
+}
+
+impl NodeLinks {
+    /// Opens sockets in the network namespace of the calling thread. Nothing is known yet.
+    pub(super) fn open() -> io::Result<Self> {
+        Ok(Self {
+            listener: NeighbourListener::open()?,
+            table: NeighbourTable::open()?,
+            routes: Routes::open()?,
+            requested: BTreeSet::new(),
+            interfaces: BTreeMap::new(),
+            allowed: Vec::new(),
+            known: KnownNeighbours::default(),
+            rounds: Rounds::default(),
+            refusal: None,
+        })
+    }
+
+    /// Returns a descriptor that is readable when the kernel has sent notifications.
+    #[expect(deprecated, reason = "its successor is unsafe; the descriptor is owned")]
+    pub(super) fn notifications(&self) -> io::Result<AsyncFd<OwnedFd>> {
+        AsyncFd::new(self.listener.as_fd().try_clone_to_owned()?)
+    }
+
+    /// Replaces the requested addresses.
+    pub(super) fn request(&mut self, addresses: &[IpAddr]) {
+        self.requested = addresses.iter().copied().collect();
+    }
+
+    /// Returns whether the next tick begins a round.
+    pub(super) fn is_round_over(&self) -> bool {
+        self.rounds.is_over()
+    }
+
+    /// Reads what changed.
+    pub(super) fn catch_up(
+        &mut self,
+        devices: &mut AllowedDevices,
+        scope: Scope,
+    ) -> io::Result<()> {
+        let changes = self.listener.take_changes()?;
+        let mut is_unlisted = changes.is_torn || scope == Scope::Round;
+        if is_unlisted || changes.is_device_changed || scope == Scope::Routes {
+            self.allowed = devices.existing();
+            is_unlisted |= self.look_up()?;
+        }
+        if is_unlisted {
+            // The changes are older than this list.
+            self.list()?;
+        } else {
+            let interfaces = &self.interfaces;
+            let followed = changes.neighbours.into_iter().filter(|change| {
+                let (address, interface) = change.place();
+                interfaces.get(&address) == Some(&interface)
+            });
+            followed.for_each(|change| self.known.apply(change));
+        }
+        if scope == Scope::Round {
+            self.rounds.begin(&self.askable().collect());
+        }
+        Ok(())
+    }
+
+    /// Looks up the interfaces of all requested addresses. Returns whether one has changed.
+    fn look_up(&mut self) -> io::Result<bool> {
+        let mut interfaces = BTreeMap::new();
+        for address in &self.requested {
+            if let Some(interface) = interface_on_link(&mut self.routes, *address)? {
+                interfaces.insert(*address, interface);
+            }
+        }
+        let is_changed = self.interfaces != interfaces;
+        self.interfaces = interfaces;
+        Ok(is_changed)
+    }
+
+    /// Lists the neighbours of the families that have requested addresses.
+    fn list(&mut self) -> io::Result<()> {
+        let mut listed = Vec::new();
+        for family in Family::ALL {
+            if self.requested.iter().any(|address| Family::of(*address) == family) {
+                listed.extend(self.table.list(family)?);
+            }
+        }
+        let interfaces = &self.interfaces;
+        self.known
+            .list(&listed, |(address, interface)| interfaces.get(&address) == Some(&interface));
+        Ok(())
+    }
+
+    /// Makes the kernel ask the neighbours of the next part of the round.
+    pub(super) fn ask_next(&mut self) {
+        for place in self.rounds.next_share() {
+            // What was true when the round began may not be now.
+            if self.known.can_be_probed(place) && self.is_allowed(place.1) {
+                self.ask(place);
+            }
+        }
+    }
+
+    /// Makes the kernel ask neighbours that are not usable and were not asked since, at most
+    /// [`MAX_URGENT`]. Returns whether there are any.
+    pub(super) fn ask_urgent(&mut self) -> bool {
+        let urgent = self.askable().filter(|place| self.known.is_urgent(*place));
+        let urgent: Vec<_> = urgent.take(MAX_URGENT).collect();
+        urgent.iter().for_each(|place| self.ask(*place));
+        !urgent.is_empty()
+    }
+
+    /// Followed neighbours that the kernel may be made to ask.
+    fn askable(&self) -> impl Iterator<Item = Place> + '_ {
+        let places = self.interfaces.iter().map(|(address, interface)| (*address, *interface));
+        places.filter(|place| self.is_allowed(place.1) && self.known.can_be_probed(*place))
+    }
+
+    fn is_allowed(&self, interface: u32) -> bool {
+        self.allowed.iter().any(|device| device.index == interface)
+    }
+
+    fn ask(&mut self, (address, interface): Place) {
+        self.known.asked((address, interface));
+        match self.table.probe(address, interface) {
+            Ok(()) => self.refusal = None,
+            // A refusal concerns all neighbours in most cases: the right is missing, or room.
+            Err(error) => {
+                if self.refusal != error.raw_os_error() {
+                    tracing::warn!(
+                        "the kernel does not ask for the hardware address of {address}: {error}"
+                    );
+                }
+                self.refusal = error.raw_os_error();
+            }
+        }
+    }
+
+    /// Returns how packets get to the requested addresses now.
+    pub(super) fn news(&self) -> NeighbourNews {
+        let reach = |address| match self.interfaces.get(address) {
+            None => Reach::Not(Unreachable::NotOnLink),
+            Some(interface) if !self.is_allowed(*interface) => Reach::Not(Unreachable::OtherDevice),
+            Some(interface) => self.known.reach((*address, *interface)),
+        };
+        NeighbourNews {
+            reach: self.requested.iter().map(|address| (*address, reach(address))).collect(),
+            devices: self.allowed.iter().map(|device| device.name.clone()).collect(),
+        }
+    }
+}
+
+/// Returns the interface on whose link an address is, `None` if it is on none.
+fn interface_on_link(routes: &mut Routes, address: IpAddr) -> io::Result<Option<u32>> {
+    // Each link has link-local addresses: such an address leads to no certain one.
+    if matches!(address, IpAddr::V6(address) if address.is_unicast_link_local()) {
+        return Ok(None);
+    }
+    let route = routes.look_up(address, Way::default())?.ok();
+    let route = route.filter(|it| it.kind == ROUTE_UNICAST && !it.has_gateway);
+    Ok(route.map(|route| route.interface).filter(|interface| *interface != 0))
+}
+
+/// Most neighbours that are asked at once, so that a large cluster is not asked in one burst.
+const MAX_URGENT: usize = 64;
