@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use daemon::read_back::{look_up_changed, read_back};
 use engine::model::{
-    Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName, Protocol,
+    Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName, Peer,
+    Protocol,
     Resource, Scheduler, Service, ServiceCidr, ServicePort, TrafficPolicy, Zones,
 };
 use engine::routing::Routing;
@@ -135,12 +136,13 @@ fn commit_all(engine: &mut Engine, kernel: &mut Fake) {
 }
 
 fn event(input: &mut Unstructured<'_>) -> Result<Event> {
-    Ok(match input.int_in_range(0..=9)? {
+    Ok(match input.int_in_range(0..=10)? {
         0..=2 => Event::Service(change(input, service)?),
         3..=5 => Event::EndpointSlice(change(input, slice)?),
         6 => Event::Node(change(input, node)?),
         7 => Event::ServiceCidr(change(input, service_cidr)?),
         8 => Event::Relist(resource(input)?),
+        9 => Event::Peer(change(input, peer)?),
         _ => Event::Listed(resource(input)?),
     })
 }
@@ -237,6 +239,10 @@ fn node(input: &mut Unstructured<'_>) -> Result<Node> {
         pod_cidrs: few(input, range)?,
         leaving: input.arbitrary()?,
     })
+}
+
+fn peer(input: &mut Unstructured<'_>) -> Result<Peer> {
+    Ok(Peer { name: name(input)?, addresses: few(input, address)?, ready: input.arbitrary()? })
 }
 
 /// Returns a session affinity timeout; most services have none.

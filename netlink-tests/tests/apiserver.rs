@@ -17,7 +17,7 @@ use daemon::source::kube::{
 };
 use engine::model::{Arrival, Change, Event, Resource};
 use engine::routing::served_services::SERVICE_PROXY_NAME;
-use engine::routing::{Routing, ServedServices};
+use engine::routing::{DirectMode, DirectReturn, Routing, ServedServices};
 use netlink_tests::apiserver::{ApiServer, Fault, Kind, On, Request, object};
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -187,6 +187,37 @@ async fn the_recorded_objects_are_listed_in_a_stream_with_the_selectors_of_kube_
         };
         assert_eq!((labels, fields), expected);
     }
+}
+
+#[tokio::test]
+async fn all_nodes_are_followed_with_direct_return_and_others_are_peers() {
+    let server = server(ApiServer::start());
+    server.push(object::node("node1", "10.0.0.1"));
+    server.push(object::node("node2", "10.0.0.2"));
+    let direct_return = Some(DirectReturn::new(DirectMode::Annotated));
+    let routing = Routing { direct_return, ..Routing::default() };
+    let address = Address::of_kubeconfig(server.kubeconfig().to_owned());
+    let mut source = Source::follow_with(address, routing, Formats::default());
+    source.until_listed().await;
+    let requests = server.requests();
+    let of_nodes = requests.iter().find(|it| it.kind == Some(Kind::Node)).unwrap();
+    assert_eq!(of_nodes.parameter("fieldSelector"), "");
+    let named = |event: &Event| match event {
+        Event::Node(Change::Is(node)) => Some(format!("node {}", node.name)),
+        Event::Peer(Change::Is(peer)) if peer.ready => Some(format!("ready {}", peer.name)),
+        Event::Peer(Change::Is(peer)) => Some(format!("{} {:?}", peer.name, peer.addresses)),
+        Event::Peer(Change::Gone(name)) => Some(format!("gone {name}")),
+        _ => None,
+    };
+    let found = source.seen.iter().filter_map(named).collect::<Vec<_>>();
+    assert_eq!(found, ["node node1", "node2 [10.0.0.2]"]);
+    let mut ready = object::node("node2", "10.0.0.2");
+    ready["status"]["conditions"] = json!([{"type": "Ready", "status": "True"}]);
+    server.push(ready);
+    let is = move |event: &Event, text: &str| named(event).as_deref() == Some(text);
+    source.until(move |events, _| events.iter().any(|it| is(it, "ready node2"))).await;
+    server.delete(Kind::Node, "node2");
+    source.until(move |events, _| events.iter().any(|it| is(it, "gone node2"))).await;
 }
 
 #[tokio::test]

@@ -20,3 +20,18 @@ impl<'a> Wanted<'a> {
         Self { node, services: &routing.services, other_nodes }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use engine::routing::{DirectMode, DirectReturn};
+
+    use super::*;
+
+    #[test]
+    fn other_nodes_are_needed_for_direct_return_alone() {
+        let mut routing = Routing::default();
+        assert!(!Wanted::new("n", &routing).other_nodes);
+        routing.direct_return = Some(DirectReturn::new(DirectMode::Annotated));
+        assert!(Wanted::new("n", &routing).other_nodes);
+    }
+}

@@ -53,3 +53,111 @@ fn placed<'a>(
     placed.dedup_by_key(|(target, _)| *target);
     placed
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+    use std::num::NonZeroU16;
+
+    use super::*;
+    use crate::model::stored::SharedLists;
+    use crate::model::{
+        Endpoint, EndpointNames, EndpointPort, EndpointSlice, ObjectName, Weighing,
+    };
+
+    const READY: Conditions = Conditions::READY;
+    const TERMINATING: Conditions = Conditions { ready: false, terminating: true, ..READY };
+    const UNREADY: Conditions = Conditions { ready: false, ..READY };
+    const HINTED: Conditions = Conditions { has_node_hints: true, ..READY };
+
+    fn address(last: u8) -> IpAddr {
+        IpAddr::from([10, 244, 0, last])
+    }
+
+    fn slice(port: u16, endpoints: &[(IpAddr, Conditions, &str)]) -> EndpointSlice {
+        let nodes = endpoints.iter().map(|(_, _, node)| Arc::new((*node).into()));
+        let weighing = Weighing { nodes: nodes.collect(), ..Weighing::default() };
+        EndpointSlice {
+            name: ObjectName::namespaced("default", "web"),
+            service: ObjectName::namespaced("default", "web"),
+            ports: vec![EndpointPort::tcp("http", NonZeroU16::new(port).unwrap())],
+            endpoints: (endpoints.iter())
+                .map(|(address, conditions, _)| Endpoint {
+                    conditions: *conditions,
+                    ..Endpoint::ready(*address)
+                })
+                .collect(),
+            triggered: None,
+            weighing: Some(Box::new(weighing)),
+        }
+    }
+
+    fn counts(slices: &[EndpointSlice], family: Family) -> Vec<(String, u32)> {
+        let mut lists = SharedLists::default();
+        let stored = |slice: &EndpointSlice| StoredSlice::new(slice.clone(), &mut lists);
+        let stored: Vec<_> = slices.iter().map(stored).collect();
+        let port = ServicePort::tcp("http", NonZeroU16::MIN);
+        let counts = count(&stored, &port, family).into_iter();
+        counts.map(|(node, count)| (node.to_string(), count)).collect()
+    }
+
+    /// Checks the counts of these slices, in any order.
+    #[track_caller]
+    fn check(slices: &mut [EndpointSlice], expected: &[(&str, u32)]) {
+        let expected: Vec<_> =
+            expected.iter().map(|(node, count)| ((*node).to_owned(), *count)).collect();
+        assert_eq!(counts(slices, Family::Ip), expected);
+        slices.reverse();
+        assert_eq!(counts(slices, Family::Ip), expected, "in reverse order");
+    }
+
+    #[test]
+    fn ready_endpoints_count_by_node_whatever_their_hints() {
+        let all = [
+            (address(1), READY, "b"),
+            (address(2), HINTED, "a"),
+            (address(3), Conditions { hinted_for_node: true, ..HINTED }, "b"),
+            (address(4), UNREADY, "a"),
+            (address(5), TERMINATING, "c"),
+            (address(6), READY, ""),
+        ];
+        check(&mut [slice(80, &all[..3]), slice(80, &all[3..])], &[("", 1), ("a", 1), ("b", 2)]);
+    }
+
+    #[test]
+    fn without_a_ready_endpoint_those_that_serve_while_they_terminate_count() {
+        let dead = Conditions { serving: false, ..TERMINATING };
+        let all =
+            [(address(1), TERMINATING, "a"), (address(2), UNREADY, "b"), (address(3), dead, "c")];
+        check(&mut [slice(80, &all[..1]), slice(80, &all[1..])], &[("a", 1)]);
+        check(&mut [slice(80, &all[1..])], &[]);
+    }
+
+    #[test]
+    fn an_endpoint_counts_once_on_the_first_named_node_and_at_each_of_its_ports() {
+        let on = |node| [(address(1), READY, node)];
+        check(&mut [slice(80, &on("b")), slice(80, &on("a"))], &[("a", 1)]);
+        check(&mut [slice(80, &on("b")), slice(80, &on(""))], &[("b", 1)]);
+        check(&mut [slice(80, &on("b")), slice(81, &on("b"))], &[("b", 2)]);
+        check(&mut [slice(80, &[on("b"), on("a")].concat())], &[("a", 1)]);
+    }
+
+    #[test]
+    fn families_count_separately() {
+        let ipv6 = IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, 1]);
+        let slices = [slice(80, &[(address(1), READY, "a")]), slice(80, &[(ipv6, READY, "b")])];
+        assert_eq!(counts(&slices, Family::Ip), [("a".to_owned(), 1)]);
+        assert_eq!(counts(&slices, Family::Ip6), [("b".to_owned(), 1)]);
+    }
+
+    #[test]
+    fn names_that_are_kept_for_weights_suffice() {
+        let mut slice = slice(80, &[(address(1), READY, "a"), (address(2), READY, "b")]);
+        let names =
+            ["c", "d"].map(|node| EndpointNames { node: node.into(), ..EndpointNames::default() });
+        slice.weighing = Some(Box::new(Weighing { names: names.into(), ..Weighing::default() }));
+        check(&mut [slice.clone()], &[("c", 1), ("d", 1)]);
+        slice.weighing = None;
+        check(&mut [slice], &[("", 2)]);
+    }
+}

@@ -610,6 +610,61 @@ mod tests {
         check(before, vec![node("z2")], &["web"]);
     }
 
+    fn peer(name: &str, ready: bool) -> Event {
+        let name = ObjectName::cluster_scoped(name);
+        Event::Peer(Change::Is(Peer { name, addresses: vec![[192, 168, 0, 1].into()], ready }))
+    }
+
+    #[test]
+    fn a_peer_touches_peers_alone_and_only_if_it_differs() {
+        let mut cluster = check(vec![node("z1"), service("web", [10, 96, 0, 1])], vec![], &[]);
+        let gone = || Event::Peer(Change::Gone(ObjectName::cluster_scoped("a")));
+        for (event, is_touched) in [
+            (peer("a", true), true),
+            (peer("a", true), false),
+            (node("z2"), false),
+            (peer("a", false), true),
+            (Event::Node(Change::Gone(ObjectName::cluster_scoped("a"))), false),
+            (gone(), true),
+            (gone(), false),
+        ] {
+            let mut touched = Touched::default();
+            let is_of_node = matches!(event, Event::Node(Change::Is(_)));
+            cluster.apply(event.clone(), &mut touched);
+            let expected = Touched { peers: is_touched, node: is_of_node, ..Touched::default() };
+            assert_eq!(touched, expected, "{event:?}");
+        }
+        assert!(cluster.peers().is_empty());
+    }
+
+    #[test]
+    fn peers_that_a_list_does_not_contain_are_gone_and_this_node_stays() {
+        let (mut cluster, mut touched) = (Cluster::default(), Touched::default());
+        for event in [
+            Event::Relist(Resource::Nodes),
+            node("z1"),
+            peer("a", true),
+            peer("b", true),
+            Event::Listed(Resource::Nodes),
+        ] {
+            cluster.apply(event, &mut touched);
+        }
+        assert!(touched.peers);
+        let names = |cluster: &Cluster| cluster.peers().keys().cloned().collect::<Vec<_>>();
+        assert_eq!(names(&cluster), ["a", "b"].map(ObjectName::cluster_scoped));
+        for (listed, is_touched) in [(["a", "b"], false), (["b", "b"], true)] {
+            let mut touched = Touched::default();
+            cluster.apply(Event::Relist(Resource::Nodes), &mut touched);
+            for name in listed {
+                cluster.apply(peer(name, true), &mut touched);
+            }
+            cluster.apply(Event::Listed(Resource::Nodes), &mut touched);
+            assert_eq!(touched.peers, is_touched, "{listed:?}");
+        }
+        assert_eq!(names(&cluster), [ObjectName::cluster_scoped("b")]);
+        assert!(cluster.node().is_some());
+    }
+
     #[test]
     fn ranges_listed_by_two_objects_stay_until_both_are_gone() {
         let range = |object: &str| {

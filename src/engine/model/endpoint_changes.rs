@@ -136,7 +136,7 @@ mod tests {
 
     use super::*;
     use crate::model::stored::SharedLists;
-    use crate::model::{Conditions, Endpoint, EndpointSlice, ObjectName};
+    use crate::model::{Conditions, Endpoint, EndpointSlice, ObjectName, Weighing};
 
     const READY: Conditions = Conditions::READY;
     const UNREADY: Conditions = Conditions { ready: false, ..READY };
@@ -193,6 +193,24 @@ mod tests {
         let [old, new] = [old, new].map(|endpoints| slice("one", 8080, endpoints));
         let changed = between(&old, &new, &slice("other", 8080, other)).unwrap();
         assert_eq!(changed, expected);
+    }
+
+    #[test]
+    fn kept_names_of_nodes_do_not_affect_all_endpoints_and_weights_do() {
+        let [old, new] = [ready(&[1]), ready(&[1, 2])].map(|it| slice("one", 8080, &it));
+        let nodes = |count| (0..count).map(|_| Arc::new("n".into())).collect();
+        let with = |slice: &EndpointSlice, weighing| EndpointSlice {
+            weighing: Some(Box::new(weighing)),
+            ..slice.clone()
+        };
+        let named = |slice: &EndpointSlice| {
+            let nodes = nodes(slice.endpoints.len());
+            with(slice, Weighing { nodes, ..Weighing::default() })
+        };
+        let other = named(&slice("other", 8080, &ready(&[7])));
+        assert_eq!(between(&named(&old), &named(&new), &other), Some(vec![(2, true)]));
+        let weighed = with(&other, Weighing { weight: Some(1), ..Weighing::default() });
+        assert_eq!(between(&named(&old), &named(&new), &weighed), None);
     }
 
     #[test]

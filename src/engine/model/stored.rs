@@ -384,7 +384,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::HashedSource;
+    use crate::model::{HashedSource, NodeName};
 
     const PORT: NonZeroU16 = NonZeroU16::new(80).unwrap();
 
@@ -394,6 +394,12 @@ mod tests {
         assert_eq!(size_of::<StoredSlice>(), 64);
         assert_eq!(size_of::<StoredEndpoint<Ipv4Addr>>(), 8);
         assert_eq!(size_of::<StoredEndpoint<IpAddr>>(), 20);
+    }
+
+    #[test]
+    fn the_kept_name_of_a_node_takes_8_bytes_of_an_endpoint() {
+        assert_eq!(size_of::<NodeName>(), 8);
+        assert_eq!(size_of::<Weighing>(), 40);
     }
 
     #[track_caller]

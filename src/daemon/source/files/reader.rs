@@ -288,6 +288,37 @@ mod tests {
     }
 
     #[test]
+    fn other_nodes_are_read_while_they_are_followed_and_are_not_usable_objects() {
+        let node = |name: &str, address: &str| {
+            format!(
+                "{{apiVersion: v1, kind: Node, metadata: {{name: {name}}}, status: \
+                 {{addresses: [{{type: InternalIP, address: {address}}}]}}}}\n---\n"
+            )
+        };
+        let peers = |update: &Update| {
+            let peers = update.events.iter().filter(|event| matches!(event, Event::Peer(_)));
+            peers.filter_map(short).collect::<Vec<_>>()
+        };
+        let text = [node(NODE, "10.0.0.1"), node("b", "10.0.0.2"), node("c", "10.0.0.3")].concat();
+        let files = |text: &str| [(PathBuf::from("f"), Ok(text.as_bytes().to_vec()))];
+        let alone = reader().update(files(&text));
+        assert_eq!((peers(&alone), alone.usable), (vec![], 1));
+        let services = ServedServices::default();
+        let wanted = Wanted { node: NODE, services: &services, other_nodes: true };
+        let mut reader = ManifestReader::of(wanted);
+        let all = reader.update(files(&text));
+        assert_eq!((peers(&all), all.usable), (vec!["+b".to_owned(), "+c".to_owned()], 1));
+        let relists = all.events.iter().position(|it| *it == Event::Relist(Resource::Nodes));
+        let first = all.events.iter().position(|it| matches!(it, Event::Peer(_)));
+        let listed = all.events.iter().position(|it| *it == Event::Listed(Resource::Nodes));
+        assert!(relists < first && first < listed, "{:?}", all.events);
+        assert_eq!(peers(&reader.update(files(&text))), [""; 0]);
+        let wrong = node("b", "10.0.0.2").replace("InternalIP", "[]");
+        let changed = reader.update(files(&[node(NODE, "10.0.0.1"), wrong].concat()));
+        assert_eq!(peers(&changed), ["!b", "-c"]);
+    }
+
+    #[test]
     fn a_file_that_no_longer_parses_keeps_its_last_contents() {
         let mut reader = reader();
         update(&mut reader, &[("f", &service("a", "80"))]);

@@ -3,6 +3,7 @@
 //! `netlink-tests/traces` has the JSON, and its folder `kubernetes` the protobuf.
 
 use engine::model::{Change, Event, Problem};
+use engine::routing::ServedServices;
 use futures::stream;
 use http_body_util::StreamBody;
 use hyper::body::{Bytes, Frame};
@@ -11,6 +12,7 @@ use super::careful::Careful;
 use super::format::{self, Asked, Format, Item, Page};
 use super::frames::Frames;
 use super::resources::Watched;
+use crate::source::Wanted;
 use crate::source::objects::{Converter, EndpointSlice, Node, Service, ServiceCidr};
 
 /// Lists with fields of all kinds, filled at random.
@@ -36,9 +38,12 @@ fn bodies(name: &str) -> [(Format, Vec<u8>); 2] {
 /// An object as the daemon gets it: its version, event and problems.
 type Got = (Option<String>, Event, Vec<Problem>);
 
+/// Gets an object as a node that follows all nodes.
 fn got<T: Watched>(object: Careful<T>) -> Got {
     let version = object.version_text().map(str::to_owned);
-    let (event, problems) = object.convert(&mut Converter::new("node-a"));
+    let services = ServedServices::default();
+    let wanted = Wanted { node: "node-a", services: &services, other_nodes: true };
+    let (event, problems) = object.convert(&mut Converter::of(wanted));
     (version, event, problems)
 }
 

@@ -141,14 +141,14 @@ fn weighing(
         }
     });
     let address_type = texts.at(object.address_type);
-    let is_usable = |it: &Endpoint| usable_address(&it.address, address_type).is_ok();
+    let fits = |it: &Endpoint| usable_address(&it.address, address_type).is_ok();
     let nodes: Box<[_]> = if converter.follows_nodes() && names.is_empty() {
-        let usable = endpoints.iter().filter(|it| is_usable(it));
+        let usable = endpoints.iter().filter(|it| fits(it));
         usable.map(|it| converter.node_name(texts.at(it.node_name))).collect()
     } else {
         Box::default()
     };
-    let named = endpoints.iter().zip(names).filter(|(it, _)| is_usable(it));
+    let named = endpoints.iter().zip(names).filter(|(it, _)| fits(it));
     let names: Box<[_]> = named
         .map(|(endpoint, names)| EndpointNames {
             zone: converter.text(texts.at(names.zone)),

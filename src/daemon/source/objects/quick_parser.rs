@@ -262,21 +262,32 @@ mod tests {
     use std::fmt::Write;
 
     use engine::model::{self, Change, Problem};
+    use engine::routing::ServedServices;
     use proptest::prelude::*;
 
     use super::*;
+    use crate::source::Wanted;
     use crate::source::objects::{Converter, EndpointSlice};
 
     type Said = (Change<model::EndpointSlice>, Vec<Problem>);
 
-    /// Parses a slice with this list of endpoints in both ways; `None` if it cannot be parsed.
+    /// Parses a slice with this list of endpoints in both ways; `None` if it cannot be parsed. All
+    /// names of endpoints are kept, or those of nodes alone.
     fn both_ways(endpoints: &str) -> [Option<Said>; 2] {
+        let [quick, slow] = with_label("other", endpoints);
+        assert_eq!(quick, slow, "{endpoints}");
+        with_label("deltaproxy.io/weighted", endpoints)
+    }
+
+    fn with_label(label: &str, endpoints: &str) -> [Option<Said>; 2] {
         let text = format!(
             r#"{{"metadata":{{"name":"s","labels":{{
-                "kubernetes.io/service-name":"w","deltaproxy.io/weighted":""}}}},
+                "kubernetes.io/service-name":"w","{label}":""}}}},
                 "addressType":"IPv4","endpoints":{endpoints}}}"#
         );
-        let say = |slice| Converter::new("node-1").endpoint_slice(slice);
+        let services = ServedServices::default();
+        let wanted = Wanted { node: "node-1", services: &services, other_nodes: true };
+        let say = |slice| Converter::of(wanted).endpoint_slice(slice);
         let mut parser = serde_json::Deserializer::from_str(&text);
         let slow = EndpointSlice::deserialize_with_path(&mut parser);
         let slow = slow.and_then(|slice| parser.end().map(|()| slice));

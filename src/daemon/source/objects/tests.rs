@@ -1,15 +1,18 @@
 //! Tests of the conversion: tables of JSON objects and the resulting model or problems.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use engine::model::{
-    self, Change, EndpointNames, HashedSource, ObjectName, Problem, Protocol, Scheduler,
-    TrafficPolicy, Weights,
+    self, Change, EndpointNames, Event, Forwarding, HashedSource, ObjectName, Problem, Protocol,
+    Scheduler, TrafficPolicy, Weights,
 };
+use engine::routing::ServedServices;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::source::Wanted;
 
 const NODE: &str = "node-a";
 
@@ -159,6 +162,92 @@ fn endpoint_names_are_kept_only_for_labelled_slices() {
         (slice.weighing, problems),
         (None, vec!["metadata.annotations[deltaproxy.io/weight]".into()])
     );
+}
+
+/// A converter that follows all nodes.
+fn converter_of_all_nodes() -> Converter {
+    let services = ServedServices::default();
+    Converter::of(Wanted { node: NODE, services: &services, other_nodes: true })
+}
+
+#[test]
+fn the_forwarding_of_a_service_is_that_of_our_annotation_else_of_ciliums() {
+    let (ours, ciliums) = ("deltaproxy.io/forwarding", "service.cilium.io/forwarding-mode");
+    let (direct, translate) = (Some(Forwarding::Direct), Some(Forwarding::Translate));
+    for (annotations, expected) in [
+        (json!({}), None),
+        (json!({ours: ""}), None),
+        (json!({ours: "direct"}), direct),
+        (json!({ours: "translate"}), translate),
+        (json!({ciliums: "dsr"}), direct),
+        (json!({ciliums: "SNAT"}), translate),
+        (json!({ours: "direct", ciliums: "snat"}), direct),
+        (json!({ours: "translate", ciliums: "dsr"}), translate),
+        (json!({ours: "", ciliums: "dsr"}), direct),
+        (json!({ours: "direct", ciliums: "unheard"}), direct),
+    ] {
+        let service = is(annotated(&annotations, &json!({})));
+        assert_eq!(service.forwarding, expected, "{annotations}");
+    }
+}
+
+#[test]
+fn an_unknown_forwarding_is_a_problem_with_the_expectation() {
+    let (ours, ciliums) = ("deltaproxy.io/forwarding", "service.cilium.io/forwarding-mode");
+    for (annotations, field, message) in [
+        (
+            json!({ours: "dsr", ciliums: "dsr"}),
+            ours,
+            r#""dsr" is no forwarding: expected direct or translate"#,
+        ),
+        (
+            json!({ciliums: "hybrid\u{7}"}),
+            ciliums,
+            r#""hybrid\u{7}" is no forwarding: expected dsr or snat"#,
+        ),
+    ] {
+        let (change, problems) = annotated(&annotations, &json!({}));
+        assert!(matches!(change, Change::Is(model::Service { forwarding: None, .. })));
+        let texts: Vec<_> = problems.iter().map(ToString::to_string).collect();
+        let expected = format!("Service shop/web: metadata.annotations[{field}]: {message}");
+        assert_eq!(texts, [expected.replace('\u{7}', r"\u{7}")]);
+    }
+}
+
+#[test]
+fn nodes_of_endpoints_are_kept_only_while_all_nodes_are_followed() {
+    let fields = json!({"endpoints": [
+        {"addresses": ["10.0.0.1"], "nodeName": "n1"},
+        {"addresses": ["127.0.0.1"], "nodeName": "left out"},
+        {"addresses": ["10.0.0.2"], "nodeName": "n1"},
+        {"addresses": ["10.0.0.3"]},
+    ]});
+    let (plain, _) = partly(slice_with(fields.clone()));
+    assert_eq!(plain.weighing, None);
+    let mut object = json!({
+        "metadata": {"name": "s", "namespace": "default",
+                     "labels": {"kubernetes.io/service-name": "web"}},
+        "addressType": "IPv4",
+    });
+    merge(&mut object, fields);
+    let mut converter = converter_of_all_nodes();
+    let mut read = |object: &Value| {
+        let object = serde_json::from_value(object.clone()).unwrap();
+        *partly(converter.endpoint_slice(object)).0.weighing.unwrap()
+    };
+    let followed = read(&object);
+    assert!(followed.names.is_empty() && followed.weight.is_none());
+    assert_eq!(followed.nodes.iter().map(|it| &***it).collect::<Vec<_>>(), ["n1", "n1", ""]);
+    let again = read(&object);
+    assert!(Arc::ptr_eq(&followed.nodes[0], &again.nodes[1]), "a name is stored once");
+    object["metadata"]["labels"]["deltaproxy.io/weighted"] = "".into();
+    let weighted = read(&object);
+    let nodes: Vec<_> = weighted.names.iter().map(|it| &*it.node).collect();
+    assert_eq!((nodes, weighted.nodes.len()), (vec!["n1", "n1", ""], 0));
+    object["endpoints"] = json!([]);
+    object["metadata"]["labels"] = json!({"kubernetes.io/service-name": "web"});
+    let object = serde_json::from_value(object).unwrap();
+    assert_eq!(is(converter.endpoint_slice(object)).weighing, None);
 }
 
 #[test]
@@ -499,6 +588,59 @@ fn a_node_is_leaving_when_deleted_or_tainted_by_the_autoscaler() {
         let node: Node = serde_json::from_value(object).unwrap();
         assert!(is(Converter::new(NODE).node(&node)).leaving);
     }
+}
+
+fn node_event(converter: &mut Converter, node: Value) -> Event {
+    serde_json::from_value::<Node>(node).unwrap().convert(converter).0
+}
+
+#[test]
+fn other_nodes_are_peers_while_they_are_followed() {
+    let node = |name: &str| json!({"metadata": {"name": name}});
+    let mut all = converter_of_all_nodes();
+    assert!(matches!(node_event(&mut all, node(NODE)), Event::Node(Change::Is(_))));
+    assert!(matches!(node_event(&mut all, node("b")), Event::Peer(Change::Is(_))));
+    assert!(matches!(node_event(&mut all, node("a/b")), Event::Peer(Change::Invalid(_))));
+    let mut own = Converter::new(NODE);
+    assert!(matches!(node_event(&mut own, node("b")), Event::Node(Change::Is(_))));
+    let object = |name: &str| Node::object(ObjectName::cluster_scoped(name));
+    assert!(matches!(all.gone(object("b")), Event::Peer(Change::Gone(_))));
+    assert!(matches!(all.invalid(object("b")), Event::Peer(Change::Invalid(_))));
+    assert!(matches!(all.gone(object(NODE)), Event::Node(Change::Gone(_))));
+    assert!(matches!(own.gone(object("b")), Event::Node(Change::Gone(_))));
+    let service = Service::object(ObjectName::namespaced("default", "b"));
+    assert!(matches!(all.gone(service), Event::Service(Change::Gone(_))));
+}
+
+#[test]
+fn a_peer_has_its_internal_addresses_and_is_ready_by_its_condition() {
+    let addresses = json!([
+        {"type": "ExternalIP", "address": "192.0.2.1"}, {"type": "Hostname", "address": "h"},
+        {"type": "InternalIP", "address": "fd00::1"}, {"type": "InternalIP", "address": "10.0.0.1"},
+        {"type": "InternalIP", "address": "10.0.0.1"}, {"type": "InternalIP", "address": "bad"}]);
+    let mut object = json!({"metadata": {"name": "b"}, "status": {"addresses": addresses}});
+    let read = |object: &Value| {
+        let node: Node = serde_json::from_value(object.clone()).unwrap();
+        partly(converter_of_all_nodes().peer(&node))
+    };
+    let (peer, left_out) = read(&object);
+    assert_eq!(left_out, ["status.addresses[5].address"]);
+    assert_eq!(peer.name, ObjectName::cluster_scoped("b"));
+    assert_eq!((peer.addresses, peer.ready), (ips(&["fd00::1", "10.0.0.1"]), false));
+    for (kind, status, expected) in [
+        ("Ready", "True", true),
+        ("Ready", "False", false),
+        ("Ready", "Unknown", false),
+        ("DiskPressure", "True", false),
+    ] {
+        object["status"]["conditions"] = json!([
+            {"type": "MemoryPressure", "status": "False"},
+            {"type": kind, "status": status, "lastHeartbeatTime": "2026-01-01T00:00:00Z"}]);
+        assert_eq!(read(&object).0.ready, expected, "{kind} {status}");
+    }
+    object["status"]["conditions"] = json!([{"type": "Ready", "status": "True"}]);
+    object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    assert!(!read(&object).0.ready);
 }
 
 #[test]

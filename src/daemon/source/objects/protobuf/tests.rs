@@ -3,6 +3,7 @@
 //! The definitions are in `netlink-tests/messages/kubernetes.proto`, which Kubernetes' types wrote.
 
 use engine::model::{Event, Problem};
+use engine::routing::ServedServices;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -12,23 +13,31 @@ use test_messages as messages;
 
 use super::envelope::Marker;
 use super::*;
+use crate::source::Wanted;
 use crate::source::objects::resource::Followed;
 use crate::source::objects::{Converter, EndpointSlice, Node, Service, ServiceCidr};
 
 const NODE: &str = "node-a";
 
-type Converted = (Event, Vec<Problem>);
+/// What an object becomes on a node that needs its own Node alone, and on one that needs all.
+type Converted = [(Event, Vec<Problem>); 2];
+
+fn converted<T: Followed>(object: &T) -> Converted {
+    let services = ServedServices::default();
+    [false, true].map(|other_nodes| {
+        let wanted = Wanted { node: NODE, services: &services, other_nodes };
+        object.clone().convert(&mut Converter::of(wanted))
+    })
+}
 
 fn of_json<T: Followed>(object: &Value) -> Converted {
     // Through text, so that the quick parser of endpoints runs too.
-    let object: T = serde_json::from_str(&object.to_string()).unwrap();
-    object.convert(&mut Converter::new(NODE))
+    converted::<T>(&serde_json::from_str(&object.to_string()).unwrap())
 }
 
 fn of_protobuf<T: Followed>(kind: &str, object: &Value) -> Converted {
     let message = messages::message(kind, object).unwrap();
-    let object = T::from_protobuf(Fields::of(&message)).unwrap();
-    object.convert(&mut Converter::new(NODE))
+    converted(&T::from_protobuf(Fields::of(&message)).unwrap())
 }
 
 /// Texts that are valid in some fields and not in others.
@@ -119,6 +128,14 @@ fn metadata() -> BoxedStrategy<Value> {
             select(vec!["pod-1=3", "=", "zone-a=0"]).prop_map(Value::from).boxed(),
         ),
         ("deltaproxy.io/weight", text().boxed()),
+        (
+            "deltaproxy.io/forwarding",
+            select(vec!["direct", "translate", "?", ""]).prop_map(Value::from).boxed(),
+        ),
+        (
+            "service.cilium.io/forwarding-mode",
+            select(vec!["dsr", "snat", "?"]).prop_map(Value::from).boxed(),
+        ),
         ("other", text().boxed()),
     ]);
     let managed = json!([{"manager": "m", "operation": "Update", "time": "2024-01-01T00:00:00Z",
@@ -239,11 +256,26 @@ fn node() -> BoxedStrategy<Value> {
         ("providerID", text().boxed()),
         ("unschedulable", flag().boxed()),
     ]);
-    some(vec![
-        ("metadata", metadata()),
-        ("spec", spec),
-        ("status", some(vec![("phase", text().boxed()), ("addresses", list(address))])),
-    ])
+    let condition = some(vec![
+        ("type", select(vec!["Ready", "x"]).prop_map(Value::from).boxed()),
+        ("status", select(vec!["True", "False", ""]).prop_map(Value::from).boxed()),
+        ("lastHeartbeatTime", Just("2024-02-29T23:59:59Z".into()).boxed()),
+        ("reason", text().boxed()),
+    ]);
+    let status = some(vec![
+        ("phase", text().boxed()),
+        ("conditions", list(condition)),
+        ("addresses", list(address)),
+    ]);
+    // This node's, or another one.
+    let name = select(vec![NODE, "node-b"]).prop_map(Value::from);
+    let metadata = (metadata(), name).prop_map(|(mut metadata, name)| {
+        if metadata.get("name").is_some() {
+            metadata["name"] = name;
+        }
+        metadata
+    });
+    some(vec![("metadata", metadata.boxed()), ("spec", spec), ("status", status)])
 }
 
 fn service_cidr() -> BoxedStrategy<Value> {
