@@ -188,6 +188,12 @@ mod tests {
             "deltaproxy.externalAddresses.allowed" => {
                 vec![json!([]), json!(["192.0.2.0/24", "fd00::1/64"]), json!(["x"])]
             }
+            "deltaproxy.directReturn.mode" => {
+                vec![json!(false), json!("off"), json!("annotated"), json!("loadBalancers")]
+            }
+            "deltaproxy.directReturn.devices" => vec![json!([]), json!(["eth0", "bond1"])],
+            "deltaproxy.directReturn.remember" => texts(&["", "1s", "24h", "1.5s"]),
+            "deltaproxy.directReturn.connections" => vec![json!(1024), json!(16_777_216)],
             "deltaproxy.leastConnections.interval" => texts(&["", "0s", "1s", "1m30s"]),
             "deltaproxy.leastConnections.changesPerSecond" => vec![json!(1), json!(50)],
             _ => of_type(kind),

@@ -265,7 +265,7 @@ mod tests {
     use engine::counters::Counters;
     use engine::flowtable::{Offload, Threshold};
     use engine::model::{HashedSource, Scheduler};
-    use engine::routing::{LocalDetection, Routing};
+    use engine::routing::{DirectMode, DirectReturn, LocalDetection, Routing};
     use tracing::level_filters::LevelFilter;
 
     use super::super::fields::CLUSTER_CIDR;
@@ -775,6 +775,49 @@ mod tests {
         ] {
             let error = counters(wrong).unwrap_err();
             assert!(error.ends_with(&format!("deltaproxy.counters: {expectation}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn direct_return_is_off_unless_it_has_a_mode() {
+        let parsed = |fields: &str| {
+            let file = parse(&format!("deltaproxy: {{directReturn: {{{fields}}}}}\n"));
+            file.map(|it| it.config.routing.direct_return).map_err(|error| error.to_string())
+        };
+        assert_eq!(read("").config.routing.direct_return, None);
+        for off in ["", "mode: off", "mode: 'off'", "mode: null", "devices: [eth0], remember: 1m"] {
+            assert_eq!(parsed(off), Ok(None), "{off}");
+        }
+        let annotated = DirectReturn::new(DirectMode::Annotated);
+        assert_eq!(parsed("mode: annotated"), Ok(Some(annotated)));
+        let all = "mode: loadBalancers, devices: [eth0, bond1], remember: 90s, connections: 4096, \
+                   nodePorts: true";
+        let expected = DirectReturn {
+            mode: DirectMode::LoadBalancers,
+            devices: vec!["eth0".parse().unwrap(), "bond1".parse().unwrap()],
+            remember: Duration::from_secs(90),
+            connections: 4_096,
+            node_ports: true,
+        };
+        assert_eq!(parsed(all), Ok(Some(expected)));
+        for (wrong, expected) in [
+            ("mode: on", "mode: is true; expected off, annotated or loadBalancers"),
+            ("mode: ''", "mode: is \"\"; expected off, annotated or loadBalancers"),
+            ("mode: dsr", "mode: is \"dsr\"; expected off, annotated or loadBalancers"),
+            ("devices: eth0", "devices: is \"eth0\"; expected a list of texts"),
+            ("devices: [a, b/c]", "devices: \"b/c\" is not the name of an interface"),
+            ("devices: [a, a]", "devices: \"a\" is there twice"),
+            ("remember: 500ms", "remember: is 500ms; expected 1s to 24h0m0s"),
+            ("remember: 0", "remember: is 0s; expected 1s to 24h0m0s"),
+            ("connections: 1023", "connections: is 1023; expected 1024 to 16777216"),
+            ("connections: -1", "connections: is -1; expected a number from 0"),
+            ("nodePorts: yes please", "nodePorts: is \"yes please\"; expected true or false"),
+        ] {
+            for mode in ["", "mode: annotated, "] {
+                let fields = if wrong.starts_with("mode") { "" } else { mode };
+                let error = parsed(&format!("{fields}{wrong}")).unwrap_err();
+                assert!(error.contains(&format!("deltaproxy.directReturn.{expected}")), "{error}");
+            }
         }
     }
 

@@ -319,7 +319,9 @@ mod tests {
     use engine::counters::Counters;
     use engine::flowtable::{Offload, Threshold};
     use engine::model::{ExternalAddresses, HashedSource, Scheduler};
-    use engine::routing::{LeastConnections, LocalDetection, Routing, ServedServices};
+    use engine::routing::{
+        DirectMode, DirectReturn, LeastConnections, LocalDetection, Routing, ServedServices,
+    };
     use tempfile::NamedTempFile;
 
     use super::*;
@@ -384,7 +386,8 @@ mod tests {
              --healthz-bind-address= --metrics-bind-address 1.2.3.4 --min-sync-period 500ms \
              --counters services --flowtable on --flowtable-after 9bytes \
              --flowtable-devices eth0 --check-period 1m --scheduler mh-port --hash-seed 5 --slot-budget 9 \
-             --least-connections 5s --table-ownership off --external-addresses 192.0.2.0/24 \
+             --least-connections 5s --direct-return annotated --direct-return-devices eth0,br1 \
+             --direct-return-node-ports --table-ownership off --external-addresses 192.0.2.0/24 \
              --refuse-internal-addresses on --service-proxy-name canary \
              --except-services a/b,c/* --service-labels !x,y=z",
         );
@@ -423,7 +426,11 @@ mod tests {
                     interval: Duration::from_secs(5),
                     changes_per_second: LeastConnections::DEFAULT_CHANGES,
                 }),
-                direct_return: None,
+                direct_return: Some(DirectReturn {
+                    devices: vec!["eth0".parse().unwrap(), "br1".parse().unwrap()],
+                    node_ports: true,
+                    ..DirectReturn::new(DirectMode::Annotated)
+                }),
             },
             periods: Periods {
                 min_sync: Duration::from_millis(500),
@@ -482,6 +489,8 @@ mod tests {
             ("--min-sync-period 5", "--min-sync-period", "duration such as"),
             ("-v loud", "--log-level", "expected error, warn"),
             ("--scheduler best", "--scheduler", "expected random, rr, wrr"),
+            ("--direct-return on", "--direct-return", "expected off, annotated or loadBalancers"),
+            ("--direct-return-devices a/b", "--direct-return-devices", "1 to 15 bytes"),
             ("--hash-seed x", "--hash-seed", "a whole number"),
             ("--log-format xml", "--log-format", "json"),
         ] {
@@ -567,6 +576,7 @@ mod tests {
             "--service-proxy-name canary --except-services a/b,c/* --service-labels !x,y!=z",
             "--external-addresses 192.0.2.0/24,fd00::/64 --refuse-internal-addresses on",
             "--least-connections 5s --scheduler lc --nodeport-addresses primary,10.0.0.0/8",
+            "--direct-return loadBalancers --direct-return-devices eth0 --direct-return-node-ports",
             "--feature-gates AllowServiceExternalIPs=false --detect-local-mode NodeCIDR",
             &of_file,
         ] {

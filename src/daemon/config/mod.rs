@@ -6,6 +6,7 @@
 pub mod address;
 pub mod changes;
 mod content_types;
+mod direct_return;
 pub mod duration;
 mod effective;
 mod fields;

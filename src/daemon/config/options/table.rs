@@ -3,14 +3,14 @@
 //!
 //! An option is set after those before it: a default may depend on them.
 
-use engine::routing::LocalDetection;
 use engine::routing::local::DetectLocalMode;
+use engine::routing::{InterfaceName, LocalDetection};
 use serde_json::Value;
 
 use super::kind::Kind;
 use super::setting::{Scope, Setting};
 use super::values::{
-    count, counters, each, listen, number, optional, put, ranges, switch, text, time,
+    count, counters, direct_mode, each, listen, number, optional, put, ranges, switch, text, time,
 };
 use crate::config::fields::{
     API_VERSION, BRIDGE_INTERFACE, CLUSTER_CIDR, DETECT_LOCAL_MODE, INTERFACE_NAME_PREFIX,
@@ -18,7 +18,7 @@ use crate::config::fields::{
 };
 use crate::config::log::{LogFormat, of_verbosity};
 use crate::config::scheduler::ChosenScheduler;
-use crate::config::{Config, Source, address, duration, least_connections};
+use crate::config::{Config, Source, address, direct_return, duration, least_connections};
 
 #[rustfmt::skip]
 pub(in crate::config) static SETTINGS: &[Setting] = &[
@@ -264,6 +264,31 @@ pub(in crate::config) static SETTINGS: &[Setting] = &[
         |config| least_connections::changes(config.routing.least_connections).into())
         .default("1000")
         .about("Limit of slots that change for the schedulers lc and wlc in a second, over all services"),
+    Setting::new("deltaproxy.directReturn.mode", Kind::Any,
+        |to, value| put(&mut to.config.routing.direct_return, direct_mode(value)),
+        |config| direct_return::mode(config.routing.direct_return.as_ref()).into())
+        .default("off").flag("direct-return", "MODE")
+        .about("Experimental: services with external traffic policy Cluster whose endpoints see the client's address and answer it directly, from their nodes: off; annotated, those with the annotation deltaproxy.io/forwarding: direct; loadBalancers, those with load balancer addresses too"),
+    Setting::new("deltaproxy.directReturn.devices", Kind::Texts,
+        |to, value| direct_return::set(&mut to.config.routing.direct_return, |it| &mut it.devices, each(value).and_then(direct_return::devices)),
+        |config| direct_return::or_default(config.routing.direct_return.as_ref()).devices.iter().map(InterfaceName::as_str).collect())
+        .flag("direct-return-devices", "NAMES")
+        .about("Devices on which packets from outside arrive for direct return, and over which nodes reach each other, at most 64; without it, the device of the node's address"),
+    Setting::new("deltaproxy.directReturn.remember", Kind::Duration,
+        |to, value| direct_return::set(&mut to.config.routing.direct_return, |it| &mut it.remember, time(value).and_then(direct_return::remember)),
+        |config| duration::text(direct_return::or_default(config.routing.direct_return.as_ref()).remember).into())
+        .default("5m")
+        .about("Time without packets, 1s to 24h, for which direct return remembers the node of a connection"),
+    Setting::new("deltaproxy.directReturn.connections", Kind::Whole,
+        |to, value| direct_return::set(&mut to.config.routing.direct_return, |it| &mut it.connections, count(value).and_then(direct_return::connections)),
+        |config| direct_return::or_default(config.routing.direct_return.as_ref()).connections.into())
+        .default("262144")
+        .about("Connections that direct return remembers at most, 1024 to 16777216; about 96 bytes of kernel memory each"),
+    Setting::new("deltaproxy.directReturn.nodePorts", Kind::Flag,
+        |to, value| direct_return::set(&mut to.config.routing.direct_return, |it| &mut it.node_ports, Ok(value == true)),
+        |config| direct_return::or_default(config.routing.direct_return.as_ref()).node_ports.into())
+        .default("false").flag("direct-return-node-ports", "BOOL")
+        .about("Direct return for TCP node ports too"),
     Setting::new(OWN_SCHEDULER, Kind::Text,
         |to, value| put(&mut to.scheduler, ChosenScheduler::of_field(text(value)).map_err(|error| vec![error])),
         |config| config.routing.scheduler.name().into())

@@ -10,7 +10,7 @@ use engine::counters::Counters;
 use engine::flowtable::Offload;
 use engine::routing::local::DetectLocalMode;
 use engine::routing::ranges::parse;
-use engine::routing::{LocalDetection, NodePortAddresses, Routing};
+use engine::routing::{DirectReturn, LocalDetection, NodePortAddresses, Routing};
 use ipnet::IpNet;
 use serde_json::Value;
 
@@ -18,7 +18,8 @@ use crate::config::log::LogFlags;
 use crate::config::notes::Notes;
 use crate::config::scheduler::ChosenScheduler;
 use crate::config::{
-    CHECK_PERIOD, Config, ConntrackSettings, ContentTypes, Periods, Source, address, duration,
+    CHECK_PERIOD, Config, ConntrackSettings, ContentTypes, Periods, Source, address, direct_return,
+    duration,
 };
 
 /// Values of options: a [`Config`], and what it takes from several of them or from flags.
@@ -220,6 +221,15 @@ pub(super) fn switch(value: &Value) -> Result<bool, Vec<String>> {
         _ => value.as_bool(),
     };
     is_on.ok_or_else(|| vec![format!("is {}; expected off or on", shortened(value))])
+}
+
+/// Reads the mode of direct return; YAML parses `off` without quotes as false.
+pub(super) fn direct_mode(value: &Value) -> Result<Option<DirectReturn>, Vec<String>> {
+    if value == false {
+        return Ok(None);
+    }
+    let wrong = |expected| vec![format!("is {}; {expected}", shortened(value))];
+    direct_return::of_mode(text(value)).map_err(wrong)
 }
 
 /// Reads the elements that count; YAML parses `off` without quotes as false.
