@@ -153,6 +153,15 @@ impl BaseChain {
         Self { kind: kind.into(), hook: hook as u32, priority, ..Self::default() }
     }
 
+    /// Returns a base chain of type `filter` at the ingress of devices, of a table of family netdev,
+    /// that accepts packets.
+    pub fn at_ingress(devices: impl IntoIterator<Item = Name>, priority: i32) -> Self {
+        /// `NF_NETDEV_INGRESS` of `<linux/netfilter.h>`.
+        const INGRESS: u32 = 0;
+        let devices = devices.into_iter().map(Device::Named).collect();
+        Self { kind: "filter".into(), hook: INGRESS, priority, devices, ..Self::default() }
+    }
+
     /// Returns the properties as `nft list` prints them, after a space.
     fn text(&self, family: TableFamily) -> String {
         let (kind, hook, priority) = (&self.kind, family.hook(self.hook), self.priority);

@@ -4,6 +4,7 @@
 #![expect(missing_docs, reason = "the kernel's names say it")]
 
 // enum nft_payload_bases
+pub const PAYLOAD_LINK: u32 = 0;
 pub const PAYLOAD_NETWORK: u32 = 1;
 pub const PAYLOAD_TRANSPORT: u32 = 2;
 
@@ -15,9 +16,11 @@ pub const META_IIF: u32 = 4;
 pub const META_OIF: u32 = 5;
 pub const META_IIFNAME: u32 = 6;
 pub const META_OIFNAME: u32 = 7;
+pub const META_IIFTYPE: u32 = 8;
 pub const META_NFTRACE: u32 = 12;
 pub const META_NFPROTO: u32 = 15;
 pub const META_L4PROTO: u32 = 16;
+pub const META_PKTTYPE: u32 = 19;
 
 // enum nft_ct_keys
 pub const CT_STATE: u32 = 0;
@@ -91,6 +94,14 @@ pub const NFPROTO_INET: u8 = 1;
 pub const NFPROTO_ARP: u8 = 3;
 pub const NFPROTO_NETDEV: u8 = 5;
 pub const NFPROTO_BRIDGE: u8 = 7;
+
+// <linux/if_arp.h>, <linux/if_packet.h>
+pub const ARPHRD_ETHER: u16 = 1;
+pub const PACKET_HOST: u8 = 0;
+
+// <linux/if_ether.h>
+pub const ETH_P_IP: u16 = 0x0800;
+pub const ETH_P_IPV6: u16 = 0x86dd;
 
 /// Length of an interface name in bytes with its NUL: `IFNAMSIZ`.
 pub const INTERFACE_NAME: usize = 16;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::flowtable::Threshold;
-use engine::ruleset::field::{Field, SERVICE};
+use engine::ruleset::field::{Field, SERVICE, SOURCE_ADDRESS};
 use engine::ruleset::phrase::{self, ElementChange, Phrase, Phrases};
 use nft::{
     BaseChain, Chain, Element, Family, HookPoint, Operation, Rule, Set, SetFlags, Table, TableRef,
@@ -281,7 +281,7 @@ fn session() -> Vec<Field> {
 }
 
 fn place() -> Vec<Field> {
-    let hash = Field::SaddrHash { modulus: 1_000, seed: 0x1234_abcd };
+    let hash = Field::Hash { of: SOURCE_ADDRESS, modulus: 1_000, seed: 0x1234_abcd };
     vec![Field::PriorityBits(0xffff_8000), hash]
 }
 

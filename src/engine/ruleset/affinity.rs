@@ -23,7 +23,7 @@ use nft::{Expression, ListedRule, Name, Verdict};
 
 use super::chain::{ChainSpec, compare};
 use super::draw::hash;
-use super::field::Field;
+use super::field::{Field, SOURCE_ADDRESS};
 use super::number::{
     ENDPOINT_BIT, SESSION_BITS, SIZE_BITS, SizeClass, TABLE_BITS, TIMEOUT_BITS, Timeout,
 };
@@ -43,7 +43,8 @@ const SESSION: Field = Field::PriorityBits(SESSION_BITS);
 
 /// The key of `affinity-clients`. The seed is fixed: with the kernel's default seed
 /// (`nft_jhash_init`), rules would disagree on the place of a client.
-const CLIENT: &[Field] = &[SESSION, Field::SaddrHash { modulus: CLIENT_HASHES, seed: 1 }];
+const CLIENT: &[Field] =
+    &[SESSION, Field::Hash { of: SOURCE_ADDRESS, modulus: CLIENT_HASHES, seed: 1 }];
 
 /// Number of jumps to a chain of draws, which keeps the table short.
 const JUMPS: usize = 4;

@@ -19,7 +19,7 @@ pub struct ChainSpec {
 
 impl ChainSpec {
     /// Returns a chain without a hook.
-    pub(super) fn new(name: impl Into<Name>, rules: impl IntoIterator<Item = Vec<Phrase>>) -> Self {
+    pub(crate) fn new(name: impl Into<Name>, rules: impl IntoIterator<Item = Vec<Phrase>>) -> Self {
         let name = name.into();
         let rules = Arc::new(rules.into_iter().map(|rule| rule_of(&name, &rule)).collect());
         Self { chain: Chain::new(name), rules }
@@ -32,7 +32,7 @@ impl ChainSpec {
     }
 
     /// Sets the comment, at most 128 bytes.
-    pub(super) fn with_comment(mut self, comment: &str) -> Self {
+    pub(crate) fn with_comment(mut self, comment: &str) -> Self {
         self.chain = self.chain.with_comment(comment);
         self
     }
@@ -51,6 +51,6 @@ impl Phrases {
 }
 
 /// Matches packets whose priority has `value` in `bits`.
-pub(super) fn compare(bits: u32, value: u32) -> Phrase {
+pub(crate) fn compare(bits: u32, value: u32) -> Phrase {
     priority_bits(bits, value).equal()
 }

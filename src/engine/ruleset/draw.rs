@@ -20,7 +20,7 @@
 use nft::Name;
 
 use super::chain::{ChainSpec, compare};
-use super::field::Field;
+use super::field::{Field, SOURCE_ADDRESS, SOURCE_ADDRESS_AND_PORT};
 use super::number::{LIST_BITS, SIZE_BITS, SizeClass, TABLE_BITS};
 use super::phrase::{self, Phrase, Phrases, goto, jump};
 use super::sets::SetId;
@@ -100,11 +100,11 @@ fn is_class(size: SizeClass) -> Phrase {
 
 /// Returns the hash that names a slot of a hash table of this class; `None` if slots are drawn.
 pub(super) fn hash(size: SizeClass, seed: u32) -> Option<Field> {
-    let modulus = size.most();
-    Some(match size.table()?.0 {
-        HashedSource::Address => Field::SaddrHash { modulus, seed },
-        HashedSource::AddressAndPort => Field::SourceHash { modulus, seed },
-    })
+    let of = match size.table()?.0 {
+        HashedSource::Address => SOURCE_ADDRESS,
+        HashedSource::AddressAndPort => SOURCE_ADDRESS_AND_PORT,
+    };
+    Some(Field::Hash { of, modulus: size.most(), seed })
 }
 
 fn draw(phrases: Phrases, modulus: u32) -> Phrase {

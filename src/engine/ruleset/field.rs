@@ -12,6 +12,8 @@ pub enum Field {
     Daddr,
     /// Transport protocol: `meta l4proto`.
     L4Proto,
+    /// Source port: `th sport`.
+    Sport,
     /// Destination port: `th dport`.
     Dport,
     /// Destination address of the packet that began the connection: `ct original ip daddr`.
@@ -20,28 +22,43 @@ pub enum Field {
     OriginalDport,
     /// Queueing priority, until routing sets it: `meta priority`.
     Priority,
+    /// Mark of the packet: `meta mark`.
+    Mark,
     /// Some bits of the priority: `meta priority & ffff:8000`. nft(8) loads it as the first field
     /// only.
     PriorityBits(u32),
+    /// Bytes from the network header on: `ip id`, or `@nh,352,32`.
+    Network {
+        /// Number of bytes before them.
+        offset: u32,
+        /// Number of bytes.
+        length: u8,
+    },
+    /// Bytes from the transport header on, also of ICMP: `@th,136,8`.
+    Transport {
+        /// Number of bytes before them.
+        offset: u32,
+        /// Number of bytes.
+        length: u8,
+    },
     /// A random number below this one, which is never 0: `numgen random mod 2`.
     Random(u32),
-    /// A hash of the source address, from 0 to `modulus` minus 1:
-    /// `jhash ip saddr mod 32768 seed 0x1`.
-    SaddrHash {
-        /// One more than the highest hash.
-        modulus: u32,
-        /// Seed of the hash.
-        seed: u32,
-    },
-    /// A hash of the source address and the source port: `jhash ip saddr . th sport mod 251 seed
-    /// 0x1`.
-    SourceHash {
+    /// A hash of fields, from 0 to `modulus` minus 1: `jhash ip saddr . th sport mod 251 seed 0x1`.
+    Hash {
+        /// The fields.
+        of: &'static [Self],
         /// One more than the highest hash.
         modulus: u32,
         /// Seed of the hash.
         seed: u32,
     },
 }
+
+/// The source address, as the input of a hash.
+pub const SOURCE_ADDRESS: &[Field] = &[Field::Saddr];
+
+/// The source address and the source port, as the input of a hash.
+pub const SOURCE_ADDRESS_AND_PORT: &[Field] = &[Field::Saddr, Field::Sport];
 
 /// The fields of a packet for a service address.
 pub const SERVICE: &[Field] = &[Field::Daddr, Field::L4Proto, Field::Dport];
@@ -59,9 +76,12 @@ impl Field {
         match (self, family) {
             (Self::Saddr | Self::Daddr | Self::OriginalDaddr, Family::Ip6) => 4,
             (Self::Saddr | Self::Daddr | Self::OriginalDaddr, Family::Ip)
-            | (Self::L4Proto | Self::Dport | Self::OriginalDport, _)
-            | (Self::Priority | Self::PriorityBits(_) | Self::Random(_), _)
-            | (Self::SaddrHash { .. } | Self::SourceHash { .. }, _) => 1,
+            | (Self::L4Proto | Self::Sport | Self::Dport | Self::OriginalDport, _)
+            | (Self::Priority | Self::Mark | Self::PriorityBits(_) | Self::Random(_), _)
+            | (Self::Hash { .. }, _) => 1,
+            (Self::Network { length, .. } | Self::Transport { length, .. }, _) => {
+                length.div_ceil(4)
+            }
         }
     }
 
@@ -69,12 +89,13 @@ impl Field {
     /// writes registers after its own, before the hash is computed.
     pub(super) fn load(self, family: Family, word: u8) -> Vec<Expression> {
         let to = Reg::of_word(word);
-        let port = |offset, to| Payload::load(key::PAYLOAD_TRANSPORT, offset, 2, to);
+        let port = |offset| Payload::load(key::PAYLOAD_TRANSPORT, offset, 2, to);
         let whole = address_length(family);
         match self {
             Self::Saddr => vec![Address::Source.load(family, whole, to)],
             Self::Daddr => vec![Address::Destination.load(family, whole, to)],
-            Self::Dport => vec![port(DPORT, to)],
+            Self::Sport => vec![port(SPORT)],
+            Self::Dport => vec![port(DPORT)],
             Self::OriginalDaddr => {
                 let key = match family {
                     Family::Ip => key::CT_DST_IP,
@@ -85,21 +106,24 @@ impl Field {
             Self::OriginalDport => vec![Ct::load_original(key::CT_PROTO_DST, to)],
             Self::L4Proto => vec![Meta::load(key::META_L4PROTO, to)],
             Self::Priority => vec![Meta::load(key::META_PRIORITY, to)],
+            Self::Mark => vec![Meta::load(key::META_MARK, to)],
+            Self::Network { offset, length } => {
+                vec![Payload::load(key::PAYLOAD_NETWORK, offset, length.into(), to)]
+            }
+            Self::Transport { offset, length } => {
+                vec![Payload::load(key::PAYLOAD_TRANSPORT, offset, length.into(), to)]
+            }
             Self::PriorityBits(bits) => vec![
                 Meta::load(key::META_PRIORITY, to),
                 Bitwise::mask_xor(to, bits.to_ne_bytes(), [0; 4]),
             ],
             Self::Random(modulus) => vec![Numgen::random(modulus, to)],
-            Self::SaddrHash { modulus, seed } => vec![
-                Address::Source.load(family, whole, to),
-                Hash::jenkins(to, whole, modulus, seed),
-            ],
-            Self::SourceHash { modulus, seed } => vec![
-                Address::Source.load(family, whole, to),
-                port(SPORT, Reg::of_word(word + Self::Saddr.words(family))),
-                // The kernel zeroes the remainder of the port's register (`nft_payload_eval`).
-                Hash::jenkins(to, whole + 4, modulus, seed),
-            ],
+            Self::Hash { of, modulus, seed } => {
+                let (mut loads, end) = load_key(of, family, word);
+                // The kernel zeroes the remainder of a port's register (`nft_payload_eval`).
+                loads.push(Hash::jenkins(to, u32::from(end - word) * 4, modulus, seed));
+                loads
+            }
         }
     }
 }
@@ -166,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_hashed_address_and_port_fill_one_word() {
-        let hash = Field::SourceHash { modulus: 8, seed: 1 };
+        let hash = Field::Hash { of: SOURCE_ADDRESS_AND_PORT, modulus: 8, seed: 1 };
         let (loads, end) = load_key(&[Field::Priority, hash], Family::Ip6, 0);
         assert_eq!(end, 2);
         let (at, port) = (Reg::of_word(1), Reg::of_word(5));
@@ -180,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_hashed_address_fills_one_word() {
-        let hash = Field::SaddrHash { modulus: 8, seed: 1 };
+        let hash = Field::Hash { of: SOURCE_ADDRESS, modulus: 8, seed: 1 };
         let (loads, end) = load_key(&[Field::Priority, hash], Family::Ip6, 0);
         assert_eq!(end, 2);
         let at = Reg::of_word(1);

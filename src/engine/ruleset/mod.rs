@@ -19,7 +19,7 @@
 
 pub mod affinity;
 pub mod base;
-mod chain;
+pub(crate) mod chain;
 mod draw;
 mod element;
 mod established;

@@ -51,6 +51,14 @@ impl Phrases {
         phrase
     }
 
+    /// Sets the mark to the value of the key in a map; the rule ends without one: `meta mark set
+    /// meta priority & ffff:ff00 . jhash ip saddr mod 251 seed 0x1 map @nodes`.
+    pub fn set_mark(self, key: &[Field], map: impl Into<Name>) -> Phrase {
+        let mut phrase = self.load(key, Lookup::in_map(map, FIRST, FIRST));
+        phrase.push(Meta::set(key::META_MARK, FIRST));
+        phrase
+    }
+
     /// Translates the destination to the address and port of the key in a map; the rule ends
     /// without one: `dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 2 map
     /// @endpoints`.
@@ -256,6 +264,11 @@ fn any_bit(load: Expression, bits: u32) -> Phrase {
 /// Sets the priority to 0: `meta priority set none`.
 pub fn clear_priority() -> Phrase {
     vec![Immediate::value([0; 4], FIRST), Meta::set(key::META_PRIORITY, FIRST)]
+}
+
+/// Sets the mark to 0: `meta mark set 0x00000000`.
+pub fn clear_mark() -> Phrase {
+    vec![Immediate::value([0; 4], FIRST), Meta::set(key::META_MARK, FIRST)]
 }
 
 /// Replaces the source by the address of the output interface: `masquerade fully-random`.

@@ -207,6 +207,14 @@ impl Hash {
     }
 }
 
+impl Fwd {
+    /// Returns the end of a rule that sends the packet by a device to the neighbour with this
+    /// address of `family`, `NFPROTO_*`. The register `device` holds the index of the device.
+    pub fn to_neighbour(device: Reg, address: Reg, family: u8) -> Expression {
+        Self { device, address: Some(address), family: Some(family.into()) }.into()
+    }
+}
+
 impl FlowOffload {
     /// Returns the expression that adds the connection to a flowtable.
     pub fn to(flowtable: impl Into<Name>) -> Expression {

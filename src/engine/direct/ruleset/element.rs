@@ -42,6 +42,11 @@ pub enum DirectElement {
 }
 
 impl Destination {
+    /// Returns the family of its address.
+    pub fn family(&self) -> Family {
+        Family::of(self.address)
+    }
+
     fn key(&self) -> Value {
         Value::new().ip(self.address).proto(self.protocol.number()).port(self.port.get())
     }
@@ -55,23 +60,13 @@ impl Destination {
 impl DirectElement {
     /// Returns the set or map of the element.
     pub fn set(&self) -> SetId {
-        let by_family = |address: &IpAddr, [ip, ip6]: [SetId; 2]| match address {
-            IpAddr::V4(_) => ip,
-            IpAddr::V6(_) => ip6,
-        };
         match self {
             Self::HardwareAddress(_) => SetId::NodeHardwareAddresses,
-            Self::Address(address) => by_family(address, [SetId::Addresses4, SetId::Addresses6]),
-            Self::Frontend(Destination { address, .. }, _) => {
-                by_family(address, [SetId::Frontends4, SetId::Frontends6])
-            }
-            Self::ErrorFrontend(Destination { address, .. }, _) => {
-                by_family(address, [SetId::ErrorFrontends4, SetId::ErrorFrontends6])
-            }
+            Self::Address(address) => SetId::addresses(Family::of(*address)),
+            Self::Frontend(destination, _) => SetId::frontends(destination.family()),
+            Self::ErrorFrontend(destination, _) => SetId::error_frontends(destination.family()),
             Self::Slot(..) => SetId::Nodes,
-            Self::NodeAddress(_, address) => {
-                by_family(address, [SetId::NodeAddresses4, SetId::NodeAddresses6])
-            }
+            Self::NodeAddress(_, address) => SetId::node_addresses(Family::of(*address)),
             Self::NodeDevice(..) => SetId::NodeDevices,
         }
     }

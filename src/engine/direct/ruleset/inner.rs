@@ -6,13 +6,15 @@
 
 use nft::{Family, Type};
 
+use crate::ruleset::field::Field;
+
 /// Bytes from the ICMP header on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     /// Number of bytes before them.
     offset: u32,
     /// Number of bytes.
-    length: u32,
+    length: u8,
 }
 
 /// Length in bytes of the header of ICMP and ICMPv6 errors (RFC 792, RFC 4443).
@@ -32,13 +34,32 @@ impl Place {
         Self::inside(header(family), 2)
     }
 
+    /// Returns the place of the destination address.
+    pub(super) const fn client_address(family: Family) -> Self {
+        match family {
+            Family::Ip => Self::inside(16, 4),
+            Family::Ip6 => Self::inside(24, 16),
+        }
+    }
+
+    /// Returns the place of the destination port.
+    pub(super) const fn client_port(family: Family) -> Self {
+        Self::inside(header(family) + 2, 2)
+    }
+
     /// Returns the type of these bytes in a key.
     pub(super) const fn of_type(self) -> Type {
-        Type::Transport { offset: self.offset * 8, length: self.length * 8 }
+        // A cast, because `u32::from` is not const.
+        Type::Transport { offset: self.offset * 8, length: self.length as u32 * 8 }
+    }
+
+    /// Returns these bytes as a field of a key.
+    pub(super) const fn field(self) -> Field {
+        Field::Transport { offset: self.offset, length: self.length }
     }
 
     /// Returns bytes from an offset in the network header of the packet inside.
-    const fn inside(offset: u32, length: u32) -> Self {
+    const fn inside(offset: u32, length: u8) -> Self {
         Self { offset: ICMP_HEADER + offset, length }
     }
 }

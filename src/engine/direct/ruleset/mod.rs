@@ -1,7 +1,7 @@
 //! The chains, rules, sets and maps of the table for direct return, and their elements.
 //!
 //! The table is of family netdev, for both IP families. Its rules run at the ingress of the outer
-//! devices, before conntrack. They depend on settings alone: services, nodes, and the devices
+//! devices, before conntrack. They depend on [`Settings`] alone: services, nodes, and the devices
 //! that lead to nodes are elements without verdicts.
 //!
 //! A packet to a service takes these steps:
@@ -16,13 +16,22 @@
 //! here       no address: this node serves the packet, in table kube-proxy
 //! ```
 
+mod base;
+mod chain;
+mod choose;
 mod element;
+mod errors;
 mod inner;
 mod layout;
 mod number;
+mod packet;
+mod send;
 mod sets;
+mod settings;
 
+pub use base::base;
 pub use element::{Destination, DirectElement};
 pub use layout::{LAYOUT, TABLE, TABLE_COMMENT, table, table_comment};
 pub use number::{List, NodeNumber, Route};
 pub use sets::SetId;
+pub use settings::Settings;

@@ -41,9 +41,9 @@ pub struct List(NonZeroU32);
 pub struct NodeNumber(NonZeroU32);
 
 /// The bit of a route: connections are remembered.
-const REMEMBERED: u32 = 0x20;
+pub(super) const REMEMBERED: u32 = 0x20;
 /// The bit of a route: only connections whose start was seen.
-const FROM_START: u32 = 0x40;
+pub(super) const FROM_START: u32 = 0x40;
 const FLAGS: u32 = REMEMBERED | FROM_START;
 
 impl Route {

@@ -85,6 +85,35 @@ impl SetId {
         Self::ALL.into_iter().find(|set| set.name() == name)
     }
 
+    /// Returns the set of addresses with a service.
+    pub const fn addresses(family: Family) -> Self {
+        Self::of(family, [Self::Addresses4, Self::Addresses6])
+    }
+
+    /// Returns the map of frontends.
+    pub const fn frontends(family: Family) -> Self {
+        Self::of(family, [Self::Frontends4, Self::Frontends6])
+    }
+
+    /// Returns the map of frontends of packets inside ICMP errors.
+    pub const fn error_frontends(family: Family) -> Self {
+        Self::of(family, [Self::ErrorFrontends4, Self::ErrorFrontends6])
+    }
+
+    /// Returns the map of addresses of other nodes.
+    pub const fn node_addresses(family: Family) -> Self {
+        Self::of(family, [Self::NodeAddresses4, Self::NodeAddresses6])
+    }
+
+    /// Returns the map of packets in fragments.
+    pub const fn fragments(family: Family) -> Self {
+        Self::of(family, [Self::Fragments4, Self::Fragments6])
+    }
+
+    const fn of(family: Family, sets: [Self; 2]) -> Self {
+        sets[family.index()]
+    }
+
     /// Returns whether only packets write its elements.
     pub const fn is_written_by_packets(self) -> bool {
         matches!(self, Self::Connections | Self::Fragments4 | Self::Fragments6)

@@ -1,0 +1,144 @@
+//! The chains and sets of the table, without elements of services and nodes.
+
+use std::sync::Arc;
+
+use nft::{BaseChain, Chain, Family, Verdict};
+
+use super::chain::{chain, named};
+use super::choose::{CHOOSE, choose, choose_of_error, chosen};
+use super::errors;
+use super::packet::{
+    is_for_others, is_from_node, is_later_fragment, is_of, is_to, packet, service,
+};
+use super::send::{goto_send, here, send};
+use super::sets::SetId;
+use super::settings::Settings;
+use crate::ruleset::ChainSpec;
+use crate::ruleset::base::Base;
+use crate::ruleset::phrase::{Phrase, Phrases, goto, verdict};
+
+/// The base chain.
+const INGRESS: &str = "ingress";
+
+/// The chain for packets to addresses of services.
+const DIRECT: &str = "direct";
+
+/// Returns the table's sets and chains, each chain after those that it refers to.
+pub fn base(settings: &Settings) -> Base {
+    let sets = SetId::ALL.map(|set| Arc::new(set.set(settings.connections)));
+    Base { chains: chains(settings), sets: sets.to_vec(), flowtable: None }
+}
+
+fn chains(settings: &Settings) -> Vec<ChainSpec> {
+    let mut chains = vec![here()];
+    chains.extend(Family::ALL.map(send));
+    chains.extend(Family::ALL.into_iter().flat_map(|family| chosen(family, settings)));
+    chains.extend(Family::ALL.map(|family| choose(family, settings)));
+    for family in Family::ALL {
+        chains.extend([choose_of_error(family, settings), errors::error(family)]);
+    }
+    chains.extend(Family::ALL.map(|family| direct(family, settings)));
+    chains.push(ingress(settings));
+    chains
+}
+
+/// Packets that another node has handed on are served here, also if the tables of two nodes
+/// contradict each other. So a packet is handed on at most once.
+fn direct(family: Family, settings: &Settings) -> ChainSpec {
+    let packet = packet(family, settings.hash_seed);
+    let of_first = Phrases(family).set_mark(&packet, SetId::fragments(family).name());
+    let route = Phrases(family).set_priority(&service(family), SetId::frontends(family).name());
+    let rules = [
+        vec![is_for_others(), verdict(Verdict::Accept)],
+        vec![is_from_node(), verdict(Verdict::Accept)],
+        vec![is_later_fragment(family), of_first, goto_send(family)],
+        vec![is_of(family), route, goto(named(CHOOSE, family))],
+    ];
+    chain(DIRECT, family, None, rules.into_iter().chain(errors::find(family)))
+}
+
+/// Every packet of the devices passes these rules, so they only compare the destination.
+fn ingress(settings: &Settings) -> ChainSpec {
+    /// `NF_IP_PRI_FILTER`.
+    const PRIORITY: i32 = 0;
+    let rule = |family| -> Vec<Phrase> {
+        vec![is_to(family, SetId::addresses(family)), goto(named(DIRECT, family))]
+    };
+    let base = BaseChain::at_ingress(settings.devices.iter().cloned(), PRIORITY);
+    let spec = ChainSpec::new(INGRESS, Family::ALL.map(rule));
+    ChainSpec { chain: Chain::at_hook(INGRESS, base), ..spec }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use nft::expression::{Hash, Reference};
+    use nft::{Expression, Rule, TableFamily};
+
+    use super::*;
+
+    fn settings() -> Settings {
+        let devices = vec!["eth0".into(), "eth1".into()];
+        Settings { devices, remember: Duration::from_secs(60), connections: 9, hash_seed: 7 }
+    }
+
+    fn rules(base: &Base) -> impl Iterator<Item = &Rule> {
+        base.chains.iter().flat_map(|spec| &*spec.rules)
+    }
+
+    #[test]
+    fn chains_refer_only_to_chains_before_them_and_to_sets() {
+        let base = base(&settings());
+        for (i, spec) in base.chains.iter().enumerate() {
+            let expressions = spec.rules.iter().flat_map(|rule| &rule.expressions);
+            for reference in expressions.filter_map(Expression::reference) {
+                let is_known = match reference {
+                    Reference::Chain(name) => {
+                        base.chains[..i].iter().any(|before| before.chain.name == name)
+                    }
+                    Reference::Set(name) => base.sets.iter().any(|set| set.name == name),
+                    Reference::Object(..) | Reference::Flowtable(_) => false,
+                };
+                assert!(is_known, "{}: {reference:?}", spec.chain.name);
+            }
+        }
+    }
+
+    #[test]
+    fn only_the_last_chain_has_a_hook_and_it_has_all_devices() {
+        let base = base(&settings());
+        let (last, others) = base.chains.split_last().unwrap();
+        assert!(others.iter().all(|spec| spec.chain.base.is_none()));
+        let text = "ingress { type filter hook ingress devices = { \"eth0\", \"eth1\" } priority 0; \
+                    policy accept; }";
+        assert_eq!(last.chain.text(TableFamily::Netdev).to_string(), text);
+    }
+
+    #[test]
+    fn every_hash_has_the_seed_of_the_settings() {
+        let base = base(&settings());
+        let hashes = rules(&base).flat_map(|rule| &rule.expressions).filter_map(|it| match it {
+            Expression::Hash(Hash { seed, .. }) => Some(*seed),
+            _ => None,
+        });
+        let seeds: Vec<_> = hashes.collect();
+        assert_eq!((seeds.len(), seeds.iter().all(|seed| *seed == Some(7))), (42, true));
+    }
+
+    #[test]
+    fn rules_that_write_have_the_times_of_the_settings_and_of_fragments() {
+        let base = base(&settings());
+        let written = rules(&base).flat_map(|rule| &rule.expressions).filter_map(|it| match it {
+            Expression::Dynset(dynset) => Some((dynset.set.as_str(), dynset.timeout)),
+            _ => None,
+        });
+        let expected = [
+            ("connections", Some(60_000)),
+            ("fragments4", Some(5_000)),
+            ("connections", Some(60_000)),
+            ("fragments6", Some(5_000)),
+        ];
+        assert_eq!(written.collect::<Vec<_>>(), expected);
+    }
+}

@@ -1,0 +1,167 @@
+//! Matches of packets at the ingress of a device.
+//!
+//! A table of family netdev sees every protocol. So a rule that reads the network header matches
+//! the protocol first, where nft(8) does: it leaves such a match out of a listing.
+
+use nft::expression::{Bitwise, Cmp, Lookup, Meta, Payload, Reg};
+use nft::{Expression, Family, key};
+
+use super::sets::SetId;
+use crate::ruleset::field::Field;
+use crate::ruleset::phrase::{Phrase, Phrases};
+
+/// The register of all matches.
+const FIRST: Reg = Reg::of_word(0);
+
+/// Matches packets of a family: `meta protocol ip`, and nothing in a listing before a field of its
+/// header.
+pub(super) fn is_of(family: Family) -> Phrase {
+    let ether_type = match family {
+        Family::Ip => key::ETH_P_IP,
+        Family::Ip6 => key::ETH_P_IPV6,
+    };
+    vec![Meta::load(key::META_PROTOCOL, FIRST), Cmp::equal(FIRST, ether_type.to_be_bytes())]
+}
+
+/// Matches packets to another hardware address than the device's, which bridges and switches flood:
+/// `meta pkttype != host`.
+pub(super) fn is_for_others() -> Phrase {
+    vec![Meta::load(key::META_PKTTYPE, FIRST), Cmp::not_equal(FIRST, [key::PACKET_HOST])]
+}
+
+/// Matches packets that another node has sent or handed on: `ether saddr
+/// @node-hardware-addresses`.
+pub(super) fn is_from_node() -> Phrase {
+    /// Offset of the source in the Ethernet header.
+    const SOURCE: u32 = 6;
+    let source = Payload::load(key::PAYLOAD_LINK, SOURCE, 6, FIRST);
+    let is_ethernet = key::ARPHRD_ETHER.to_ne_bytes();
+    vec![
+        Meta::load(key::META_IIFTYPE, FIRST),
+        Cmp::equal(FIRST, is_ethernet),
+        source,
+        Lookup::in_set(SetId::NodeHardwareAddresses.name(), FIRST),
+    ]
+}
+
+/// Matches packets that may be forwarded once more: `ip ttl > 1`.
+pub(super) fn has_hop_left(family: Family) -> Phrase {
+    let offset = match family {
+        Family::Ip => 8,
+        Family::Ip6 => 7,
+    };
+    let ttl = Payload::load(key::PAYLOAD_NETWORK, offset, 1, FIRST);
+    [is_of(family), vec![ttl, Cmp::compare(FIRST, key::CMP_GREATER, [1])]].concat()
+}
+
+/// Matches the packet that begins a TCP connection: `tcp flags syn / syn,ack`.
+pub(super) fn begins_tcp() -> Phrase {
+    /// Number of the protocol (`IPPROTO_TCP`).
+    const TCP: u8 = 6;
+    /// Offset of the flags in the header (RFC 9293).
+    const FLAGS: u32 = 13;
+    const SYN: u8 = 0x02;
+    const ACK: u8 = 0x10;
+    [
+        is_transport(TCP),
+        vec![
+            Payload::load(key::PAYLOAD_TRANSPORT, FLAGS, 1, FIRST),
+            Bitwise::mask_xor(FIRST, [SYN | ACK], [0]),
+            Cmp::equal(FIRST, [SYN]),
+        ],
+    ]
+    .concat()
+}
+
+/// Matches an ICMP or ICMPv6 message of a type: `icmp type time-exceeded`.
+pub(super) fn is_icmp(family: Family, kind: u8) -> Phrase {
+    // `IPPROTO_ICMP`, `IPPROTO_ICMPV6`
+    let protocol = match family {
+        Family::Ip => 1,
+        Family::Ip6 => 58,
+    };
+    let load = Payload::load(key::PAYLOAD_TRANSPORT, 0, 1, FIRST);
+    [is_of(family), is_transport(protocol), vec![load, Cmp::equal(FIRST, [kind])]].concat()
+}
+
+/// Matches packets with a protocol after all extension headers.
+fn is_transport(protocol: u8) -> Phrase {
+    vec![Meta::load(key::META_L4PROTO, FIRST), Cmp::equal(FIRST, [protocol])]
+}
+
+/// Matches the first fragment of a packet, and with [`is_later_fragment`] excluded all fragments:
+/// `ip frag-off & 8192 != 0`, `ip6 nexthdr ipv6-frag`.
+pub(super) fn is_fragment(family: Family) -> Phrase {
+    /// `IP_MF`.
+    const MORE: [u8; 2] = [0x20, 0];
+    match family {
+        Family::Ip => [is_of(family), any_bit(key::PAYLOAD_NETWORK, 6, MORE)].concat(),
+        Family::Ip6 => has_fragment_header(),
+    }
+}
+
+/// Matches fragments but the first of a packet, which have no ports: `ip frag-off & 8191 != 0`,
+/// `ip6 nexthdr ipv6-frag @nh,336,16 & 0xfff8 != 0x0`.
+pub(super) fn is_later_fragment(family: Family) -> Phrase {
+    /// `IP_OFFSET`.
+    const OFFSET: [u8; 2] = [0x1f, 0xff];
+    /// `IP6_OFFSET`.
+    const OFFSET6: [u8; 2] = [0xff, 0xf8];
+    match family {
+        Family::Ip => [is_of(family), any_bit(key::PAYLOAD_NETWORK, 6, OFFSET)].concat(),
+        Family::Ip6 => {
+            [has_fragment_header(), any_bit(key::PAYLOAD_NETWORK, FRAGMENT_HEADER + 2, OFFSET6)]
+                .concat()
+        }
+    }
+}
+
+/// Offset of a fragment header that follows the IPv6 header (RFC 8200).
+const FRAGMENT_HEADER: u32 = 40;
+
+fn has_fragment_header() -> Phrase {
+    /// `NEXTHDR_FRAGMENT`.
+    const FRAGMENT: u8 = 44;
+    let next = Payload::load(key::PAYLOAD_NETWORK, 6, 1, FIRST);
+    [is_of(Family::Ip6), vec![next, Cmp::equal(FIRST, [FRAGMENT])]].concat()
+}
+
+fn any_bit(base: u32, offset: u32, bits: [u8; 2]) -> Vec<Expression> {
+    vec![
+        Payload::load(base, offset, 2, FIRST),
+        Bitwise::mask_xor(FIRST, bits, [0; 2]),
+        Cmp::not_equal(FIRST, [0; 2]),
+    ]
+}
+
+/// Returns the key of a packet that its fragments share: its addresses, number and protocol. `th`
+/// has no meaning in a later fragment. nft 1.0.6 aborts on `update` with keys of more than 16
+/// bytes, so that of IPv6 is a hash.
+pub(super) fn packet(family: Family, seed: u32) -> Vec<Field> {
+    const NUMBER: Field = Field::Network { offset: 4, length: 2 };
+    const NUMBER6: Field = Field::Network { offset: FRAGMENT_HEADER + 4, length: 4 };
+    match family {
+        Family::Ip => vec![Field::Saddr, Field::Daddr, NUMBER, IP_PROTOCOL],
+        Family::Ip6 => {
+            vec![Field::Hash { of: &[Field::Saddr, NUMBER6], modulus: u32::MAX, seed }]
+        }
+    }
+}
+
+/// Returns the key of a service: `ip daddr . ip protocol . th dport`, `ip6 daddr . meta l4proto . th
+/// dport`.
+pub(super) fn service(family: Family) -> [Field; 3] {
+    let protocol = match family {
+        Family::Ip => IP_PROTOCOL,
+        Family::Ip6 => Field::L4Proto,
+    };
+    [Field::Daddr, protocol, Field::Dport]
+}
+
+/// `ip protocol`
+const IP_PROTOCOL: Field = Field::Network { offset: 9, length: 1 };
+
+/// Matches packets whose destination is in the set.
+pub(super) fn is_to(family: Family, set: SetId) -> Phrase {
+    [is_of(family), Phrases(family).in_set(&[Field::Daddr], set.name())].concat()
+}

@@ -1,0 +1,18 @@
+//! What the rules of the table depend on.
+
+use std::time::Duration;
+
+use nft::Name;
+
+/// The settings of the fixed rules of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The devices at whose ingress packets are handed on; never empty.
+    pub devices: Vec<Name>,
+    /// Time after its last packet for which a connection keeps its node.
+    pub remember: Duration,
+    /// Maximum number of remembered connections.
+    pub connections: u32,
+    /// The seed of the hash of a client. Nodes with the same seed choose alike.
+    pub hash_seed: u32,
+}
