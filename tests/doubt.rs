@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use daemon::observe::Observe;
-use daemon::run::{DeviceFollowing, Left, Parts, Run, RunError};
+use daemon::run::{DeviceFollowing, Left, Links, Parts, Run, RunError};
 use daemon::writer::{Requests, Writer};
 use engine::flowtable::Offload;
 use engine::model::{Arrival, Event, Resource};
@@ -43,7 +43,8 @@ impl Daemon {
         let engine = Engine::new(routing, TableFlags::default());
         let devices = FlowtableDevices::new(Offload::default().devices, None);
         let devices = Some(DeviceFollowing::new(learned, devices));
-        let parts = Parts { devices, ..Parts::default() };
+        let links = Links { devices, ..Links::default() };
+        let parts = Parts { links, ..Parts::default() };
         let run = Run::new(engine, writer, queue, observe.clone(), parts);
         let run = Box::pin(run.until(std::future::pending()));
         let eth0 = Link { index: 2, name: "eth0".into(), is_loopback: false, has_master: false };

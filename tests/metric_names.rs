@@ -7,7 +7,7 @@
 #[path = "promises/record.rs"]
 mod record;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -55,6 +55,7 @@ fn page() -> String {
     }]);
     observe.check().found(Difference::Missing, 1);
     observe.figures().services("random", 1);
+    observe.direct_return().state(1, &BTreeMap::from([("reachable", 1)]));
     observe.watch_heard("services", now);
     observe.watch_lost("services", "tls");
     probe(&observe);

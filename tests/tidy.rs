@@ -21,7 +21,6 @@ const LAYERS: &[Layers] = &[
         "engine",
         &[
             ("counters", &[]),
-            ("direct", &[]),
             ("flowtable", &[]),
             ("printable", &[]),
             ("schedule", &[]),
@@ -29,15 +28,32 @@ const LAYERS: &[Layers] = &[
             ("flow", &["model"]),
             ("routing", &["counters", "flowtable", "model"]),
             ("ruleset", &["counters", "flowtable", "model"]),
-            ("desired", &["model", "ruleset"]),
+            ("stable_hash", &["model"]),
+            ("base_state", &["ruleset"]),
+            ("desired", &["model", "ruleset", "stable_hash"]),
             ("piece", &["ruleset"]),
             ("diff", &["desired", "model", "piece", "ruleset"]),
             (
+                "direct",
+                &[
+                    "base_state",
+                    "desired",
+                    "diff",
+                    "model",
+                    "piece",
+                    "routing",
+                    "ruleset",
+                    "stable_hash",
+                ],
+            ),
+            (
                 "state",
                 &[
+                    "base_state",
                     "counters",
                     "desired",
                     "diff",
+                    "direct",
                     "flow",
                     "flowtable",
                     "model",
@@ -47,7 +63,6 @@ const LAYERS: &[Layers] = &[
                 ],
             ),
             ("doubt", &["diff", "model", "ruleset", "state"]),
-            ("direct", &["model", "ruleset"]),
         ],
     ),
     (
@@ -71,6 +86,7 @@ const LAYERS: &[Layers] = &[
             (
                 "run",
                 &[
+                    "direct",
                     "conntrack",
                     "handover",
                     "localhost_proxy",
@@ -108,7 +124,7 @@ const NOT_IN_CORE: [&str; 11] = [
 const STD_NOT_IN_CORE: [&str; 6] = ["env", "fs", "io", "os", "process", "thread"];
 
 /// What a function of the engine may return as an error, with the reason.
-const ERRORS_IN_CORE: [(&str, &str, &str); 9] = [
+const ERRORS_IN_CORE: [(&str, &str, &str); 10] = [
     ("", "Full", "the piece has no room left: further changes go into the next one"),
     ("src/engine/counters.rs", "CountersError", "the text of a setting is wrong"),
     ("src/engine/flowtable.rs", "PatternError", "the text of a setting is wrong"),
@@ -121,6 +137,7 @@ const ERRORS_IN_CORE: [(&str, &str, &str); 9] = [
         "the text of a setting is wrong",
     ),
     ("src/engine/routing/ranges.rs", "CidrError", "the text of a setting is wrong"),
+    ("src/engine/direct/", "Obstacle", "the reason of a problem: packets are translated"),
     ("src/engine/model/weights.rs", "String", "the reason of a problem: the weights are left out"),
 ];
 
@@ -138,9 +155,10 @@ const WITH_CLOCK: [&str; 9] = [
 ];
 
 /// Files that name tables other than ours, with the reason.
-const OTHER_TABLES: [(&str, &str); 4] = [
+const OTHER_TABLES: [(&str, &str); 5] = [
     ("src/nft/", "any table, as bytes and text"),
     ("src/daemon/other_modes/", "tables of kube-proxy's other modes, by its names alone"),
+    ("src/engine/direct/", "table direct-return, which it writes"),
     ("src/daemon/handover/tables.rs", "the handover tables, which it names and deletes"),
     ("src/program/live_trace.rs", "the table of `explain --trace`, which it makes and deletes"),
 ];

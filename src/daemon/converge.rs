@@ -73,8 +73,8 @@ pub fn commit_all<K: Kernel>(
         let answer = engine.answer(&transaction, &outcome);
         match (outcome, answer) {
             (Ok(committed), _) => each(&transaction, &committed),
-            // The other table is still written.
-            (Err(error), Answer::Blocked(_)) => blocking = Some(error),
+            // The other tables are still written.
+            (Err(error), Answer::Blocked(_) | Answer::NotHanded) => blocking = Some(error),
             (Err(error), Answer::Applied | Answer::ReadBack(_)) => return Ok(Some(error)),
         }
     }

@@ -11,6 +11,7 @@ mod clients;
 mod commits;
 mod corrections;
 mod devices;
+mod direct;
 mod error;
 mod figures;
 mod flags;
@@ -31,11 +32,12 @@ mod wait;
 
 pub use cleaning::Cleaning;
 pub use devices::DeviceFollowing;
+pub use direct::DirectFollowing;
 pub use error::RunError;
 pub use least_connections::Balancing;
 pub use own_node::{Localhost, MissingNode, RouteLocalnet};
 pub use ownership::{HandOver, Handovers, Left, ListTable, RemoveTables, Steps};
-pub use parts::Parts;
+pub use parts::{Links, Parts};
 pub use reads::OpenReader;
 
 use std::net::IpAddr;
@@ -57,6 +59,7 @@ use self::blocked::BlockedTables;
 use self::clients::Clients;
 use self::commits::{Commits, Follows, SyncOutcome};
 use self::devices::{DeviceStep, next_step};
+use self::direct::{DirectStep, next_direct};
 use self::flows::{Flows, left};
 use self::least_connections::{counted, due};
 use self::own_node::{OwnNode, changed};
@@ -82,7 +85,7 @@ pub struct Run<K> {
     blocked: BlockedTables,
     node: OwnNode,
     flows: Flows,
-    devices: Option<DeviceFollowing>,
+    links: Links,
     handovers: Option<Handovers<K>>,
     report: Report,
 }
@@ -118,7 +121,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             blocked: BlockedTables::default(),
             node: OwnNode::new(parts.addresses, route_localnet, missing_node),
             flows: Flows { cleaning, balancing, leaving, clients: Clients::default() },
-            devices: parts.devices,
+            links: parts.links,
             handovers: parts.handovers,
             report,
         }
@@ -131,6 +134,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     pub async fn until(mut self, stop: impl Future<Output = ()>) -> Result<Left, RunError> {
         tokio::pin!(stop);
         self.commits.max_batch = self.writer.run(|kernel| kernel.max_batch()).await?;
+        DirectFollowing::begin(self.links.direct.as_ref(), &mut self.engine, &self.writer).await?;
         // Slots of least connections show the last weights, so these need all lists.
         let early = match self.flows.balancing {
             None => Request::TablesWithoutLists,
@@ -147,6 +151,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             let handover_due = Handovers::due(self.handovers.as_ref());
             let service_cidrs_due = self.arrivals.service_cidrs_due();
             let count_due = due(self.flows.balancing.as_ref());
+            let direct_due = DirectFollowing::due(self.links.direct.as_ref(), &self.engine);
             tokio::select! {
                 // The first ready branch runs: the end, then a due commit, so that a stream of
                 // events does not delay it. Checks and background requests come last, because no
@@ -167,7 +172,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
                     self.release_unused();
                     self.note_change();
                 }
-                step = next_step(&mut self.devices) => self.follow_devices(step?),
+                step = next_step(&mut self.links.devices) => self.follow_devices(step?),
+                step = next_direct(&mut self.links.direct) => self.work_on_direct(Some(step?)),
+                () = sleep_until(direct_due) => self.work_on_direct(None),
                 reply = self.reads.answered(), if is_early || is_dumping => {
                     if is_early {
                         self.take_early_part(reply?);
@@ -212,6 +219,10 @@ impl<K: Kernel + Send + 'static> Run<K> {
         let was_listed = self.engine.is_listed();
         for arrival in arrivals.into_iter().chain(self.arrivals.waiting()) {
             apply(&mut self.engine, &mut self.report, arrival);
+        }
+        self.engine.note_time(now());
+        if let Some(following) = &self.links.direct {
+            following.follow(self.engine.cluster());
         }
         let (cluster, is_listed) = (self.engine.cluster(), self.engine.is_listed());
         self.report.observe.node_eligible(self.node.is_eligible(cluster.node(), is_listed));
@@ -260,21 +271,35 @@ impl<K: Kernel + Send + 'static> Run<K> {
     /// Sends the next transaction about devices, if the tables are in place.
     fn send_devices(&mut self) {
         if self.engine.node().lacks_flowtables() {
-            self.devices = None;
+            self.links.devices = None;
         }
-        let Some(following) = &mut self.devices else { return };
+        let Some(following) = &mut self.links.devices else { return };
         if self.commits.is_synced && following.send(self.engine.tables(), &self.writer) {
             self.spoil_handover();
         }
     }
 
     fn follow_devices(&mut self, step: DeviceStep) {
-        let Some(following) = &mut self.devices else { return };
+        let Some(following) = &mut self.links.devices else { return };
         if following.take(step, &self.report.observe) {
             self.reads.doubt.handle(doubt::Input::ReadNow, now());
         } else {
             self.send_devices();
         }
+    }
+
+    /// Takes a step of direct return, or does what is due, and schedules a commit if something
+    /// differs then.
+    fn work_on_direct(&mut self, step: Option<DirectStep>) {
+        match step {
+            Some(step) => direct::take(step, &mut self.engine),
+            None => self.engine.note_time(now()),
+        }
+        if let Some(following) = &mut self.links.direct {
+            following.work(&self.engine, &self.writer, self.reads.open_reader.as_ref());
+        }
+        self.report.causes.add(Cause::Nodes);
+        self.note_change();
     }
 
     /// Sets `route_localnet` if the IPv4 table is in place. Leaves localhost NodePorts out if the
@@ -291,6 +316,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
     }
 
     async fn count_clients(&mut self) -> Result<(), WriterGone> {
+        if let Some(following) = &mut self.links.direct {
+            following.report(&self.engine, &self.writer, &self.report.observe).await?;
+        }
         let has_affinity = self.engine.tables().has_affinity();
         self.flows.clients.count(has_affinity, &self.writer, &self.report.observe).await
     }
@@ -420,7 +448,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 }
                 let is_undone = match &answer {
                     Answer::ReadBack(cause) => self.undo(cause, &transaction).await?,
-                    Answer::Blocked(_) | Answer::Applied => false,
+                    Answer::Blocked(_) | Answer::NotHanded | Answer::Applied => false,
                 };
                 Ok(SyncOutcome::of_refusal(&answer, is_undone))
             }

@@ -31,7 +31,7 @@ pub struct PieceLimits {
 pub struct Full;
 
 /// Upper estimate of an element's average bytes, comment or second key included.
-const MEAN_ELEMENT_BYTES: usize = 112;
+pub(crate) const MEAN_ELEMENT_BYTES: usize = 112;
 
 /// Estimates the bytes of the elements of `operations`.
 pub fn bytes_of(operations: &[Operation]) -> usize {

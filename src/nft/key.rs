@@ -21,6 +21,7 @@ pub const META_NFTRACE: u32 = 12;
 pub const META_NFPROTO: u32 = 15;
 pub const META_L4PROTO: u32 = 16;
 pub const META_PKTTYPE: u32 = 19;
+pub const META_TIME_NS: u32 = 30;
 
 // enum nft_ct_keys
 pub const CT_STATE: u32 = 0;

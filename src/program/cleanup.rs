@@ -63,6 +63,10 @@ pub(super) fn remove(kernel: &mut Nftables, all: bool) -> Result<Vec<String>, Fa
         was_guarded |= has_guard(&contents.rules);
         transaction.operations.extend(operations);
     }
+    // Before the tables that translate what this node keeps.
+    if daemon::direct::remove(kernel).map_err(Failure::new)? {
+        removed.push(format!("delete table {}\n", engine::direct::ruleset::table()));
+    }
     kernel.commit(&transaction).map_err(Failure::new)?;
     removed.extend(transaction.operations.iter().map(|operation| format!("{operation}\n")));
     let handover = remove_handover_tables(kernel).map_err(Failure::new)?;

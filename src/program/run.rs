@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use daemon::config::{Config, ConfigError, EXTERNAL_IPS, Source};
 use daemon::conntrack::{Cleaned, Cleaner, ConnectionCounter, Limits};
+use daemon::direct::{AllowedDevices, Neighbours};
 use daemon::links::follow_links;
 use daemon::localhost_proxy::LocalhostProxy;
 use daemon::observe::{
@@ -18,7 +19,8 @@ use daemon::observe::{
 use daemon::open_files;
 use daemon::other_modes;
 use daemon::run::{
-    Balancing, Cleaning, DeviceFollowing, Handovers, Localhost, MissingNode, Parts, Run,
+    Balancing, Cleaning, DeviceFollowing, DirectFollowing, Handovers, Links, Localhost,
+    MissingNode, Parts, Run,
 };
 use daemon::source::Wanted;
 use daemon::source::addresses::{follow_local_addresses, local_addresses};
@@ -28,6 +30,7 @@ use daemon::writer::Writer;
 use engine::counters::Counters;
 use engine::flowtable::Offload;
 use engine::model::{Arrival, ObjectName, ObjectRef, Problem, ProblemKind};
+use engine::routing::Routing;
 use engine::{Engine, FlowtableDevices};
 use futures::FutureExt;
 use nft::TableFlags;
@@ -129,16 +132,15 @@ async fn run_until_stopped(
     let (observe, started) = (content.observe.clone(), Instant::now());
     let mut kernel = Nftables::open().map_err(Failure::new)?;
     canary::check_tables(&config, &mut kernel)?;
-    let (offload, release) = (config.routing.flowtable.clone(), kernel.release());
-    let flags = if config.owns_tables { kernel.table_flags() } else { TableFlags::default() };
+    let release = kernel.release();
+    let flags = flags_of_tables(&config, &kernel);
     let mut engine = Engine::new(config.routing.clone(), flags);
     engine.suit_kernel(release);
     let known = local_addresses().map_err(Failure::new)?;
     engine.set_local_addresses(known.clone());
     let route_localnet = localhost::prepare(&mut engine);
     content.page = Some(page(&config, flags));
-    let elements = config.routing.counters != Counters::Off;
-    let reads = Reads { elements, offloaded: offload.is_some() };
+    let reads = reads(&config);
     content.read_counts = Some(read_counts(counts, reads));
     let writer = Writer::spawn(kernel).map_err(Failure::new)?;
 
@@ -170,7 +172,7 @@ async fn run_until_stopped(
         // Where kube-proxy serves the other services, its rules are in use.
         leaving: (config.routing.services.is_default())
             .then(|| other_modes::remove_in_background().boxed()),
-        devices: follow_devices(offload, release).map_err(Failure::new)?,
+        links: follow_links_of_node(&config, release).map_err(Failure::new)?,
         handovers: Some(handovers),
         notices: Some(notices),
     };
@@ -196,6 +198,17 @@ async fn run_until_stopped(
     let seconds = started.elapsed().as_secs_f64();
     tracing::info!(signal, %tables, seconds, "stopped; the tables stay and go on working");
     Ok(End::Stopped)
+}
+
+/// Returns what is read of the kernel for counts of connections.
+fn reads(config: &Config) -> Reads {
+    let Routing { counters, flowtable, .. } = &config.routing;
+    Reads { elements: *counters != Counters::Off, offloaded: flowtable.is_some() }
+}
+
+/// Returns the flags of new tables.
+fn flags_of_tables(config: &Config, kernel: &Nftables) -> TableFlags {
+    if config.owns_tables { kernel.table_flags() } else { TableFlags::default() }
 }
 
 /// Sets up the node, and later what cannot be set yet.
@@ -254,6 +267,12 @@ fn balancing(config: &Config) -> Result<Option<Balancing>, Failure> {
     Ok(Some(Balancing::new(settings.interval, request, counts)))
 }
 
+/// Starts to follow the links of the node, as far as settings need them.
+fn follow_links_of_node(config: &Config, release: Option<Release>) -> io::Result<Links> {
+    let devices = follow_devices(config.routing.flowtable.clone(), release)?;
+    Ok(Links { devices, direct: follow_nodes(config)? })
+}
+
 /// Starts to follow the devices of this network namespace, if there is to be a flowtable.
 fn follow_devices(
     offload: Option<Offload>,
@@ -263,6 +282,19 @@ fn follow_devices(
     let (sender, news) = mpsc::channel(DEVICE_QUEUE);
     follow_links(sender)?;
     Ok(Some(DeviceFollowing::new(news, FlowtableDevices::new(devices, release))))
+}
+
+/// Starts to follow the other nodes on the links of this one, if direct return is on.
+fn follow_nodes(config: &Config) -> io::Result<Option<DirectFollowing>> {
+    let Some(settings) = &config.routing.direct_return else { return Ok(None) };
+    let (nodes, addresses) = watch::channel(Vec::new());
+    let (own_address, address) = watch::channel(None);
+    let devices = match &*settings.devices {
+        [] => AllowedDevices::OfAddress(address),
+        names => AllowedDevices::Named(names.iter().map(|it| it.as_str().to_owned()).collect()),
+    };
+    let news = Neighbours::follow(addresses, devices)?;
+    Ok(Some(DirectFollowing::new(news, nodes, own_address)))
 }
 
 /// Completes when the file contains another configuration.

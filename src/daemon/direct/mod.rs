@@ -1,5 +1,5 @@
-//! Direct return needs facts about the links of this node: which nodes are on them, and what their
-//! devices do with packets.
+//! Direct return: facts about the links of this node, that is which nodes are on them and what their
+//! devices do with packets; and its table, read and removed.
 
 mod allowed_devices;
 pub mod device_settings;
@@ -7,7 +7,9 @@ mod known;
 mod neighbours;
 mod node_links;
 mod rounds;
+mod table;
 
 pub use allowed_devices::AllowedDevices;
 pub use neighbours::Neighbours;
 pub use node_links::NeighbourNews;
+pub use table::{RemoveError, read, remove};

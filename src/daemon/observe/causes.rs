@@ -27,10 +27,12 @@ pub enum Cause {
     Handover,
     /// The first lists of objects after the configuration changed.
     Reload,
+    /// Other nodes came, went or are reached otherwise, or a service begins or ends direct return.
+    Nodes,
 }
 
 impl Cause {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Start,
         Self::Event,
         Self::Addresses,
@@ -42,6 +44,7 @@ impl Cause {
         Self::Devices,
         Self::Handover,
         Self::Reload,
+        Self::Nodes,
     ];
 
     /// Returns the name in documents.
@@ -58,6 +61,7 @@ impl Cause {
             Self::Devices => "devices",
             Self::Handover => "handover",
             Self::Reload => "reload",
+            Self::Nodes => "nodes",
         }
     }
 }

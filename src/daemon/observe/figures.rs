@@ -4,6 +4,7 @@ use nft::family::Family as IpFamily;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
+use super::direct::DirectReturn;
 use super::names::{Label, Names};
 
 /// Gauges of the services, their slots, and their clients.
@@ -17,6 +18,7 @@ pub struct Figures {
     slots_requested: Gauge,
     slots_given: Gauge,
     services_reduced: Gauge,
+    direct_return: DirectReturn,
 }
 
 /// Slots of weights and hash tables, and the services that get fewer than they request.
@@ -70,7 +72,13 @@ impl Figures {
                 "Services that get fewer slots than they request",
                 Gauge::default(),
             ),
+            direct_return: DirectReturn::register(names),
         }
+    }
+
+    /// Returns the gauges of direct return.
+    pub fn direct_return(&self) -> &DirectReturn {
+        &self.direct_return
     }
 
     /// Sets the number of client hashes that session affinity has recorded in a family.

@@ -16,6 +16,7 @@ use super::background_check::CheckMetrics;
 use super::commits::{Commits, Transaction};
 use super::component::Component;
 use super::configuration::Configuration;
+use super::direct::DirectReturn;
 use super::figures::Figures;
 use super::health_checks::{HealthCheck, HealthChecks};
 use super::health_state::Health;
@@ -277,7 +278,12 @@ impl Observe {
         &self.shared.metrics.kube_proxy
     }
 
-    /// Metrics of scheduler `lc`.
+    /// Returns the metrics of direct return.
+    pub fn direct_return(&self) -> &DirectReturn {
+        self.figures().direct_return()
+    }
+
+    /// Returns the metrics of scheduler `lc`.
     pub fn least_connections(&self) -> &LeastConnections {
         &self.shared.metrics.least_connections
     }

@@ -10,6 +10,7 @@ mod condition;
 mod configuration;
 mod connections;
 mod content;
+mod direct;
 mod exposition;
 mod figures;
 mod health_checks;

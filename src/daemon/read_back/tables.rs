@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use engine::FoundTable;
 use engine::diff;
+use engine::direct;
 use engine::doubt::Reading;
 use engine::ruleset::{self, Layouts, SetId, TableElement, TableSets};
 use nft::kernel::{Contents, ElementRead, Kernel, ReadError};
@@ -49,7 +50,8 @@ pub fn read_watching<K: Kernel>(
     layouts: &Layouts,
     (lists, progress): (Lists, &dyn Fn()),
 ) -> Result<Reading, ReadError> {
-    kernel.watch_others(&Family::ALL.map(ruleset::table))?;
+    let [ip, ip6] = Family::ALL.map(ruleset::table);
+    kernel.watch_others(&[ip, ip6, direct::ruleset::table()])?;
     // The tables as read below include the changes reported before.
     kernel.tampered();
     let tables = read(kernel, layouts, (lists, progress))?;

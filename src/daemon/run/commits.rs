@@ -36,7 +36,7 @@ pub(super) enum Follows {
 /// The outcome of commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SyncOutcome {
-    /// The transaction was applied, or dropped with a blocked table.
+    /// The transaction was applied, or dropped with a blocked table or with direct return.
     Done,
     /// The kernel refused a transaction, and the installed state is known again.
     Undone,
@@ -52,7 +52,7 @@ impl SyncOutcome {
     /// before its step.
     pub(super) fn of_refusal(answer: &Answer, is_undone: bool) -> Self {
         match answer {
-            Answer::Blocked(_) => Self::Done,
+            Answer::Blocked(_) | Answer::NotHanded => Self::Done,
             Answer::ReadBack(_) if is_undone => Self::Undone,
             Answer::ReadBack(Cause::Unattributed | Cause::NoFlowtables) => Self::Narrowed,
             Answer::ReadBack(_) | Answer::Applied => Self::Failed,
@@ -81,6 +81,7 @@ mod tests {
         use SyncOutcome::{Done, Failed, Narrowed, Undone};
         for (answer, is_undone, outcome) in [
             (Answer::Blocked(Family::Ip), false, Done),
+            (Answer::NotHanded, false, Done),
             (Answer::ReadBack(Cause::Unattributed), true, Undone),
             (Answer::ReadBack(Cause::Unattributed), false, Narrowed),
             (Answer::ReadBack(Cause::NoFlowtables), false, Narrowed),

@@ -9,6 +9,7 @@ use nft::kernel::{CopyTableError, Kernel};
 
 use super::Run;
 use super::devices::is_committing;
+use super::direct;
 use super::ownership::{End, Handovers, Left, Listed, record};
 use super::wait::now;
 use crate::writer::WriterGone;
@@ -39,7 +40,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             && self.engine.is_settled()
             && self.are_tables_in_place()
             && self.arrivals.is_empty()
-            && !is_committing(self.devices.as_ref());
+            && !is_committing(self.links.devices.as_ref());
         is_idle || self.handovers.as_ref().is_some_and(Handovers::must_go_on)
     }
 
@@ -154,6 +155,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
         if !handovers.leaves.load(Ordering::Relaxed) || self.reads.doubt.is_start() || is_blocked {
             return Ok(Left::Unchanged);
         }
-        handovers.leave(&self.writer).await
+        let left = handovers.leave(&self.writer).await?;
+        direct::end(&self.engine, &self.writer).await?;
+        Ok(left)
     }
 }

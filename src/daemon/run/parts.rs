@@ -8,6 +8,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::cleaning::Cleaning;
 use super::devices::DeviceFollowing;
+use super::direct::DirectFollowing;
 use super::least_connections::Balancing;
 use super::own_node::{Localhost, MissingNode};
 use super::ownership::Handovers;
@@ -37,12 +38,21 @@ pub struct Parts<K> {
     /// Removes the rules of other proxy modes; returns whether there were any. Starts once both
     /// tables are in place.
     pub leaving: Option<BoxFuture<'static, bool>>,
-    /// Keeps the devices of the flowtables; `None` without flowtables.
-    pub devices: Option<DeviceFollowing>,
+    /// What follows the links of the node.
+    pub links: Links,
     /// Changes flags of the tables, and leaves them at the end; `None` if they stay as they are.
     pub handovers: Option<Handovers<K>>,
     /// Receives problems, in addition to the log. Never blocks the loop.
     pub notices: Option<mpsc::Sender<Notice>>,
+}
+
+/// What follows the links of the node.
+#[derive(Default)]
+pub struct Links {
+    /// Keeps the devices of the flowtables; `None` without flowtables.
+    pub devices: Option<DeviceFollowing>,
+    /// Lets nodes hand packets to each other; `None` while direct return is off.
+    pub direct: Option<DirectFollowing>,
 }
 
 impl<K> Default for Parts<K> {
@@ -57,7 +67,7 @@ impl<K> Default for Parts<K> {
             cleaning: None,
             balancing: None,
             leaving: None,
-            devices: None,
+            links: Links::default(),
             handovers: None,
             notices: None,
         }

@@ -10,6 +10,7 @@ use nft::family::Family;
 use nft::kernel::{Kernel, OthersChanges, ReadError};
 
 use super::devices::devices_of;
+use super::direct;
 use super::own_node::report_lost_guard;
 use super::reads::Answered;
 use super::{Run, now};
@@ -107,7 +108,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             sizes.iter_mut().for_each(|it| it.written = self.report.sizes.size(it.family, it.set));
         }
         if let (Reply::Rules(Rules { family, contents, .. }), Some(following)) =
-            (&reply, &mut self.devices)
+            (&reply, &mut self.links.devices)
         {
             following.note_found(*family, contents.as_ref());
         }
@@ -118,6 +119,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
             tracing::debug!(ms, ?cause, "the tables are certain again");
         }
         self.report_corrections(&corrections);
+        if let Some(direct) = self.engine.direct_mut().filter(|_| corrections.ended.is_some()) {
+            direct.compare();
+        }
         if let Some((cause, _)) = before {
             self.report.causes.add_doubt(cause);
         }
@@ -158,7 +162,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
         let devices = devices_of(tables);
         self.reads.doubt.answer(reading, &mut self.engine, now());
-        if let Some(following) = &mut self.devices {
+        if let Some(following) = &mut self.links.devices {
             following.note_read(self.engine.tables(), devices);
         }
         report_lost_guard(&self.engine);
@@ -242,11 +246,12 @@ impl<K: Kernel + Send + 'static> Run<K> {
             }
             return Ok(());
         }
-        let changes = if self.reads.is_watching {
+        let mut changes = if self.reads.is_watching {
             self.writer.run(K::others_changes).await?
         } else {
             OthersChanges::Nothing
         };
+        direct::take_changes(&mut changes, &mut self.engine);
         match changes {
             OthersChanges::Nothing => {}
             OthersChanges::Elements(keys) if self.engine.has_installed_state() => {

@@ -29,7 +29,7 @@ pub(super) struct Reads<K> {
     pub(super) is_watching: bool,
     /// Differences whose repair is not committed yet.
     pub(super) unrepaired: u64,
-    open_reader: Option<OpenReader<K>>,
+    pub(super) open_reader: Option<OpenReader<K>>,
 }
 
 impl<K: Kernel + Send + 'static> Reads<K> {

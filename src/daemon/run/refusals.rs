@@ -24,6 +24,9 @@ pub(super) fn log_refusal(answer: &Answer, error: &CommitError) {
         }
         // Reported with the family.
         Answer::Blocked(_) => {}
+        Answer::NotHanded => {
+            tracing::warn!("{error}; nodes hand no packets on until table direct-return is read");
+        }
         Answer::ReadBack(Cause::Unknown | Cause::Table(_)) | Answer::Applied => {
             tracing::error!("{error}; reading the tables and trying again");
         }

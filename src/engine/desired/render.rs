@@ -56,7 +56,7 @@ pub fn render(
         wanted.members.extend(cluster_ips().map(Member::ClusterIp));
     }
     report_unused(view, scheduler, &mut wanted);
-    wanted.problems.extend(view.refused.iter().cloned());
+    wanted.problems.extend(view.refused.iter().chain(view.handing_problems()).cloned());
     wanted.keep_first_of_each();
     wanted
 }
@@ -149,16 +149,17 @@ impl PortRenderer<'_> {
         let service = &self.view.service;
         let ranges = self.ranges(problems);
         let (internal, external) = (internal(service, rendered), external(service, rendered));
+        let outside = outside(self.view, rendered, external);
         let cluster_ips = service.cluster_ips.iter().map(|ip| (ip, internal, false));
         // Only load balancer addresses have source ranges. They come before external IPs, because
         // an address may be both.
         let has_source_ranges = ranges.is_some();
         let load_balancer =
-            service.load_balancer_ips.iter().map(|ip| (ip, external, has_source_ranges));
-        let external_ips = service.external_ips.iter().map(|ip| (ip, external, false));
+            service.load_balancer_ips.iter().map(|ip| (ip, outside, has_source_ranges));
+        let external_ips = service.external_ips.iter().map(|ip| (ip, outside, false));
         let of_family = |(ip, ..): &(&IpAddr, Traffic, bool)| Family::of(**ip) == self.family;
-        let outside = load_balancer.chain(external_ips).filter(of_family).take(self.most.addresses);
-        let own = cluster_ips.filter(of_family).chain(outside);
+        let others = load_balancer.chain(external_ips).filter(of_family).take(self.most.addresses);
+        let own = cluster_ips.filter(of_family).chain(others);
         let ServicePort { protocol, port, node_port, .. } = *self.port;
         rendered.frontends.extend(own.map(|(&address, traffic, has_source_ranges)| {
             let frontend = Frontend::Address { address, protocol, port };
@@ -295,6 +296,17 @@ fn external(service: &Service, port: &DesiredPort) -> Traffic {
         TrafficPolicy::Cluster => Traffic::To { scope: Scope::Cluster, masquerade: true },
         TrafficPolicy::Local => Traffic::ExternalLocal,
     }
+}
+
+/// Returns the route of packets to external IPs and load balancer addresses. Those that nodes hand to
+/// each other come to a node with endpoints and go to one of these, without masquerade.
+fn outside(view: &ServiceView<'_>, port: &DesiredPort, external: Traffic) -> Traffic {
+    let has_local = !port.endpoints(Scope::Local).is_empty();
+    let is_served = matches!(external, Traffic::To { .. });
+    if is_served && has_local && view.is_handed(port.family) {
+        return Traffic::ExternalLocal;
+    }
+    external
 }
 
 /// Counts as kube-proxy: by the policies, whether or not the service has external addresses

@@ -63,6 +63,14 @@ impl SlotGrants<'_> {
     }
 }
 
+impl SlotGrants<'_> {
+    /// Returns the slots of the table of nodes of the port at a position in its service, for direct
+    /// return.
+    pub(crate) fn of_nodes(self, family: Family, port: usize) -> SlotGrant {
+        self.0.and_then(|demand| demand.grant_of_nodes(family, port)).unwrap_or_default()
+    }
+}
+
 impl SlotBudget {
     /// Returns a budget of `budget` slots.
     pub fn new(budget: u32) -> Self {

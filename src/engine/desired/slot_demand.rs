@@ -30,11 +30,20 @@ struct Lists {
     family: Family,
     /// The position of the port in its service.
     port: usize,
+    kind: Kind,
     /// One, or two with local endpoints.
     count: u8,
-    /// Endpoints of a hash table; `None` for slots to draw.
+    /// Endpoints or nodes of a hash table; `None` for slots to draw.
     in_table: Option<u32>,
     slots: SlotGrant,
+}
+
+/// What the slots of a list have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Endpoints,
+    /// Nodes, for direct return.
+    Nodes,
 }
 
 /// Slots of an endpoint under scheduler `lc`, besides its first one; twice as many with weights,
@@ -47,6 +56,15 @@ const MOST_BALANCED: usize = 8_192;
 impl SlotDemand {
     /// Returns the demand of a service; `None` if one slot for each endpoint suffices.
     pub fn of(view: &ServiceView<'_>) -> Option<Self> {
+        Self::of_kinds(view, &[Kind::Endpoints])
+    }
+
+    /// Returns the demand of a service with direct return, which has tables of nodes too.
+    pub fn with_nodes(view: &ServiceView<'_>) -> Option<Self> {
+        Self::of_kinds(view, &[Kind::Endpoints, Kind::Nodes])
+    }
+
+    fn of_kinds(view: &ServiceView<'_>, kinds: &[Kind]) -> Option<Self> {
         let service = &view.service;
         let mut demand = SmallVec::new();
         for family in Family::ALL {
@@ -57,8 +75,11 @@ impl SlotDemand {
                 let (requested, in_table) = of_list(view, port, family);
                 if requested > 0 {
                     let slots = SlotGrant { requested, given: requested };
-                    let count = count_of_lists(service, port, family);
-                    demand.push(Lists { family, port: index, count, in_table, slots });
+                    let (kind, count) = (Kind::Endpoints, count_of_lists(service, port, family));
+                    demand.push(Lists { family, port: index, kind, count, in_table, slots });
+                }
+                if kinds.contains(&Kind::Nodes) {
+                    demand.extend(of_nodes(view, (index, port), family));
                 }
             }
         }
@@ -77,8 +98,18 @@ impl SlotDemand {
 
     /// Returns the slots of the lists of a port.
     pub(super) fn grant(&self, family: Family, port: usize) -> Option<SlotGrant> {
-        let lists = self.0.iter().find(|lists| (lists.family, lists.port) == (family, port))?;
-        Some(lists.slots)
+        self.grant_of(Kind::Endpoints, family, port)
+    }
+
+    /// Returns the slots of the table of nodes of a port.
+    pub(super) fn grant_of_nodes(&self, family: Family, port: usize) -> Option<SlotGrant> {
+        self.grant_of(Kind::Nodes, family, port)
+    }
+
+    fn grant_of(&self, kind: Kind, family: Family, port: usize) -> Option<SlotGrant> {
+        let place = (kind, family, port);
+        let mut lists = self.0.iter();
+        lists.find(|it| (it.kind, it.family, it.port) == place).map(|lists| lists.slots)
     }
 
     /// Returns the slots that each list was given.
@@ -162,6 +193,26 @@ fn distance(slots: u32) -> u32 {
     1 << slots.checked_ilog2().unwrap_or(0).saturating_sub(2)
 }
 
+/// Returns the demand for the table of a port's nodes; `None` without endpoints or external
+/// addresses.
+fn of_nodes(
+    view: &ServiceView<'_>,
+    (index, port): (usize, &ServicePort),
+    family: Family,
+) -> Option<Lists> {
+    let service = &view.service;
+    let mut external = service.external_ips.iter().chain(&service.load_balancer_ips);
+    if !external.any(|ip| Family::of(*ip) == family) {
+        return None;
+    }
+    let nodes = view.endpoints_by_node(port, family).len();
+    let requested = maglev::size_for(nodes).slots();
+    let in_table = Some(u32::try_from(nodes).unwrap_or(requested).min(requested));
+    let slots = SlotGrant { requested, given: requested };
+    let lists = Lists { family, port: index, kind: Kind::Nodes, count: 1, in_table, slots };
+    (nodes > 0).then_some(lists)
+}
+
 /// Returns the slots that each list of a port requests, and the endpoints if it is a hash table.
 fn of_list(view: &ServiceView<'_>, port: &ServicePort, family: Family) -> (u32, Option<u32>) {
     let mut endpoints: TargetList = view.serving_endpoints(port, family).into();
@@ -205,7 +256,8 @@ mod tests {
 
     fn lists(requested: u32, in_table: Option<u32>) -> Lists {
         let slots = SlotGrant { requested, given: requested };
-        Lists { family: Family::Ip, port: 0, count: 1, in_table, slots }
+        let (family, kind) = (Family::Ip, Kind::Endpoints);
+        Lists { family, port: 0, kind, count: 1, in_table, slots }
     }
 
     #[test]

@@ -46,6 +46,7 @@ pub use found::FoundElements;
 pub use frontends::FrontendState;
 pub use members::NodePortIps;
 pub use no_local::NoLocalPorts;
+pub(crate) use numbers::Numbers;
 pub use progress::{Conflict, Progress, Updated};
 pub use serving::{Serving, ServingChange, Targets};
 pub use unread::ReadLists;

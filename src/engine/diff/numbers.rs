@@ -7,7 +7,7 @@ use ahash::HashSet;
 
 /// Numbers from `first` to `last`.
 #[derive(Debug)]
-pub(super) struct Numbers {
+pub(crate) struct Numbers {
     first: u32,
     last: u32,
     next: u32,
@@ -18,12 +18,12 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    pub(super) fn new(first: u32, last: u32) -> Self {
+    pub(crate) fn new(first: u32, last: u32) -> Self {
         Self { first, last, next: first, resting: Default::default() }
     }
 
     /// Returns a number that is not `taken`; `None` if all are.
-    pub(super) fn give(&mut self, taken: impl Fn(u32) -> bool) -> Option<u32> {
+    pub(crate) fn give(&mut self, taken: impl Fn(u32) -> bool) -> Option<u32> {
         let in_turn = (self.next..=self.last).chain(self.first..self.next);
         let rests = |number: &u32| self.resting.iter().any(|resting| resting.contains(number));
         let mut free = in_turn.filter(|number| !rests(number) && !taken(*number));
@@ -33,19 +33,19 @@ impl Numbers {
     }
 
     /// Frees a number. It is not used again for two commits.
-    pub(super) fn free(&mut self, number: u32) {
+    pub(crate) fn free(&mut self, number: u32) {
         self.resting[0].insert(number);
     }
 
     /// Allows the use of the numbers that were freed two commits ago.
-    pub(super) fn end_rest(&mut self) {
+    pub(crate) fn end_rest(&mut self) {
         let [last, before] = &mut self.resting;
         std::mem::swap(last, before);
         last.clear();
     }
 
     /// Continues after the highest number found in the kernel.
-    pub(super) fn adopt(&mut self, found: impl Iterator<Item = u32>) {
+    pub(crate) fn adopt(&mut self, found: impl Iterator<Item = u32>) {
         self.resting = Default::default();
         let after = found.max().map_or(self.next, |highest| highest.saturating_add(1));
         if after > self.next && after <= self.last {

@@ -1,6 +1,36 @@
-//! Direct return: packets from outside go to a node with an endpoint, which answers the client itself.
+//! Direct return: the node that a packet reaches hands it to a node with an endpoint, and that one
+//! answers the client itself.
+//!
+//! A room of its own: nothing here runs while the setting is off. The packet keeps its addresses on
+//! the way, so external traffic of policy `Cluster` keeps the client's address. A table of family
+//! netdev chooses the node, before conntrack; its rules are constant ([`ruleset`]). The chosen node
+//! translates to one of its own endpoints, by the list of local endpoints in table kube-proxy.
+//!
+//! ```text
+//!  Cluster, Reach --> wanted --> phase --> elements, desired --changes--> Transaction
+//!                                             installed <-- applied, read
+//! ```
 
+mod changes;
+mod destinations;
+mod elements;
+mod hops;
+mod lists;
+mod nodes;
+mod obstacle;
+mod phase;
+mod planned;
+mod plans;
 mod reach;
+mod reading;
+mod room;
 pub mod ruleset;
+mod table;
+mod target;
+mod wanted;
 
+pub use hops::node_number;
 pub use reach::{Reach, Unreachable};
+pub use room::Direct;
+pub use table::{Found, is_own};
+pub(crate) use target::World;

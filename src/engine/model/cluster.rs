@@ -14,6 +14,7 @@ use super::endpoint::EndpointSlice;
 use super::endpoint_changes::EndpointChanges;
 use super::event::{Change, Event, Problem, Resource};
 use super::external_addresses::{ExternalAddresses, Internal};
+use super::handed::{Handed, HandedServices};
 use super::name::ObjectName;
 use super::node::{Node, Peer, ServiceCidr};
 use super::peers::Peers;
@@ -37,11 +38,18 @@ pub struct Cluster {
     node: Option<Node>,
     peers: Peers,
     service_cidrs: HashMap<ObjectName, ListedObject<Vec<IpNet>>>,
-    external_addresses: ExternalAddresses,
-    /// Pod ranges from the settings.
-    pod_ranges: Vec<IpNet>,
+    external: External,
     listings: [Listing; Resource::ALL.len()],
     pub(super) balanced: Balanced,
+    handed: HandedServices,
+}
+
+/// The limits of external addresses.
+#[derive(Debug, Default)]
+struct External {
+    addresses: ExternalAddresses,
+    /// Pod ranges from the settings.
+    pod_ranges: Vec<IpNet>,
 }
 
 /// A service and its slices. Slices may arrive before their service.
@@ -67,9 +75,8 @@ struct Listing {
 
 impl Cluster {
     /// Limits the external addresses of services; `pod_ranges` are those of the settings.
-    pub fn restrict_external(&mut self, settings: ExternalAddresses, pod_ranges: Vec<IpNet>) {
-        self.external_addresses = settings;
-        self.pod_ranges = pod_ranges;
+    pub fn restrict_external(&mut self, addresses: ExternalAddresses, pod_ranges: Vec<IpNet>) {
+        self.external = External { addresses, pod_ranges };
     }
 
     /// Applies one event and adds to `touched` what must be rendered again.
@@ -128,20 +135,42 @@ impl Cluster {
         let refused = self.refuse_external(&mut service);
         let is_balanced = service.scheduler == Some(Scheduler::LeastConnections);
         let shares = is_balanced.then(|| self.balanced.shares(name)).flatten();
-        Some(ServiceView { service, refused, slices: &entry.slices, node: self.node(), shares })
+        let (slices, node, handed) = (&entry.slices, self.node(), self.handed.of(name));
+        Some(ServiceView { service, refused, slices, node, shares, handed })
     }
 
     /// Removes the external addresses that the service may not have; returns their problems.
     fn refuse_external(&self, service: &mut Service) -> Vec<Problem> {
-        let settings = &self.external_addresses;
+        let settings = &self.external.addresses;
         let has_none = service.external_ips.is_empty() && service.load_balancer_ips.is_empty();
         if has_none || (settings.allowed.is_empty() && !settings.refuse_internal) {
             return Vec::new();
         }
         let service_cidrs =
             if settings.refuse_internal { self.service_cidrs() } else { Vec::new() };
-        let (node, pod_ranges) = (self.node(), &self.pod_ranges[..]);
+        let (node, pod_ranges) = (self.node(), &self.external.pod_ranges[..]);
         settings.restrict(service, &Internal { node, service_cidrs: &service_cidrs, pod_ranges })
+    }
+
+    /// Returns whether a service has external IPs or load balancer addresses.
+    pub(crate) fn has_external_addresses(&self, name: &ObjectName) -> bool {
+        self.services.get(name).is_some_and(Entry::has_external_addresses)
+    }
+
+    /// Returns the services with external IPs or load balancer addresses.
+    pub(crate) fn services_with_external_addresses(&self) -> impl Iterator<Item = &ObjectName> {
+        let entries = self.services.iter().filter(|(_, entry)| entry.has_external_addresses());
+        entries.map(|(name, _)| name)
+    }
+
+    /// Records what direct return makes of a service. The service must be rendered again.
+    pub fn hand(&mut self, service: ObjectName, handed: Option<Handed>) {
+        self.handed.set(service, handed);
+    }
+
+    /// Returns whether direct return makes something of a service.
+    pub fn wants_direct_return(&self, service: &ObjectName) -> bool {
+        self.handed.of(service).is_some()
     }
 
     /// Returns the stored form of a routed service, and its slices.
@@ -329,7 +358,7 @@ impl Cluster {
         let other_zone = former.and_then(|former| former.zone.as_ref()) != node.zone.as_ref();
         let other_addresses = former.is_none_or(|former| former.addresses != node.addresses);
         let other_ranges = former.is_none_or(|former| former.pod_cidrs != node.pod_cidrs);
-        let refuses = self.external_addresses.refuse_internal && (other_addresses || other_ranges);
+        let refuses = self.external.addresses.refuse_internal && (other_addresses || other_ranges);
         let depends = |entry: &Entry| {
             (other_zone && entry.has_zone_hints())
                 || (other_addresses && entry.has_source_ranges())
@@ -361,7 +390,7 @@ impl Cluster {
     /// Finds what depends on the service address ranges.
     fn change_service_cidrs(&mut self, touched: &mut Touched) {
         self.find_slices_in_service_cidrs();
-        if self.external_addresses.refuse_internal {
+        if self.external.addresses.refuse_internal {
             let depending = self.services.iter().filter(|(_, it)| it.has_external_addresses());
             touched.dependents.extend(depending.map(|(name, _)| name.clone()));
         }

@@ -160,17 +160,20 @@ pub enum ProblemKind {
     ClosedPort,
     /// This node has no Node object.
     MissingNode,
+    /// Packets of a service with direct return are translated.
+    DirectReturn,
 }
 
 impl ProblemKind {
     /// All kinds.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Invalid,
         Self::Conflict,
         Self::Limit,
         Self::Refused,
         Self::ClosedPort,
         Self::MissingNode,
+        Self::DirectReturn,
     ];
 
     /// Returns the name in metrics.
@@ -182,6 +185,7 @@ impl ProblemKind {
             Self::Refused => "refused",
             Self::ClosedPort => "closed_port",
             Self::MissingNode => "missing_node",
+            Self::DirectReturn => "direct_return",
         }
     }
 }
@@ -203,6 +207,13 @@ impl Problem {
             field: field.to_owned(),
             message: message.to_owned(),
         }
+    }
+
+    /// Returns the problem of a service whose packets are translated instead of handed to other
+    /// nodes.
+    pub fn of_direct_return(service: &ObjectName, message: String) -> Self {
+        let (kind, object) = (ProblemKind::DirectReturn, ObjectRef::service(service));
+        Self { kind, object, field: "spec.externalTrafficPolicy".to_owned(), message }
     }
 
     /// Returns whether an annotation was ignored, so that the object is served without it.

@@ -9,6 +9,7 @@ use nft::family::Family;
 use super::balanced::Shares;
 use super::by_node;
 use super::event::Problem;
+use super::handed::Handed;
 use super::node::Node;
 use super::scheduler::Scheduler;
 use super::service::{Service, ServicePort};
@@ -28,9 +29,26 @@ pub struct ServiceView<'a> {
     pub(super) node: Option<&'a Node>,
     /// Shares of endpoints under scheduler `lc`, if it is in use.
     pub(super) shares: Option<&'a Shares>,
+    /// What direct return makes of it; `None` without.
+    pub(super) handed: Option<&'a Handed>,
 }
 
 impl ServiceView<'_> {
+    /// Returns whether nodes hand external packets of `family` to each other.
+    pub fn is_handed(&self, family: Family) -> bool {
+        self.handed.is_some_and(|handed| handed.families[family.index()])
+    }
+
+    /// Returns why nodes do not, although the service wants it.
+    pub fn handing_problems(&self) -> &[Problem] {
+        self.handed.map_or(&[], |handed| &handed.problems)
+    }
+
+    /// Returns whether the service has external IPs or load balancer addresses.
+    pub fn has_external_addresses(&self) -> bool {
+        !self.service.external_ips.is_empty() || !self.service.load_balancer_ips.is_empty()
+    }
+
     /// Returns the first address of this node of `family`.
     pub fn node_address(&self, family: Family) -> Option<IpAddr> {
         let mut addresses = self.node?.addresses.iter().copied();

@@ -218,6 +218,15 @@ pub fn ct_over(threshold: Threshold) -> Phrase {
     ]
 }
 
+/// Matches packets that arrive before a time, in nanoseconds since 1970: `meta time < ..`.
+pub fn before(nanoseconds: u64) -> Phrase {
+    vec![
+        Meta::load(key::META_TIME_NS, FIRST),
+        Byteorder::to_network(FIRST, 8),
+        Cmp::compare(FIRST, key::CMP_LESS, nanoseconds.to_be_bytes()),
+    ]
+}
+
 /// Matches if the source is an address of this host: `fib saddr type local`.
 pub fn source_is_local() -> Phrase {
     address_is_local(key::FIB_SADDR)

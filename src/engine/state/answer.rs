@@ -15,6 +15,9 @@ pub enum Answer {
     /// Nothing was applied, and no service is the cause. No transaction is sent for this table
     /// until the tables are read back. Continue with the other table.
     Blocked(Family),
+    /// The transaction of table direct-return was not applied. That table is read again later.
+    /// Continue with the others.
+    NotHanded,
 }
 
 /// Why the tables must be read back.

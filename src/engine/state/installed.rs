@@ -5,12 +5,12 @@ use std::sync::Arc;
 use nft::kernel::Contents;
 use nft::{Family, Operation, Transaction};
 
-use super::base_state::BaseState;
 use super::changed_elements::{self, Corrected};
 use super::found::FoundTable;
 use super::least_connections::adopt_weights;
 use super::tables::header;
 use super::{Engine, context};
+use crate::base_state::BaseState;
 use crate::diff::{Changed, Diff, ElementId, FoundElements, InstalledElement, ReadLists};
 use crate::model::ObjectName;
 use crate::ruleset::base::has_guard;

@@ -9,12 +9,12 @@
 //! and the outcome of each transaction.
 
 mod answer;
-mod base_state;
 mod bisect;
 mod blocked;
 mod changed_elements;
 mod devices;
 mod found;
+mod handing;
 mod health_checks;
 mod installed;
 mod least_connections;
@@ -50,11 +50,12 @@ pub use routing::ClosedNodePorts;
 pub use tables::Tables;
 pub use unused::GRACE;
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use nft::kernel::Release;
-use nft::{Family, TableFlags};
+use nft::{Family, Name, TableFlags};
 use smallvec::SmallVec;
 
 use self::listeners::Listeners;
@@ -64,6 +65,7 @@ use self::stale_in_conntrack::StaleFlows;
 use self::steps::Steps;
 use self::updates::Updates;
 use crate::diff::{Context, Diff};
+use crate::direct::{Direct, Reach};
 use crate::flow::{Flow, StaleFlow};
 use crate::model::{
     Adjusted, Cluster, Event, Extent, HealthCheck, LiveConnections, LocalhostPorts, ObjectName,
@@ -143,8 +145,10 @@ impl Engine {
     pub fn apply(&mut self, events: impl IntoIterator<Item = Event>) -> ChangeSize {
         for mut event in events {
             self.routing.adapt(&mut event);
+            self.tables.handing.note(&event, &self.cluster);
             self.cluster.apply(event, &mut self.touched);
         }
+        self.tables.handing.touch_nodes(&mut self.touched);
         self.keep_triggers();
         let node = std::mem::take(&mut self.touched.node);
         let service_cidrs = std::mem::take(&mut self.touched.service_cidrs);
@@ -173,7 +177,8 @@ impl Engine {
                 self.diff.excluded.remove(name);
             }
         }
-        self.updates.note_demands(&self.cluster, services.iter().map(|(name, _)| name));
+        let inputs = (&self.cluster, self.routing.direct_return.as_ref());
+        self.updates.note_demands(inputs, services.iter().map(|(name, _)| name));
         let is_new_timeout = self.tables.timeouts.number_all();
         // Until all resources are listed, the service address ranges may be unknown.
         let has_new_chains =
@@ -261,6 +266,7 @@ impl Engine {
             && self.steps.prepared.is_empty()
             && self.diff.is_settled()
             && self.tables.are_as_desired()
+            && self.tables.handing.is_settled()
     }
 
     /// Returns the flows that committed changes have made stale, each once.
@@ -316,6 +322,38 @@ impl Engine {
     /// with the new ones.
     pub fn take_localhost_ports(&mut self) -> Vec<(ObjectName, Option<LocalhostPorts>)> {
         self.listeners.localhost.as_mut().map(|it| it.take_changed()).unwrap_or_default()
+    }
+
+    /// Turns direct return on, if the settings ask for it. For the daemon, which knows the links of
+    /// the node; called before the first event. `now` is the time until [`Engine::note_time`].
+    pub fn hand_packets_on(&mut self, now: Instant) {
+        let flags = self.tables.flags;
+        self.tables.handing.start(&self.routing, flags, now);
+    }
+
+    /// Returns direct return; `None` while it is off.
+    pub fn direct(&self) -> Option<&Direct> {
+        self.tables.handing.get()
+    }
+
+    /// Returns direct return; `None` while it is off.
+    pub fn direct_mut(&mut self) -> Option<&mut Direct> {
+        self.tables.handing.get_mut()
+    }
+
+    /// Records how the addresses of other nodes are reached, and the devices whose packets are handed
+    /// on.
+    pub fn learn_links(&mut self, reach: BTreeMap<IpAddr, Reach>, devices: Vec<Name>) {
+        if let Some(direct) = self.tables.handing.get_mut() {
+            direct.learn((reach, devices), &self.cluster);
+        }
+    }
+
+    /// Sets the time for what follows, on which direct return depends.
+    pub fn note_time(&mut self, now: Instant) {
+        if let Some(direct) = self.tables.handing.get_mut() {
+            direct.note_time(now);
+        }
     }
 
     /// Returns the slots that services request and are given.

@@ -20,6 +20,9 @@ impl Engine {
         transaction: &Transaction,
         outcome: &Result<Committed, CommitError>,
     ) -> Answer {
+        if self.tables.handing.is_in_flight() {
+            return self.tables.handing.answer(transaction, outcome.as_ref().map(|_| ()));
+        }
         let error = match outcome {
             Ok(committed) => {
                 self.committed(committed.kernel_time);

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use nft::{Family, Operation, Table, TableFlags};
 
-use super::base_state::BaseState;
 use super::bisect::{Bisect, Services};
 use super::blocked::Blocked;
 use super::found::FoundTable;
+use super::handing::Handing;
 use super::node::NodeState;
+use crate::base_state::BaseState;
 use crate::counters::Counters;
 use crate::desired::Timeouts;
 use crate::diff;
@@ -31,6 +32,8 @@ pub struct Tables {
     /// Timeouts of session affinity; each has a number in rules and elements.
     pub(super) timeouts: Timeouts,
     pub(super) optional_chains: OptionalChains,
+    /// Direct return, with a table of its own.
+    pub(super) handing: Handing,
 }
 
 /// One table without the elements of services.
@@ -60,6 +63,7 @@ impl Tables {
             flags,
             timeouts: Timeouts::default(),
             optional_chains: OptionalChains::default(),
+            handing: Handing::default(),
         }
     }
 

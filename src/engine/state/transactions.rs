@@ -6,12 +6,12 @@
 
 use nft::{Acknowledge, Family, Operation, Transaction};
 
-use super::base_state::BaseState;
 use super::bisect::Services;
 use super::queue::Lane;
 use super::steps::{BaseChange, InFlight};
 use super::tables::header;
 use super::{Engine, context};
+use crate::base_state::BaseState;
 use crate::diff::{Kept, Progress};
 use crate::model::{Extent, ObjectName};
 use crate::piece::{Piece, PieceLimits};
@@ -46,6 +46,7 @@ impl Engine {
         max_batch: usize,
         interrupted: impl Fn() -> bool,
     ) -> Option<Transaction> {
+        self.tables.handing.adopt(&mut self.cluster);
         while self.steps.prepared.is_empty() {
             let mut step = self.differences(max_batch, &interrupted);
             if step.is_none() && self.drop_unused_chains() {
@@ -53,7 +54,14 @@ impl Engine {
             }
             let Some(step) = step else {
                 self.report_excluded();
-                return None;
+                if !self.steps.are_done() || !self.updates.are_done() {
+                    return None;
+                }
+                let (cluster, diff) = (&mut self.cluster, &self.diff);
+                if self.tables.handing.plan(cluster, diff, &mut self.updates) {
+                    continue;
+                }
+                return self.tables.handing.next_transaction(max_batch);
             };
             self.divide(step);
             if self.steps.prepared.is_empty() && interrupted() {
@@ -68,6 +76,7 @@ impl Engine {
     /// was blocked. `None` if it depends on the outcome of the first, or if nothing else differs.
     pub fn next_transaction_ahead(&mut self, max_batch: usize) -> Option<Transaction> {
         if self.steps.in_flight.len() != 1
+            || self.tables.handing.is_in_flight()
             || self.tables.states.iter().any(|table| table.blocked.is_some())
         {
             return None;
@@ -210,7 +219,7 @@ impl Engine {
     /// While services are postponed, pieces are mixed. A service of one lane may take a frontend
     /// that a service of the other lane takes back; within one piece both cancel out.
     fn fill(&mut self, piece: &mut Piece, interrupted: &impl Fn() -> bool) -> Services {
-        self.updates.share_slots(&self.cluster);
+        self.updates.share_slots(&self.cluster, self.routing.direct_return.as_ref());
         let may_go_first =
             !std::mem::take(&mut self.updates.small_went_first) && self.updates.postponed.is_none();
         let (mut taken, mut is_small) = (0, may_go_first);
@@ -260,13 +269,16 @@ impl Engine {
     ) -> Progress {
         let may_postpone = self.updates.postponed.is_some();
         let context = context(&self.cluster, &self.tables, &self.updates, may_postpone);
-        // Only an update of the whole service finds out whether its problems are over.
-        let extent = if self.problems.has(&name) { &Extent::Whole } else { extent };
+        // Only an update of the whole service finds out whether its problems are over, and whether
+        // packets that nodes hand to each other have an endpoint here.
+        let is_whole = self.problems.has(&name) || self.cluster.wants_direct_return(&name);
+        let extent = if is_whole { &Extent::Whole } else { extent };
         let updated = self.diff.update(&name, extent, context, piece);
         if updated.progress == Progress::Complete {
             self.problems.end(&name, &updated.problems, &self.diff);
         }
         self.problems.add_updated(updated.conflicts, updated.problems);
+        self.tables.handing.touch(&name, &self.cluster);
         self.updates.note((name, lane), &updated.progress, updated.affected);
         updated.progress
     }

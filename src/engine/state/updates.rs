@@ -7,7 +7,8 @@ use ahash::HashSet;
 use super::queue::{Lane, Queue};
 use crate::desired::{SlotBudget, SlotDemand};
 use crate::diff::{self, Progress};
-use crate::model::{Cluster, Extent, ObjectName};
+use crate::model::{Cluster, Extent, ObjectName, ServiceView};
+use crate::routing::DirectReturn;
 
 /// Services that wait for lists before no more are taken: each is rendered again.
 const MAX_UNREAD: usize = 32;
@@ -147,11 +148,14 @@ impl Updates {
     /// Notes those of the touched services that may request other slots.
     pub(super) fn note_demands<'a>(
         &mut self,
-        cluster: &Cluster,
+        (cluster, direct_return): (&Cluster, Option<&DirectReturn>),
         touched: impl Iterator<Item = &'a ObjectName>,
     ) {
-        let may_request =
-            |name: &&ObjectName| cluster.may_request_slots(name) || self.slot_budget.has(name);
+        let may_request = |name: &&ObjectName| {
+            direct_return.is_some() && cluster.has_external_addresses(name)
+                || cluster.may_request_slots(name)
+                || self.slot_budget.has(name)
+        };
         self.unmeasured.extend(touched.filter(may_request).cloned());
     }
 
@@ -159,16 +163,24 @@ impl Updates {
     /// less than before.
     ///
     /// The first list arrives in many parts, so it is called when transactions are made.
-    pub(super) fn share_slots(&mut self, cluster: &Cluster) {
+    pub(super) fn share_slots(&mut self, cluster: &Cluster, direct_return: Option<&DirectReturn>) {
         if self.unmeasured.is_empty() {
             return;
         }
         for name in std::mem::take(&mut self.unmeasured) {
             let view = cluster.service(&name);
-            self.slot_budget.request(&name, view.and_then(|view| SlotDemand::of(&view)));
+            self.slot_budget.request(&name, view.and_then(|view| demand(&view, direct_return)));
         }
         let resized = self.slot_budget.share().into_iter();
         // Changes of objects come first.
         self.queue.add_to(Lane::Slow, resized.map(|name| (name, Extent::Whole)));
+    }
+}
+
+/// Returns the slots that a service requests.
+fn demand(view: &ServiceView<'_>, direct_return: Option<&DirectReturn>) -> Option<SlotDemand> {
+    match direct_return {
+        Some(settings) if settings.includes(&view.service) => SlotDemand::with_nodes(view),
+        Some(_) | None => SlotDemand::of(view),
     }
 }

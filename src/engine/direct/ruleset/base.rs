@@ -118,9 +118,8 @@ mod tests {
     #[test]
     fn every_hash_has_the_seed_of_the_settings() {
         let base = base(&settings());
-        let hashes = rules(&base).flat_map(|rule| &rule.expressions).filter_map(|it| match it {
-            Expression::Hash(Hash { seed, .. }) => Some(*seed),
-            _ => None,
+        let hashes = rules(&base).flat_map(|rule| &rule.expressions).filter_map(|it| {
+            if let Expression::Hash(Hash { seed, .. }) = it { Some(*seed) } else { None }
         });
         let seeds: Vec<_> = hashes.collect();
         assert_eq!((seeds.len(), seeds.iter().all(|seed| *seed == Some(7))), (42, true));
@@ -129,9 +128,8 @@ mod tests {
     #[test]
     fn rules_that_write_have_the_times_of_the_settings_and_of_fragments() {
         let base = base(&settings());
-        let written = rules(&base).flat_map(|rule| &rule.expressions).filter_map(|it| match it {
-            Expression::Dynset(dynset) => Some((dynset.set.as_str(), dynset.timeout)),
-            _ => None,
+        let written = rules(&base).flat_map(|rule| &rule.expressions).filter_map(|it| {
+            if let Expression::Dynset(it) = it { Some((it.set.as_str(), it.timeout)) } else { None }
         });
         let expected = [
             ("connections", Some(60_000)),

@@ -20,6 +20,7 @@ mod base;
 mod chain;
 mod choose;
 mod element;
+mod ending;
 mod errors;
 mod inner;
 mod layout;
@@ -31,6 +32,7 @@ mod settings;
 
 pub use base::base;
 pub use element::{Destination, DirectElement};
+pub(super) use ending::ending;
 pub use layout::{LAYOUT, TABLE, TABLE_COMMENT, table, table_comment};
 pub use number::{List, NodeNumber, Route};
 pub use sets::SetId;

@@ -102,6 +102,12 @@ impl NodeNumber {
         NonZeroU32::new(number).map(Self)
     }
 
+    /// Returns the number of a node whose name has this hash.
+    pub fn of_hash(hash: u64) -> Self {
+        let low = u32::try_from(hash & u64::from(u32::MAX)).ok();
+        Self(low.and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN))
+    }
+
     /// Returns the packet mark.
     pub fn get(self) -> u32 {
         self.0.get()

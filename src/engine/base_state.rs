@@ -15,7 +15,7 @@ use crate::ruleset::{ChainSpec, SetId, TableSets, flowtable, table_comment};
 
 /// Installed state of one table, without elements.
 #[derive(Debug)]
-pub(super) enum BaseState {
+pub(crate) enum BaseState {
     /// No such table.
     Absent,
     /// A table of this name with another layout or other counters. It is replaced as a whole.
@@ -26,7 +26,7 @@ pub(super) enum BaseState {
 
 /// Contents of our table, without elements, in orders that repeat.
 #[derive(Debug, Default)]
-pub(super) struct InstalledBase {
+pub(crate) struct InstalledBase {
     flags: TableFlags,
     chains: BTreeMap<Name, InstalledChain>,
     sets: BTreeSet<Name>,
@@ -35,19 +35,29 @@ pub(super) struct InstalledBase {
 
 /// A chain in the kernel.
 #[derive(Debug)]
-pub(super) struct InstalledChain {
+pub(crate) struct InstalledChain {
     base: Option<BaseChain>,
     /// The rules; `None` if they were not as desired when they were read.
     rules: Option<Arc<Vec<Rule>>>,
 }
 
 impl BaseState {
-    /// Compares the contents that were read with the desired contents.
-    pub(super) fn found(contents: Option<&Contents>, sets: &TableSets, desired: &Base) -> Self {
-        let Some(contents) = contents else { return Self::Absent };
+    /// Compares the contents that were read of table kube-proxy with the desired contents.
+    pub(crate) fn found(contents: Option<&Contents>, sets: &TableSets, desired: &Base) -> Self {
         let fits =
             |found: &DecodedSet| SetId::by_name(&found.name).is_none() || sets.is_desired(found);
-        let is_ours = contents.table.comment.as_deref() == Some(&*table_comment())
+        Self::of(contents, (&table_comment(), &fits), desired)
+    }
+
+    /// Compares the contents that were read with the desired contents. A table of ours has this
+    /// comment, and only sets that fit.
+    pub(crate) fn of(
+        contents: Option<&Contents>,
+        (comment, fits): (&str, &dyn Fn(&DecodedSet) -> bool),
+        desired: &Base,
+    ) -> Self {
+        let Some(contents) = contents else { return Self::Absent };
+        let is_ours = contents.table.comment.as_deref() == Some(comment)
             && contents.foreign == 0
             && contents.flowtables.iter().all(is_usable)
             && contents.sets.iter().all(fits);
@@ -80,7 +90,7 @@ impl BaseState {
     }
 
     /// Returns the installed state after the operations for `desired` are applied.
-    pub(super) fn after(desired: &Base, flags: TableFlags) -> Self {
+    pub(crate) fn after(desired: &Base, flags: TableFlags) -> Self {
         let chains = desired.chains.iter().map(|spec| {
             let rules = Some(Arc::clone(&spec.rules));
             (spec.chain.name.clone(), InstalledChain { base: spec.chain.base.clone(), rules })
@@ -96,7 +106,7 @@ impl BaseState {
     }
 
     /// Returns the operations from the installed to the desired table, without elements.
-    pub(super) fn operations(&self, desired: &Base, table: &Table) -> Vec<Operation> {
+    pub(crate) fn operations(&self, desired: &Base, table: &Table) -> Vec<Operation> {
         let nothing = InstalledBase::default();
         let mut operations = Vec::new();
         let installed = match self {
@@ -116,7 +126,7 @@ impl BaseState {
 
     /// Returns whether the table needs its owner one transaction before the other changes. The
     /// kernel adds no base chain in the one that changes a table's flags (`nf_tables_addchain`).
-    pub(super) fn needs_owner_first(&self, desired: &Base, table: &Table) -> bool {
+    pub(crate) fn needs_owner_first(&self, desired: &Base, table: &Table) -> bool {
         let Self::Ours(InstalledBase { flags, chains, .. }) = self else { return false };
         let adds_base_chain = desired.chains.iter().any(|spec| {
             let installed = chains.get(&spec.chain.name);
@@ -126,7 +136,7 @@ impl BaseState {
     }
 
     /// Returns the flags of our table.
-    pub(super) fn flags(&self) -> Option<TableFlags> {
+    pub(crate) fn flags(&self) -> Option<TableFlags> {
         match self {
             Self::Ours(installed) => Some(installed.flags),
             Self::Absent | Self::Foreign => None,
@@ -134,30 +144,30 @@ impl BaseState {
     }
 
     /// Records new flags of our table.
-    pub(super) fn set_flags(&mut self, new: TableFlags) {
+    pub(crate) fn set_flags(&mut self, new: TableFlags) {
         if let Self::Ours(InstalledBase { flags, .. }) = self {
             *flags = new;
         }
     }
 
     /// Returns whether the table is ours and has all sets and flowtables of `other`.
-    pub(super) fn has_sets_of(&self, other: &Self) -> bool {
+    pub(crate) fn has_sets_of(&self, other: &Self) -> bool {
         let (Self::Ours(own), Self::Ours(other)) = (self, other) else { return false };
         own.sets.is_superset(&other.sets) && own.flowtables == other.flowtables
     }
 
     /// Returns whether the table has an owner.
-    pub(super) fn is_owned(&self) -> bool {
+    pub(crate) fn is_owned(&self) -> bool {
         matches!(self, Self::Ours(installed) if installed.flags.owner)
     }
 
     /// Returns whether the table has the flowtable.
-    pub(super) fn has_flowtable(&self) -> bool {
+    pub(crate) fn has_flowtable(&self) -> bool {
         matches!(self, Self::Ours(installed) if installed.flowtables.contains(&flowtable().name))
     }
 
     /// Returns the flags of the table after [`BaseState::operations`].
-    pub(super) fn flags_after(&self, wanted: TableFlags) -> TableFlags {
+    pub(crate) fn flags_after(&self, wanted: TableFlags) -> TableFlags {
         match self {
             Self::Absent | Self::Foreign => wanted,
             Self::Ours(InstalledBase { flags, .. }) if can_own(*flags, wanted) => wanted,

@@ -1,0 +1,80 @@
+//! Metrics of direct return.
+
+use std::collections::BTreeMap;
+
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+
+use super::names::{Label, Names};
+
+/// Gauges of direct return.
+#[derive(Debug)]
+pub struct DirectReturn {
+    connections: Gauge,
+    services: Gauge,
+    nodes: Family<Label<&'static str>, Gauge>,
+}
+
+impl DirectReturn {
+    pub(super) fn register(names: &mut Names<'_>) -> Self {
+        Self {
+            connections: names.add(
+                "direct_connections",
+                "Connections whose node is remembered, if the kernel reports their number",
+                Gauge::default(),
+            ),
+            services: names.add(
+                "direct_services",
+                "Services whose external packets nodes hand to each other",
+                Gauge::default(),
+            ),
+            nodes: names.add(
+                "direct_nodes",
+                "Other nodes, by whether packets can be handed to them",
+                Family::default(),
+            ),
+        }
+    }
+
+    /// Sets the number of connections whose node is remembered.
+    pub fn connections(&self, count: u32) {
+        self.connections.set(count.into());
+    }
+
+    /// Sets the number of services, and of other nodes by state.
+    pub fn state(&self, services: usize, nodes: &BTreeMap<&'static str, usize>) {
+        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.services.set(number(services));
+        self.nodes.clear();
+        for (state, count) in nodes {
+            self.nodes.get_or_create(&[("state", *state)]).set(number(*count));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::metrics::tests::has;
+    use super::*;
+    use crate::observe::Observe;
+
+    #[test]
+    fn a_state_that_no_node_has_any_more_has_no_series() {
+        let observe = Observe::new();
+        let direct = observe.direct_return();
+        direct.connections(5);
+        direct.state(2, &BTreeMap::from([("reachable", 3), ("node-not-ready", 1)]));
+        has(
+            &observe,
+            &[
+                "deltaproxy_direct_connections 5",
+                "deltaproxy_direct_services 2",
+                "deltaproxy_direct_nodes{state=\"reachable\"} 3",
+                "deltaproxy_direct_nodes{state=\"node-not-ready\"} 1",
+            ],
+        );
+        direct.state(2, &BTreeMap::from([("reachable", 4)]));
+        has(&observe, &["deltaproxy_direct_nodes{state=\"reachable\"} 4"]);
+        assert!(!observe.shared.metrics.text().contains("node-not-ready"));
+    }
+}

@@ -1,0 +1,49 @@
+//! What direct return makes of one service.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU16;
+use std::time::Instant;
+
+use super::phase::Phase;
+use super::ruleset::{Destination, List};
+use crate::model::{Handed, Problem, Protocol};
+
+/// A service with direct return, now or before.
+#[derive(Debug, Default)]
+pub(super) struct Planned {
+    pub(super) families: [FamilyPlan; 2],
+    pub(super) problems: Vec<Problem>,
+}
+
+/// The part of one family.
+#[derive(Debug, Default)]
+pub(super) struct FamilyPlan {
+    pub(super) phase: Option<Phase>,
+    /// By protocol and port.
+    pub(super) ports: BTreeMap<(Protocol, NonZeroU16), PortPlan>,
+}
+
+/// The elements of a port.
+#[derive(Debug)]
+pub(super) struct PortPlan {
+    pub(super) list: List,
+    pub(super) destinations: Vec<Destination>,
+}
+
+impl Planned {
+    /// Returns when a phase ends.
+    pub(super) fn end(&self) -> Option<Instant> {
+        self.families.iter().filter_map(|plan| plan.phase?.end()).min()
+    }
+
+    /// Returns whether the service has elements.
+    pub(super) fn has_elements(&self) -> bool {
+        self.families.iter().any(|plan| !plan.ports.is_empty())
+    }
+
+    /// Returns what the rendering of the service depends on.
+    pub(super) fn handed(&self) -> Handed {
+        let families = self.families.each_ref().map(|plan| plan.phase == Some(Phase::Direct));
+        Handed { families, problems: self.problems.clone() }
+    }
+}

@@ -1,0 +1,320 @@
+//! The services with direct return: their phases, and the elements that they want.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use nft::Family;
+
+use super::destinations::Destinations;
+use super::elements::Elements;
+use super::hops::hop_of;
+use super::lists::Lists;
+use super::nodes::Nodes;
+use super::obstacle::Obstacle;
+use super::phase::{Phase, Times};
+use super::planned::{FamilyPlan, Planned, PortPlan};
+use super::ruleset::{Destination, NodeNumber, Route};
+use super::table::Table;
+use super::target::{Target, World};
+use super::wanted::{self, Slots, WantedPort};
+use crate::model::{Cluster, Handed, ObjectName, Problem, ServicePort, ServiceView};
+use crate::routing::DirectReturn;
+use crate::ruleset::number::TableSize;
+
+/// The services with direct return.
+#[derive(Debug)]
+pub(super) struct Plans {
+    settings: DirectReturn,
+    services: BTreeMap<ObjectName, Planned>,
+    touched: BTreeSet<ObjectName>,
+    /// Services created since the start that had no external traffic without direct return.
+    fresh: BTreeSet<ObjectName>,
+    /// Addresses of this node and of others.
+    node_addresses: BTreeSet<IpAddr>,
+    destinations: Destinations,
+    pub(super) lists: Lists,
+    lacks_fwd: bool,
+    now: Instant,
+    /// The earliest end of a phase.
+    next_end: Option<Instant>,
+}
+
+impl Plans {
+    pub(super) fn new(settings: DirectReturn, now: Instant) -> Self {
+        Self {
+            settings,
+            services: BTreeMap::new(),
+            touched: BTreeSet::new(),
+            fresh: BTreeSet::new(),
+            node_addresses: BTreeSet::new(),
+            destinations: Destinations::default(),
+            lists: Lists::default(),
+            lacks_fwd: false,
+            now,
+            next_end: None,
+        }
+    }
+
+    /// Returns the settings.
+    pub(super) fn settings(&self) -> &DirectReturn {
+        &self.settings
+    }
+
+    /// Sets the time for what follows. Touches the services whose phase is over by then.
+    pub(super) fn note_time(&mut self, now: Instant) {
+        self.now = now;
+        if self.next_end.is_none_or(|end| end > now) {
+            return;
+        }
+        let over = self.services.iter().filter(|(_, it)| it.end().is_some_and(|end| end <= now));
+        self.touched.extend(over.map(|(name, _)| name.clone()));
+        self.next_end = None;
+    }
+
+    /// Returns when the first phase ends.
+    pub(super) fn next_end(&self) -> Option<Instant> {
+        self.next_end
+    }
+
+    /// Notes that a service was created, so that it has no connections yet.
+    pub(super) fn note_created(&mut self, name: &ObjectName) {
+        self.fresh.insert(name.clone());
+    }
+
+    /// Notes that a service may have changed.
+    pub(super) fn touch(&mut self, name: &ObjectName, cluster: &Cluster) {
+        let view = cluster.service(name);
+        if self.includes(view.as_ref()) || self.services.contains_key(name) {
+            self.touched.insert(name.clone());
+        } else if view.is_none_or(|view| view.has_external_addresses()) {
+            self.fresh.remove(name);
+        }
+    }
+
+    /// Notes that every service may have changed.
+    pub(super) fn touch_all(&mut self) {
+        self.touched.extend(self.services.keys().cloned());
+    }
+
+    /// Notes that the kernel cannot forward packets to an address.
+    pub(super) fn note_lack_of_fwd(&mut self) {
+        self.lacks_fwd = true;
+        self.touch_all();
+    }
+
+    /// Records the addresses of all nodes.
+    pub(super) fn note_nodes(&mut self, cluster: &Cluster) {
+        let peers = cluster.peers().values().flat_map(|peer| &peer.addresses);
+        let own = cluster.node().into_iter().flat_map(|node| &node.addresses);
+        self.node_addresses = own.chain(peers).copied().collect();
+        self.touch_all();
+    }
+
+    /// Returns whether no service waits to be planned.
+    pub(super) fn are_done(&self) -> bool {
+        self.touched.is_empty()
+    }
+
+    /// Returns whether a service needs the table, and the kernel can have it.
+    pub(super) fn need_table(&self) -> bool {
+        !self.lacks_fwd && self.services.values().any(Planned::has_elements)
+    }
+
+    /// Returns the number of services whose packets nodes hand to each other.
+    pub(super) fn handed(&self) -> usize {
+        self.services.values().filter(|planned| planned.handed().families.contains(&true)).count()
+    }
+
+    /// Wants the elements of the touched services. Returns those whose packets are to be translated
+    /// otherwise than before, with what is to be recorded of them.
+    pub(super) fn plan(
+        &mut self,
+        links: (&Nodes, &mut Table),
+        world: World<'_>,
+    ) -> Vec<(ObjectName, Option<Handed>)> {
+        let (nodes, table) = links;
+        let mut changed = Vec::new();
+        for name in std::mem::take(&mut self.touched) {
+            let former = self.services.remove(&name);
+            let had = former.as_ref().map(Planned::handed);
+            let planned =
+                self.plan_service(&name, former.unwrap_or_default(), (nodes, table), world);
+            let has = planned.as_ref().map(Planned::handed);
+            self.services.extend(planned.map(|planned| (name.clone(), planned)));
+            if had != has {
+                changed.push((name, has));
+            }
+        }
+        self.next_end = self.services.values().filter_map(Planned::end).min();
+        changed
+    }
+
+    /// Returns the plan of a service; `None` if it has no elements any more.
+    fn plan_service(
+        &mut self,
+        name: &ObjectName,
+        mut planned: Planned,
+        (nodes, table): (&Nodes, &mut Table),
+        world: World<'_>,
+    ) -> Option<Planned> {
+        let view = world.cluster.service(name);
+        planned.problems.clear();
+        for family in Family::ALL {
+            let target = self.target(view.as_ref(), family, nodes, world);
+            planned.problems.extend(target.obstacle.as_ref().map(|it| problem(name, family, it)));
+            let plan = &mut planned.families[family.index()];
+            self.plan_family(name, plan, target, (world.cluster, table));
+        }
+        if planned.has_elements() {
+            self.fresh.remove(name);
+        }
+        (self.includes(view.as_ref()) || planned.has_elements()).then_some(planned)
+    }
+
+    fn includes(&self, view: Option<&ServiceView<'_>>) -> bool {
+        view.is_some_and(|view| self.settings.includes(&view.service))
+    }
+
+    fn target(
+        &self,
+        view: Option<&ServiceView<'_>>,
+        family: Family,
+        nodes: &Nodes,
+        world: World<'_>,
+    ) -> Target {
+        let Some(view) = view else { return Target::default() };
+        let obstacle = self.lacks_fwd.then_some(Obstacle::KernelWithoutFwd);
+        if self.includes(Some(view)) && obstacle.is_none() {
+            return Target::of(view, family, (nodes, &self.node_addresses), world);
+        }
+        let ports = wanted::ports(view, family, world.diff);
+        let obstacle = obstacle.filter(|_| self.includes(Some(view)) && !ports.is_empty());
+        Target::translated(ports, obstacle)
+    }
+
+    fn plan_family(
+        &mut self,
+        name: &ObjectName,
+        plan: &mut FamilyPlan,
+        target: Target,
+        (cluster, table): (&Cluster, &mut Table),
+    ) {
+        let own = own_number(cluster);
+        if plan.phase.is_none() {
+            let installed = table.installed().zip(own);
+            plan.phase = installed.and_then(|installed| adopt(plan, &target, installed));
+        }
+        let remember = self.settings.remember;
+        let learning = if self.fresh.contains(name) { Duration::ZERO } else { remember };
+        let times = Times { now: self.now, learning, leaving: remember };
+        let phase = Phase::after(plan.phase, target.is_wanted(), times);
+        plan.phase = phase.filter(|_| !target.ports.is_empty() && own.is_some());
+        let mut ports = Vec::new();
+        if let (Some(phase), Some(own)) = (plan.phase, own) {
+            let slots = |slots: Option<Slots>| match phase {
+                Phase::Direct => slots,
+                Phase::Learning(_) | Phase::Leaving(_) => Some(own_slots(own)),
+            };
+            let all = target.ports.into_iter();
+            ports.extend(all.filter_map(|(port, given)| Some((port, slots(given)?))));
+        }
+        self.want_ports(plan, ports, table);
+    }
+
+    /// Wants the elements of these ports, and of no others.
+    fn want_ports(
+        &mut self,
+        plan: &mut FamilyPlan,
+        ports: Vec<(WantedPort, Slots)>,
+        table: &mut Table,
+    ) {
+        let mut former = std::mem::take(&mut plan.ports);
+        for (port, (size, slots)) in ports {
+            let key = (port.protocol, port.port);
+            let known = former.remove(&key);
+            let list = known.as_ref().map(|known| known.list);
+            let Some(list) = list.or_else(|| self.lists.give(table)) else { continue };
+            table.want_list(list, slots);
+            let gone = known.into_iter().flat_map(|known| known.destinations);
+            for destination in gone.filter(|it| !port.destinations.contains(it)) {
+                self.destinations.want_no(destination, table);
+            }
+            for destination in &port.destinations {
+                let from_start = self.node_addresses.contains(&destination.address);
+                let by_address = port.by_address;
+                let route = Route { list, size, by_address, remembered: true, from_start };
+                self.destinations.want(*destination, route, table);
+            }
+            plan.ports.insert(key, PortPlan { list, destinations: port.destinations });
+        }
+        for PortPlan { list, destinations } in former.into_values() {
+            destinations.into_iter().for_each(|it| self.destinations.want_no(it, table));
+            table.want_no_list(list);
+            self.lists.free(list);
+        }
+    }
+}
+
+/// Returns what an earlier run made of a service; `None` if nodes did not hand its packets to each
+/// other.
+pub(super) fn adopted(
+    name: &ObjectName,
+    cluster: &Cluster,
+    installed: &Elements,
+) -> Option<Handed> {
+    let (view, own) = (cluster.service(name)?, own_number(cluster)?);
+    let service = &view.service;
+    let external = || service.load_balancer_ips.iter().chain(&service.external_ips).copied();
+    let mut handed = Handed::default();
+    for ServicePort { protocol, port, .. } in &service.ports {
+        for address in external() {
+            let destination = Destination { address, protocol: *protocol, port: *port };
+            let route = installed.route(destination);
+            if route.is_some_and(|route| leads_away(route, (installed, own))) {
+                handed.families[Family::of(address).index()] = true;
+            }
+        }
+    }
+    handed.families.contains(&true).then_some(handed)
+}
+
+/// Takes over the lists of a service that the table has from an earlier run, and returns its phase
+/// then.
+fn adopt(
+    plan: &mut FamilyPlan,
+    target: &Target,
+    installed: (&Elements, NodeNumber),
+) -> Option<Phase> {
+    let mut phase = None;
+    for (port, _) in &target.ports {
+        let mut routes = port.destinations.iter().filter_map(|it| installed.0.route(*it));
+        let Some(route) = routes.next() else { continue };
+        if leads_away(route, installed) {
+            phase = Some(Phase::Direct);
+        }
+        let known = PortPlan { list: route.list, destinations: port.destinations.clone() };
+        plan.ports.entry((port.protocol, port.port)).or_insert(known);
+    }
+    phase
+}
+
+/// Returns whether the installed list of a route has another node than this one.
+fn leads_away(route: Route, (installed, own): (&Elements, NodeNumber)) -> bool {
+    installed.slots(route.list).iter().flatten().any(|node| *node != own)
+}
+
+fn own_number(cluster: &Cluster) -> Option<NodeNumber> {
+    cluster.node().map(|node| hop_of(node.name.as_str()).number)
+}
+
+/// The slots of a list all of whose packets this node serves.
+fn own_slots(own: NodeNumber) -> Slots {
+    let [size, ..] = TableSize::ALL;
+    (size, vec![Some(own); size.slots() as usize])
+}
+
+fn problem(service: &ObjectName, family: Family, obstacle: &Obstacle) -> Problem {
+    let message = format!("{} packets are translated: {obstacle}", family.name());
+    Problem::of_direct_return(service, message)
+}

@@ -1,0 +1,75 @@
+//! The slots that a service is to have in one family, or why it has none.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use nft::Family;
+
+use super::nodes::Nodes;
+use super::obstacle::Obstacle;
+use super::wanted::{self, NodeList, Slots, WantedPort};
+use crate::desired::SlotBudget;
+use crate::diff::Diff;
+use crate::model::{Cluster, Protocol, ServiceView};
+
+/// What the plan of a service depends on, besides the nodes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct World<'a> {
+    pub(crate) cluster: &'a Cluster,
+    /// The holders of frontends.
+    pub(crate) diff: &'a Diff,
+    pub(crate) slots: &'a SlotBudget,
+}
+
+/// The slots of a service in one family.
+#[derive(Debug, Default)]
+pub(super) struct Target {
+    /// The ports, each with its slots; without these, none of its nodes takes packets.
+    pub(super) ports: Vec<(WantedPort, Option<Slots>)>,
+    /// Why packets are translated, although the service wants direct return.
+    pub(super) obstacle: Option<Obstacle>,
+}
+
+impl Target {
+    /// Returns the target of a service that wants direct return.
+    pub(super) fn of(
+        view: &ServiceView<'_>,
+        family: Family,
+        (nodes, node_addresses): (&Nodes, &BTreeSet<IpAddr>),
+        world: World<'_>,
+    ) -> Self {
+        let ports = wanted::ports(view, family, world.diff);
+        let grants = world.slots.of(&view.service.name);
+        let slots = |port: &WantedPort| {
+            check_addresses(port, node_addresses)?;
+            let nodes = NodeList::of(view, port, family, (nodes, world.cluster))?;
+            let slots = nodes.slots(grants.of_nodes(family, port.index).given);
+            if nodes.is_empty() || slots.is_some() { Ok(slots) } else { Err(Obstacle::NoSlots) }
+        };
+        match ports.iter().map(slots).collect::<Result<Vec<_>, _>>() {
+            Ok(slots) => Self { ports: ports.into_iter().zip(slots).collect(), obstacle: None },
+            Err(obstacle) => Self::translated(ports, Some(obstacle)),
+        }
+    }
+
+    /// Returns one whose packets this node translates.
+    pub(super) fn translated(ports: Vec<WantedPort>, obstacle: Option<Obstacle>) -> Self {
+        Self { ports: ports.into_iter().map(|port| (port, None)).collect(), obstacle }
+    }
+
+    /// Returns whether packets are to be handed on.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.ports.iter().any(|(_, slots)| slots.is_some())
+    }
+}
+
+/// Checks that answers of other connections cannot come to the destinations of a port.
+fn check_addresses(port: &WantedPort, node_addresses: &BTreeSet<IpAddr>) -> Result<(), Obstacle> {
+    let mut at_node = port.destinations.iter().filter(|it| node_addresses.contains(&it.address));
+    match at_node.next() {
+        Some(destination) if port.protocol != Protocol::Tcp => {
+            Err(Obstacle::NoTcpAtNodeAddress(destination.address))
+        }
+        Some(_) | None => Ok(()),
+    }
+}

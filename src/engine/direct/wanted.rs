@@ -1,0 +1,120 @@
+//! What a service wants of direct return, in one family.
+
+use std::num::NonZeroU16;
+
+use nft::Family;
+
+use super::hops::Hop;
+use super::nodes::Nodes;
+use super::obstacle::Obstacle;
+use super::ruleset::{Destination, NodeNumber};
+use crate::desired::maglev;
+use crate::diff::Diff;
+use crate::model::{Cluster, Protocol, ServicePort, ServiceView, Weight};
+use crate::ruleset::number::TableSize;
+use crate::ruleset::{Frontend, Subject};
+
+/// A port of a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct WantedPort {
+    /// Its position in the service.
+    pub(super) index: usize,
+    pub(super) protocol: Protocol,
+    pub(super) port: NonZeroU16,
+    /// The external addresses that are the service's.
+    pub(super) destinations: Vec<Destination>,
+    /// The hash is of the client's address alone.
+    pub(super) by_address: bool,
+}
+
+/// A table of slots: its size, and the node in each.
+pub(super) type Slots = (TableSize, Vec<Option<NodeNumber>>);
+
+/// The nodes of the endpoints of a port, in an order that all nodes share, with their weights.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct NodeList(Vec<(Hop, Weight)>);
+
+/// Returns the ports of a service with destinations in `family`.
+///
+/// Of an address that several services claim, the one that has the frontend in table kube-proxy has
+/// it here too.
+pub(super) fn ports(view: &ServiceView<'_>, family: Family, diff: &Diff) -> Vec<WantedPort> {
+    let service = &view.service;
+    let by_address = service.session_affinity.is_some();
+    let external = || service.load_balancer_ips.iter().chain(&service.external_ips).copied();
+    let of_port = |(index, port): (usize, &ServicePort)| {
+        let ServicePort { protocol, port, .. } = *port;
+        let destination = |address| Destination { address, protocol, port };
+        let holds = |destination: &Destination| {
+            let Destination { address, protocol, port } = *destination;
+            let frontend = Frontend::Address { address, protocol, port };
+            diff.service_of(family, Subject::Frontend(frontend)) == Some(&service.name)
+        };
+        let of_family = external().filter(|address| Family::of(*address) == family);
+        let mut destinations: Vec<_> = of_family.map(destination).filter(holds).collect();
+        destinations.sort_unstable();
+        destinations.dedup();
+        WantedPort { index, protocol, port, destinations, by_address }
+    };
+    let ports = service.ports.iter().enumerate().map(of_port);
+    ports.filter(|port| !port.destinations.is_empty()).collect()
+}
+
+impl NodeList {
+    /// Returns the nodes with endpoints of a port that take packets; none if the port has no
+    /// endpoint, or only on nodes that cannot be reached at the moment.
+    ///
+    /// # Errors
+    /// See [`Nodes::hop`].
+    pub(super) fn of(
+        view: &ServiceView<'_>,
+        port: &WantedPort,
+        family: Family,
+        (nodes, cluster): (&Nodes, &Cluster),
+    ) -> Result<Self, Obstacle> {
+        let Some(port) = view.service.ports.get(port.index) else { return Ok(Self::default()) };
+        let mut list = Vec::new();
+        for (name, endpoints) in view.endpoints_by_node(port, family) {
+            let hop = nodes.hop(&name, family, cluster)?;
+            list.extend(hop.map(|hop| (hop, weight(endpoints))));
+        }
+        list.sort_unstable();
+        list.dedup_by_key(|(hop, _)| hop.number);
+        // No table has more slots.
+        list.truncate(TableSize::LARGEST.slots() as usize);
+        Ok(Self(list))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the slots of the table for these nodes, at most `most`; `None` if no such table holds
+    /// all of them.
+    pub(super) fn slots(&self, most: u32) -> Option<Slots> {
+        let size = maglev::size_within(self.0.len(), most)?;
+        let hashes: Vec<_> = self.0.iter().map(|(hop, _)| hop.hash).collect();
+        let weights: Vec<_> = self.0.iter().map(|(_, weight)| *weight).collect();
+        let table = maglev::fill(&hashes, Some(&weights), size);
+        let node_at = |place: &u16| self.0.get(usize::from(*place)).map(|(hop, _)| hop.number);
+        Some((size, table.iter().map(node_at).collect()))
+    }
+}
+
+/// Returns the weight of a node: its number of endpoints, up to a power of two. With the number
+/// itself, each endpoint that comes or goes would move slots of all nodes.
+fn weight(endpoints: u32) -> Weight {
+    let most = 1 << (Weight::BITS - 1);
+    u16::try_from(endpoints).unwrap_or(most).min(most).next_power_of_two()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_are_powers_of_two() {
+        let weights = [0, 1, 2, 3, 4, 5, 1_000, 40_000, 100_000].map(weight);
+        assert_eq!(weights, [1, 1, 2, 4, 4, 8, 1_024, 32_768, 32_768]);
+    }
+}

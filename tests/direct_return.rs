@@ -1,0 +1,391 @@
+//! Direct return on the fake kernel: the elements of services and nodes through their changes, a
+//! restart, and refusals.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+#![allow(clippy::disallowed_methods)] // The first time of each test is any time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::num::NonZeroU16;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use daemon::direct::read;
+use daemon::read_back::{Lists, read_watching};
+use engine::direct::ruleset::{Destination, DirectElement, NodeNumber, SetId, table};
+use engine::direct::{Reach, Unreachable};
+use engine::model::{
+    Change, Endpoint, EndpointPort, EndpointSlice, Event, Forwarding, Node, ObjectName, Peer,
+    Problem, ProblemKind, Protocol, Resource, Service, ServicePort, Weighing,
+};
+use engine::routing::{DirectMode, DirectReturn, Routing};
+use engine::{Answer, Engine};
+use fake_kernel::Fake;
+use nft::kernel::{CommitError, Kernel as _};
+use nft::{Errno, Expression, Operation, TableFlags, Transaction};
+
+const REMEMBER: Duration = Duration::from_secs(300);
+const PORT: NonZeroU16 = NonZeroU16::new(80).unwrap();
+const VIP: [u8; 4] = [203, 0, 113, 1];
+
+/// Node `n1` with direct return, on a fake kernel.
+struct World {
+    engine: Engine,
+    kernel: Fake,
+    start: Instant,
+    passed: Duration,
+}
+
+impl World {
+    fn new(mode: DirectMode) -> Self {
+        let mut world = Self::with(mode, Fake::new());
+        world.apply((2..=3).map(|n| peer(n, true)));
+        world
+    }
+
+    /// Starts on what the kernel holds.
+    fn with(mode: DirectMode, kernel: Fake) -> Self {
+        let settings = DirectReturn { remember: REMEMBER, ..DirectReturn::new(mode) };
+        let routing = Routing { direct_return: Some(settings), ..Routing::default() };
+        let mut engine = Engine::new(routing, TableFlags::default());
+        let start = Instant::now();
+        engine.hand_packets_on(start);
+        engine.apply([Event::Node(Change::Is(Node {
+            name: ObjectName::cluster_scoped("n1"),
+            zone: None,
+            addresses: vec![node_address(1)],
+            pod_cidrs: Vec::new(),
+            leaving: false,
+        }))]);
+        Self { engine, kernel, start, passed: Duration::ZERO }
+    }
+
+    fn apply(&mut self, events: impl IntoIterator<Item = Event>) {
+        self.engine.apply(events);
+    }
+
+    /// Ends the first lists, and commits on the tables that exist.
+    fn begin(&mut self) {
+        self.apply(Resource::ALL.map(Event::Listed));
+        self.read_direct();
+        let layouts = Arc::clone(self.engine.tables().layouts());
+        let reading = read_watching(&mut self.kernel, &layouts, (Lists::Now, &|| ())).unwrap();
+        self.engine.replace_installed_state(reading.tables);
+        self.commit();
+    }
+
+    fn read_direct(&mut self) {
+        let found = read(&mut self.kernel).unwrap();
+        self.engine.direct_mut().unwrap().replace_installed(found);
+    }
+
+    /// Lets all nodes be on the link but for those of `unreachable`.
+    fn learn(&mut self, unreachable: &[(u8, Unreachable)]) {
+        let reach = (2..=9).map(|n| {
+            let known = unreachable.iter().find(|(node, _)| *node == n);
+            let on_link = Reach::OnLink { device: 7, hardware_address: [2, 0, 0, 0, 0, n] };
+            (node_address(n), known.map_or(on_link, |(_, reason)| Reach::Not(*reason)))
+        });
+        self.engine.learn_links(reach.collect(), vec!["eth0".into()]);
+        if self.engine.direct().unwrap().reading_due().is_some() {
+            self.read_direct();
+        }
+        // Unknown hardware addresses are awaited no longer.
+        self.wait(Duration::from_secs(3));
+    }
+
+    /// Commits all that differs; returns the transactions.
+    fn commit(&mut self) -> Vec<Transaction> {
+        let mut transactions = Vec::new();
+        while let Some(transaction) = self.engine.next_transaction(self.kernel.max_batch()) {
+            let outcome = self.kernel.commit(&transaction);
+            let answer = self.engine.answer(&transaction, &outcome);
+            assert!(matches!(answer, Answer::Applied | Answer::NotHanded), "{outcome:?}");
+            transactions.push(transaction);
+        }
+        transactions
+    }
+
+    fn wait(&mut self, time: Duration) {
+        self.passed += time;
+        self.engine.note_time(self.start + self.passed);
+        self.commit();
+    }
+
+    fn elements(&mut self) -> BTreeSet<DirectElement> {
+        read(&mut self.kernel).unwrap().elements.into_iter().collect()
+    }
+
+    /// Returns the number of slots of each node in the list of the service, by the node's name.
+    fn shares(&mut self) -> BTreeMap<String, usize> {
+        let elements = self.elements();
+        let names =
+            (1..=9).map(|n| (format!("n{n}"), engine::direct::node_number(&format!("n{n}"))));
+        let names: BTreeMap<NodeNumber, String> =
+            names.map(|(name, number)| (number, name)).collect();
+        let mut shares = BTreeMap::new();
+        for element in elements {
+            if let DirectElement::Slot(_, _, node) = element {
+                *shares.entry(names[&node].clone()).or_default() += 1;
+            }
+        }
+        shares
+    }
+
+    fn has_table(&mut self) -> bool {
+        self.kernel.read_table(&table()).unwrap().is_some()
+    }
+
+    /// Returns whether packets to the service's address go to endpoints of this node alone.
+    fn is_local(&mut self) -> bool {
+        let rules = self.engine.cluster().service(&name("web")).unwrap();
+        rules.is_handed(nft::Family::Ip)
+    }
+
+    fn problems(&mut self) -> Vec<Problem> {
+        self.engine.take_problems()
+    }
+}
+
+fn name(service: &str) -> ObjectName {
+    ObjectName::namespaced("default", service)
+}
+
+fn node_address(n: u8) -> IpAddr {
+    [192, 168, 0, n].into()
+}
+
+fn peer(n: u8, ready: bool) -> Event {
+    let name = ObjectName::cluster_scoped(&format!("n{n}"));
+    Event::Peer(Change::Is(Peer { name, addresses: vec![node_address(n)], ready }))
+}
+
+fn service(forwarding: Option<Forwarding>) -> Service {
+    Service {
+        load_balancer_ips: vec![VIP.into()],
+        ports: vec![ServicePort::tcp("http", PORT)],
+        forwarding,
+        ..Service::new(name("web"), vec![[10, 96, 0, 1].into()])
+    }
+}
+
+fn is(service: Service) -> Event {
+    Event::Service(Change::Is(service))
+}
+
+/// Endpoints of `web`, one on each of these nodes.
+fn endpoints(nodes: &[u8]) -> Event {
+    let endpoint = |n: &u8| {
+        let mut endpoint = Endpoint::ready([10, 244, *n, 1].into());
+        endpoint.conditions.local = *n == 1;
+        endpoint
+    };
+    let node = |n: &u8| Arc::new(Arc::from(format!("n{n}")));
+    let weighing = Weighing { nodes: nodes.iter().map(node).collect(), ..Weighing::default() };
+    Event::EndpointSlice(Change::Is(EndpointSlice {
+        name: name("web-1"),
+        service: name("web"),
+        ports: vec![EndpointPort::tcp("http", PORT)],
+        endpoints: nodes.iter().map(endpoint).collect(),
+        triggered: None,
+        weighing: Some(Box::new(weighing)),
+    }))
+}
+
+fn shares(shares: &[(&str, usize)]) -> BTreeMap<String, usize> {
+    shares.iter().map(|(node, slots)| ((*node).to_owned(), *slots)).collect()
+}
+
+#[test]
+fn packets_of_a_new_service_are_spread_over_its_nodes_at_once() {
+    let mut world = World::new(DirectMode::LoadBalancers);
+    world.begin();
+    world.learn(&[]);
+    assert!(!world.has_table(), "without such a service there is no table");
+    world.apply([is(service(None)), endpoints(&[1, 2, 3])]);
+    world.commit();
+    assert_eq!(world.shares(), shares(&[("n1", 84), ("n2", 83), ("n3", 84)]));
+    assert!(world.is_local());
+    let elements = world.elements();
+    let destination = Destination { address: VIP.into(), protocol: Protocol::Tcp, port: PORT };
+    assert!(elements.contains(&DirectElement::Address(VIP.into())));
+    let has_route =
+        |it: &DirectElement| matches!(it, DirectElement::Frontend(at, _) if *at == destination);
+    assert!(elements.iter().any(has_route));
+    let addresses = elements.iter().filter(|it| matches!(it, DirectElement::NodeAddress(..)));
+    assert_eq!(addresses.count(), 2, "this node has no address there");
+}
+
+#[test]
+fn connections_of_a_live_service_are_learned_before_others_are_handed_on() {
+    let mut world = World::new(DirectMode::Annotated);
+    world.apply([is(service(None)), endpoints(&[1, 2, 3])]);
+    world.begin();
+    world.learn(&[]);
+    assert!(!world.has_table());
+    world.apply([is(service(Some(Forwarding::Direct)))]);
+    world.commit();
+    assert_eq!(world.shares(), shares(&[("n1", 251)]));
+    assert!(!world.is_local(), "packets are translated as before");
+    world.wait(REMEMBER - Duration::from_secs(1));
+    assert_eq!(world.shares(), shares(&[("n1", 251)]));
+    world.wait(Duration::from_secs(1));
+    assert_eq!(world.shares(), shares(&[("n1", 84), ("n2", 83), ("n3", 84)]));
+    assert!(world.is_local());
+}
+
+#[test]
+fn a_service_that_leaves_hands_known_connections_on_for_a_while() {
+    let mut world = World::new(DirectMode::LoadBalancers);
+    world.begin();
+    world.learn(&[]);
+    world.apply([is(service(None)), endpoints(&[2, 3])]);
+    world.commit();
+    let list = |world: &mut World| {
+        let elements = world.elements();
+        let slot = elements.iter().find(|it| matches!(it, DirectElement::Slot(..))).copied();
+        let Some(DirectElement::Slot(list, ..)) = slot else { panic!("there is no list") };
+        list
+    };
+    let before = list(&mut world);
+    world.apply([is(service(Some(Forwarding::Translate)))]);
+    world.commit();
+    assert_eq!(world.shares(), shares(&[("n1", 251)]), "new connections stay");
+    assert_eq!(list(&mut world), before, "connections are remembered under its number");
+    assert!(!world.is_local());
+    world.wait(REMEMBER);
+    assert!(!world.has_table());
+}
+
+#[test]
+fn a_node_that_is_not_ready_leaves_at_once_and_others_keep_most_clients() {
+    let mut world = World::new(DirectMode::LoadBalancers);
+    world.begin();
+    world.learn(&[]);
+    world.apply([is(service(None)), endpoints(&[1, 2, 3])]);
+    world.commit();
+    let before = world.elements();
+    world.apply([peer(2, false)]);
+    let first = world.commit().remove(0);
+    let gone = DirectElement::NodeAddress(engine::direct::node_number("n2"), node_address(2));
+    let deletes_it = |operation: &Operation| {
+        let Operation::DeleteElements(_, set, elements) = operation else { return false };
+        *set.name == *SetId::NodeAddresses4.name() && elements.contains(&gone.to_key())
+    };
+    assert!(first.operations.iter().any(deletes_it), "{first}");
+    assert_eq!(world.shares(), shares(&[("n1", 126), ("n3", 125)]));
+    let after = world.elements();
+    let guard = DirectElement::HardwareAddress([2, 0, 0, 0, 0, 2]);
+    assert!(after.contains(&guard), "it may still hand packets on");
+    let kept = |it: &&DirectElement| matches!(it, DirectElement::Slot(..)) && after.contains(it);
+    assert!(before.iter().filter(kept).count() >= 150);
+}
+
+#[test]
+fn an_endpoint_without_a_reachable_node_is_left_out_or_stops_direct_return() {
+    for (reason, expected) in [
+        (Unreachable::Failed, Some(shares(&[("n1", 251)]))),
+        (Unreachable::HardwareAddressUnknown, Some(shares(&[("n1", 251)]))),
+        (Unreachable::NotOnLink, None),
+        (Unreachable::OtherDevice, None),
+    ] {
+        let mut world = World::new(DirectMode::LoadBalancers);
+        world.begin();
+        world.learn(&[(2, reason)]);
+        world.problems();
+        world.apply([is(service(None)), endpoints(&[1, 2])]);
+        world.commit();
+        let problems = world.problems();
+        match expected {
+            Some(expected) => {
+                assert_eq!(world.shares(), expected, "{reason:?}");
+                assert_eq!(problems, []);
+            }
+            None => {
+                assert!(!world.has_table(), "{reason:?}");
+                assert_eq!(problems.len(), 1, "{problems:?}");
+                assert_eq!(problems[0].kind, ProblemKind::DirectReturn);
+                assert!(problems[0].message.contains(reason.name()), "{}", problems[0]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_restart_keeps_lists_numbers_and_routes() {
+    let mut world = World::new(DirectMode::LoadBalancers);
+    world.begin();
+    world.learn(&[]);
+    world.apply([is(service(None)), endpoints(&[1, 2, 3])]);
+    world.commit();
+    let before = world.elements();
+    let mut world = World::with(DirectMode::LoadBalancers, world.kernel);
+    world.apply([peer(2, true), peer(3, true), is(service(None)), endpoints(&[1, 2, 3])]);
+    let commits = world.kernel.commits();
+    // The first news come before the addresses of this node and of others were requested.
+    world.engine.learn_links(BTreeMap::new(), Vec::new());
+    world.begin();
+    assert!(world.is_local(), "before the links are known");
+    assert_eq!(world.kernel.commits(), commits);
+    world.learn(&[]);
+    assert_eq!(world.kernel.commits(), commits, "nothing differs");
+    assert_eq!(world.elements(), before);
+    assert!(world.is_local());
+}
+
+#[test]
+fn an_element_that_another_program_deleted_is_added_after_a_refusal() {
+    let mut world = World::new(DirectMode::LoadBalancers);
+    world.begin();
+    world.learn(&[]);
+    world.apply([is(service(None)), endpoints(&[1, 2, 3])]);
+    world.commit();
+    let before = world.elements();
+    let set = Arc::new(SetId::NodeDevices.set(1));
+    let keys = before.iter().filter(|it| it.set() == SetId::NodeDevices).map(DirectElement::to_key);
+    let delete = Operation::DeleteElements(table(), set, keys.collect());
+    world.kernel.tamper(&Transaction { operations: vec![delete] }).unwrap();
+    world.apply([Event::Peer(Change::Gone(ObjectName::cluster_scoped("n3")))]);
+    world.commit();
+    assert!(world.engine.direct().unwrap().reading_due().is_some(), "its deletion was refused");
+    world.read_direct();
+    world.commit();
+    let after = world.elements();
+    let device = DirectElement::NodeDevice(engine::direct::node_number("n2"), 7);
+    assert!(after.contains(&device), "{after:?}");
+}
+
+#[test]
+fn without_the_kernels_part_services_are_translated_with_a_problem() {
+    let mut world = World::new(DirectMode::LoadBalancers);
+    world.begin();
+    world.learn(&[]);
+    world.apply([is(service(None)), endpoints(&[1, 2, 3])]);
+    let refused = loop {
+        let transaction = world.engine.next_transaction(usize::MAX).unwrap();
+        let forwards = |operation: &Operation| {
+            let Operation::AddRule(_, rule) = operation else { return false };
+            rule.expressions.iter().any(|it| matches!(it, Expression::Fwd(_)))
+        };
+        if let Some(operation) = transaction.operations.iter().position(forwards) {
+            break (transaction, operation);
+        }
+        let outcome = world.kernel.commit(&transaction);
+        world.engine.answer(&transaction, &outcome);
+    };
+    let (transaction, operation) = refused;
+    let error = CommitError::Refused {
+        operation: Some(operation),
+        element: None,
+        errno: Errno::EOPNOTSUPP,
+        reason: None,
+        what: "a rule".to_owned(),
+    };
+    assert_eq!(world.engine.answer(&transaction, &Err(error)), Answer::NotHanded);
+    world.read_direct();
+    world.commit();
+    assert!(!world.has_table());
+    assert!(!world.is_local());
+    let problems = world.problems();
+    assert!(problems.iter().any(|it| it.message.contains("kernel-without-fwd")), "{problems:?}");
+}
