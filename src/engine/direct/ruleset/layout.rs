@@ -14,7 +14,8 @@ pub const TABLE_COMMENT: &str = "direct return of deltaproxy, layout ";
 
 /// Returns the table.
 pub fn table() -> TableRef {
-    TableRef::new(TableFamily::Netdev, TABLE)
+    let family = TableFamily::Netdev;
+    TableRef::new(family, TABLE)
 }
 
 /// Returns the comment of the table with the layout's number. nft(8) keeps it in a listing.
