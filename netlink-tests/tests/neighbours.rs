@@ -23,6 +23,9 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// Time between two confirmations of a neighbour.
 const INTERVAL: Duration = Duration::from_millis(320);
 
+/// A time in which no test ends: everything is noticed by notifications alone.
+const RARELY: Duration = Duration::from_secs(3600);
+
 /// The node's device on the link, and its indexes at first and when it is made again.
 const LAN: &str = "lan0";
 const LAN_INDEX: u32 = 201;
@@ -61,12 +64,22 @@ impl Lan {
     }
 
     fn follow(&self, addresses: &[IpAddr]) -> Followed {
-        self.follow_on(addresses, AllowedDevices::Named(vec![LAN.to_owned(), "absent0".to_owned()]))
+        self.follow_every(INTERVAL, addresses)
     }
 
-    fn follow_on(&self, addresses: &[IpAddr], devices: AllowedDevices) -> Followed {
+    fn follow_every(&self, interval: Duration, addresses: &[IpAddr]) -> Followed {
+        let devices = [LAN, "absent0"].map(str::to_owned).to_vec();
+        self.follow_on(interval, addresses, AllowedDevices::Named(devices))
+    }
+
+    fn follow_on(
+        &self,
+        interval: Duration,
+        addresses: &[IpAddr],
+        devices: AllowedDevices,
+    ) -> Followed {
         let (addresses, requested) = watch::channel(addresses.to_vec());
-        let news = self.node.run(|| Neighbours::follow_every(INTERVAL, requested, devices));
+        let news = self.node.run(|| Neighbours::follow_every(interval, requested, devices));
         Followed { addresses, news: news.unwrap(), latest: NeighbourNews::default() }
     }
 }
@@ -165,6 +178,20 @@ fn another_hardware_address_is_noticed() {
 }
 
 #[test]
+fn an_announced_hardware_address_is_noticed_without_a_question() {
+    let lan = Lan::new();
+    let (host, mac) = lan.host(3);
+    let [there, _] = addresses(3);
+    let mut followed = lan.follow_every(RARELY, &[]);
+    followed.addresses.send_replace(vec![there]);
+    followed.wait_for_reach(&[(there, on_link(LAN_INDEX, mac))]);
+    // It sends a gratuitous ARP request then (`inetdev_event`).
+    host.sysctl("ipv4/conf/eth0/arp_notify", "1");
+    ip(&host, "link set eth0 address 02:00:00:00:00:99");
+    followed.wait_for_reach(&[(there, on_link(LAN_INDEX, [2, 0, 0, 0, 0, 0x99]))]);
+}
+
+#[test]
 fn a_host_that_goes_away_has_failed_until_it_comes_back() {
     let lan = Lan::new();
     let (_host, mac) = lan.host(3);
@@ -227,13 +254,13 @@ fn a_host_behind_a_device_that_is_not_allowed_is_not_asked() {
 fn the_device_with_the_nodes_address_is_followed() {
     let lan = Lan::new();
     let (_host, mac) = lan.host(3);
-    let [own, _] = addresses(2);
+    let ([own, _], [there, _]) = (addresses(2), addresses(3));
     let (node_address, of_node) = watch::channel(None);
-    let mut followed = lan.follow_on(&addresses(3), AllowedDevices::OfAddress(of_node));
-    followed.wait_for_reach(&both(addresses(3), Reach::Not(Unreachable::OtherDevice)));
+    let mut followed = lan.follow_on(RARELY, &[there], AllowedDevices::OfAddress(of_node));
+    followed.wait_for_reach(&[(there, Reach::Not(Unreachable::OtherDevice))]);
     assert!(followed.latest.devices.is_empty());
     node_address.send_replace(Some(own));
-    followed.wait_for_reach(&both(addresses(3), on_link(LAN_INDEX, mac)));
+    followed.wait_for_reach(&[(there, on_link(LAN_INDEX, mac))]);
     assert_eq!(followed.latest.devices, [LAN]);
     ip(&lan.node, &format!("address del {own}/24 dev {LAN}"));
     followed.wait_for("no device", |news| news.devices.is_empty());
@@ -243,13 +270,14 @@ fn the_device_with_the_nodes_address_is_followed() {
 fn a_device_that_is_made_again_has_its_new_index() {
     let lan = Lan::new();
     let (_host, mac) = lan.host(3);
-    let mut followed = lan.follow(&addresses(3));
-    followed.wait_for_reach(&both(addresses(3), on_link(LAN_INDEX, mac)));
+    let [there, _] = addresses(3);
+    let mut followed = lan.follow_every(RARELY, &[there]);
+    followed.wait_for_reach(&[(there, on_link(LAN_INDEX, mac))]);
     ip(&lan.node, &format!("link del {LAN}"));
-    followed.wait_for_reach(&both(addresses(3), Reach::Not(Unreachable::NotOnLink)));
+    followed.wait_for_reach(&[(there, Reach::Not(Unreachable::NotOnLink))]);
     assert!(followed.latest.devices.is_empty());
     lan.plug_node_in(NEW_LAN_INDEX);
-    followed.wait_for_reach(&both(addresses(3), on_link(NEW_LAN_INDEX, mac)));
+    followed.wait_for_reach(&[(there, on_link(NEW_LAN_INDEX, mac))]);
     assert_eq!(followed.latest.devices, [LAN]);
 }
 
