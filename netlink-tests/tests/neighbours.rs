@@ -288,9 +288,14 @@ fn entries_of_administrators_and_other_programs_stay_as_they_are() {
     let lan = Lan::new();
     let (_host, mac) = lan.host(3);
     ip(&lan.node, "neigh add 192.168.50.8 lladdr 02:00:00:00:00:88 nud permanent dev lan0");
-    ip(&lan.node, "neigh add 192.168.50.9 lladdr 02:00:00:00:00:99 extern_learn dev lan0");
+    ip(
+        &lan.node,
+        "neigh add 192.168.50.9 lladdr 02:00:00:00:00:99 nud reachable extern_learn dev lan0",
+    );
     let fixed = ["192.168.50.8", "192.168.50.9"].map(|address| address.parse().unwrap());
-    let mut followed = lan.follow(&fixed);
+    let mut followed = lan.follow(&[]);
+    followed.wait_for("the device", |news| news.devices == [LAN]);
+    followed.addresses.send_replace(fixed.to_vec());
     let [eight, nine] = [[2, 0, 0, 0, 0, 0x88], [2, 0, 0, 0, 0, 0x99]];
     let there = [(fixed[0], on_link(LAN_INDEX, eight)), (fixed[1], on_link(LAN_INDEX, nine))];
     followed.wait_for_reach(&there);
@@ -308,7 +313,11 @@ fn entries_of_administrators_and_other_programs_stay_as_they_are() {
 #[test]
 fn the_thread_ends_when_its_receiver_is_dropped() {
     let lan = Lan::new();
-    let Followed { addresses, news, .. } = lan.follow(&addresses(3));
+    let (_host, mac) = lan.host(3);
+    let [there, _] = addresses(3);
+    let mut followed = lan.follow_every(RARELY, &[there]);
+    followed.wait_for_reach(&[(there, on_link(LAN_INDEX, mac))]);
+    let Followed { addresses, news, .. } = followed;
     assert!(!addresses.is_closed());
     drop(news);
     eventually("the end of the thread", LIMIT, || addresses.is_closed().then_some(()));
