@@ -6,6 +6,7 @@ pub mod device_settings;
 mod known;
 mod neighbours;
 mod node_links;
+mod refusals;
 mod rounds;
 mod table;
 

@@ -14,6 +14,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::allowed_devices::{AllowedDevice, AllowedDevices};
 use super::known::{KnownNeighbours, Place};
+use super::refusals::Refusals;
 use super::rounds::Rounds;
 
 /// How packets get to the requested addresses.
@@ -47,8 +48,7 @@ pub(super) struct NodeLinks {
     allowed: Vec<AllowedDevice>,
     known: KnownNeighbours,
     rounds: Rounds,
-    /// Error number of the latest refused question.
-    refusal: Option<i32>,
+    refusals: Refusals,
 }
 
 impl NodeLinks {
@@ -63,7 +63,7 @@ impl NodeLinks {
             allowed: Vec::new(),
             known: KnownNeighbours::default(),
             rounds: Rounds::default(),
-            refusal: None,
+            refusals: Refusals::default(),
         })
     }
 
@@ -107,6 +107,7 @@ impl NodeLinks {
             followed.for_each(|change| self.known.apply(change));
         }
         if scope == Scope::Round {
+            self.refusals.begin_round();
             self.rounds.begin(&self.askable().collect());
         }
         Ok(())
@@ -170,17 +171,10 @@ impl NodeLinks {
 
     fn ask(&mut self, (address, interface): Place) {
         self.known.asked((address, interface));
-        match self.table.probe(address, interface) {
-            Ok(()) => self.refusal = None,
-            // A refusal concerns all neighbours in most cases: the right is missing, or room.
-            Err(error) => {
-                if self.refusal != error.raw_os_error() {
-                    tracing::warn!(
-                        "the kernel does not ask for the hardware address of {address}: {error}"
-                    );
-                }
-                self.refusal = error.raw_os_error();
-            }
+        if let Err(error) = self.table.probe(address, interface)
+            && self.refusals.record()
+        {
+            tracing::warn!("the kernel does not ask {address} for its hardware address: {error}");
         }
     }
 
