@@ -75,6 +75,11 @@ impl EndpointSlice {
         }
     }
 
+    /// Returns whether an endpoint has a usable address.
+    fn is_usable(&self, endpoint: &Endpoint) -> bool {
+        usable_address(&endpoint.address, self.texts.at(self.address_type)).is_ok()
+    }
+
     /// Returns empty findings for the slice, after a check of its name.
     pub(super) fn findings(&mut self) -> Findings {
         let name = self.name_beside(self.name);
@@ -140,16 +145,14 @@ fn weighing(
             None
         }
     });
-    let address_type = texts.at(object.address_type);
-    let fits = |it: &Endpoint| usable_address(&it.address, address_type).is_ok();
-    let nodes: Box<[_]> = if converter.follows_nodes() && names.is_empty() {
-        let usable = endpoints.iter().filter(|it| fits(it));
+    let nodes = if converter.follows_nodes() && names.is_empty() {
+        let usable = endpoints.iter().filter(|it| object.is_usable(it));
         usable.map(|it| converter.node_name(texts.at(it.node_name))).collect()
     } else {
         Box::default()
     };
-    let named = endpoints.iter().zip(names).filter(|(it, _)| fits(it));
-    let names: Box<[_]> = named
+    let named = endpoints.iter().zip(names).filter(|(it, _)| object.is_usable(it));
+    let names = named
         .map(|(endpoint, names)| EndpointNames {
             zone: converter.text(texts.at(names.zone)),
             node: converter.text(texts.at(endpoint.node_name)),

@@ -198,8 +198,13 @@ fn service() -> BoxedStrategy<Value> {
         ("loadBalancerClass", text().boxed()),
         ("trafficDistribution", text().boxed()),
     ]);
-    // Usually the service has a cluster IP, without which nothing else matters.
-    let spec = (spec, prop::bool::weighted(0.8)).prop_map(|(mut spec, is_usual)| {
+    // Usually the service has a cluster IP, without which nothing else matters. Fields that refuse
+    // the service are often absent, because then only its problems are compared.
+    let spec = (spec, prop::bool::weighted(0.8), prop::bool::weighted(0.3));
+    let spec = spec.prop_map(|(mut spec, is_usual, is_valid)| {
+        if is_valid {
+            spec = json!({"ports": [{"port": 80}], "externalIPs": spec["externalIPs"]});
+        }
         if is_usual {
             spec["type"] = "LoadBalancer".into();
             spec["clusterIP"] = "10.96.0.1".into();
