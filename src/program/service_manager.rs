@@ -143,18 +143,23 @@ mod tests {
     #[tokio::test]
     #[expect(clippy::disallowed_methods, reason = "a test reads the clock as the run loop does")]
     async fn ready_is_sent_when_both_families_are_in_the_kernel() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("notify");
-        let socket = UnixDatagram::bind(&path).unwrap();
-        socket.set_nonblocking(true).unwrap();
-        let (manager, observe) = (ServiceManager::at(path.as_os_str()), Observe::new());
-        let task = tokio::spawn(manager.notify_ready(observe.clone()));
-        observe.synced(Family::Ip, Instant::now());
-        tokio::task::yield_now().await;
-        assert!(!task.is_finished() && socket.recv(&mut [0; 8]).is_err());
-        observe.sync_failed(Family::Ip6, true, Instant::now());
-        task.await.unwrap();
-        socket.set_nonblocking(false).unwrap();
-        assert_eq!(received(&socket), "READY=1\n");
+        let synced = |observe: &Observe| observe.synced(Family::Ip6, Instant::now());
+        let blocked = |observe: &Observe| observe.sync_failed(Family::Ip6, true, Instant::now());
+        for last in [synced as fn(&Observe), blocked] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("notify");
+            let socket = UnixDatagram::bind(&path).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            let (manager, observe) = (ServiceManager::at(path.as_os_str()), Observe::new());
+            let task = tokio::spawn(manager.notify_ready(observe.clone()));
+            observe.synced(Family::Ip, Instant::now());
+            tokio::task::yield_now().await;
+            assert!(!task.is_finished() && socket.recv(&mut [0; 8]).is_err());
+            last(&observe);
+            let ended = tokio::time::timeout(SOON, task).await;
+            ended.expect("the last family ends the wait").unwrap();
+            socket.set_nonblocking(false).unwrap();
+            assert_eq!(received(&socket), "READY=1\n");
+        }
     }
 }
