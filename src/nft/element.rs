@@ -331,6 +331,27 @@ mod tests {
     }
 
     #[test]
+    fn an_element_is_printed_as_in_nft() {
+        let bits = Type::Transport { offset: 136, length: 8 };
+        let rows = [
+            (vec![Type::EtherAddr], Value::new().ether([2, 0, 0, 0, 1, 0xab]), "02:00:00:00:01:ab"),
+            (vec![Type::Mark], Value::new().mark(3), "0x00000003"),
+            (vec![Type::IfaceIndex], Value::new().interface(7), "7"),
+            (
+                vec![Type::IpSaddr, bits, Type::IpProtocol, Type::IpId],
+                Value::new().ip([192, 0, 2, 1].into()).proto(17).proto(6).port(258),
+                "192.0.2.1 . 0x11 . tcp . 258",
+            ),
+        ];
+        for (key, value, text) in rows {
+            let set = Set { key, ..Set::default() };
+            let element = Element::new(value);
+            assert!(element.fits(&set));
+            assert_eq!(element.text(&set).to_string(), text);
+        }
+    }
+
+    #[test]
     #[cfg(target_endian = "little")]
     fn a_counter_without_its_packets_is_an_error() {
         let mut bytes = ELEMENT.to_vec();

@@ -209,3 +209,31 @@ pub(super) fn length(types: &[Type]) -> u32 {
 pub(super) fn needs_typeof(key: &[Type], data: &[Type]) -> bool {
     key.iter().chain(data).any(|kind| kind.needs_typeof())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_of_one_number_are_told_apart_by_their_typeof() {
+        let mark = packed(&[Type::Mark]);
+        assert_eq!(mark, packed(&[Type::Integer]));
+        assert_eq!(unpacked(mark, None), Some(vec![Type::Mark]));
+        let named = |types: &[Type]| Some(types.to_vec());
+        assert_eq!(unpacked(mark, named(&[Type::Integer])), named(&[Type::Integer]));
+        // nft has loaded the set, with the type integer.
+        assert_eq!(unpacked(TYPE_INTEGER, named(&[Type::Integer])), named(&[Type::Integer]));
+        let bits = Type::Transport { offset: 8, length: 16 };
+        assert_eq!(unpacked(TYPE_INTEGER, named(&[bits])), named(&[bits]));
+    }
+
+    #[test]
+    fn a_typeof_of_other_types_or_of_none_is_not_used() {
+        let address = packed(&[Type::Ipv4Addr, Type::InetProto]);
+        let expected = Some(vec![Type::Ipv4Addr, Type::InetProto]);
+        for named in [&[][..], &[Type::Mark, Type::InetProto], &[Type::Ipv4Addr]] {
+            assert_eq!(unpacked(address, Some(named.to_vec())), expected, "{named:?}");
+        }
+        assert_eq!(unpacked(0xffff_ff00, None), None);
+    }
+}

@@ -256,6 +256,77 @@ mod tests {
         assert_eq!(out, ENDPOINTS);
     }
 
+    // nft --debug=mnl add map netdev t m { typeof ip saddr . ip daddr . ip id . ip protocol :
+    //   meta mark; }    (the same)
+    #[rustfmt::skip]
+    const FRAGMENTS: &[u8] = &[
+        0, 4, 0, 0, 0, 0,
+        1, 4, 1, 0, 0, 0,
+        3, 0x66, 0, 4, 13, 0, 0, 0, 1, 0x5e,
+            0, 0x14, 0, 4, 7, 0, 0, 0, 1, 12, 0, 4, 12, 0, 0, 0, 1, 4, 11, 0, 0, 0,
+            1, 0x14, 0, 4, 7, 0, 0, 0, 1, 12, 0, 4, 12, 0, 0, 0, 1, 4, 12, 0, 0, 0,
+            2, 0x1a, 0, 4, 7, 0, 0, 0, 1, 0x12, 0, 4, 12, 0, 0, 0, 1, 4, 6, 0, 0, 0, 4, 4, 16, 0, 0, 0,
+            3, 0x14, 0, 4, 7, 0, 0, 0, 1, 12, 0, 4, 12, 0, 0, 0, 1, 4, 9, 0, 0, 0,
+        4, 0x0e, 0, 4, 9, 0, 0, 0, 1, 6, 0, 4, 3, 0, 0, 0,
+    ];
+
+    // nft --debug=mnl add map netdev t m { typeof ip daddr . @th,136,8 . @th,224,16 :
+    //   meta priority; }    (the same)
+    #[rustfmt::skip]
+    const ERRORS: &[u8] = &[
+        0, 4, 0, 0, 0, 0,
+        1, 4, 1, 0, 0, 0,
+        3, 0x6e, 0, 4, 13, 0, 0, 0, 1, 0x66,
+            0, 0x14, 0, 4, 7, 0, 0, 0, 1, 12, 0, 4, 12, 0, 0, 0, 1, 4, 12, 0, 0, 0,
+            1, 0x26, 0, 4, 7, 0, 0, 0, 1, 0x1e, 0, 4, 0, 0, 0, 0, 1, 4, 0, 0, 0, 0,
+                2, 4, 3, 0, 0, 0, 3, 4, 0x88, 0, 0, 0, 4, 4, 8, 0, 0, 0,
+            2, 0x26, 0, 4, 7, 0, 0, 0, 1, 0x1e, 0, 4, 0, 0, 0, 0, 1, 4, 0, 0, 0, 0,
+                2, 4, 3, 0, 0, 0, 3, 4, 0xe0, 0, 0, 0, 4, 4, 16, 0, 0, 0,
+        4, 0x0e, 0, 4, 9, 0, 0, 0, 1, 6, 0, 4, 2, 0, 0, 0,
+    ];
+
+    // nft --debug=mnl add map netdev t m { typeof meta mark : iif; }    (the same)
+    #[rustfmt::skip]
+    const DEVICES: &[u8] = &[
+        0, 4, 1, 0, 0, 0,
+        1, 4, 1, 0, 0, 0,
+        3, 0x0e, 0, 4, 9, 0, 0, 0, 1, 6, 0, 4, 3, 0, 0, 0,
+        4, 0x0e, 0, 4, 9, 0, 0, 0, 1, 6, 0, 4, 4, 0, 0, 0,
+    ];
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn the_typeof_of_marks_interfaces_and_bits_is_what_nft_writes() {
+        let bits = |offset, length| Type::Transport { offset, length };
+        let rows = [
+            (
+                vec![Type::IpSaddr, Type::Ipv4Addr, Type::IpId, Type::IpProtocol],
+                Type::Mark,
+                FRAGMENTS,
+            ),
+            (vec![Type::Ipv4Addr, bits(136, 8), bits(224, 16)], Type::ClassId, ERRORS),
+            (vec![Type::Mark], Type::IfaceIndex, DEVICES),
+        ];
+        for (key, data, bytes) in rows {
+            let mut out = Vec::new();
+            write_set(&mut out, (&key, &[data]), None);
+            assert_eq!(out, bytes, "{key:?}");
+            assert_eq!(read_typeof(bytes), [Some(key), Some(vec![data])]);
+        }
+    }
+
+    #[test]
+    fn a_typeof_without_its_expressions_names_no_types() {
+        // As nft 1.0.6 writes it for `type ipv4_addr . inet_proto`.
+        let mut out = Vec::new();
+        entry(&mut out, NFTNL_UDATA_SET_KEY_TYPEOF, |out| {
+            number(out, NFTNL_UDATA_SET_TYPEOF_EXPR, EXPR_CONCAT);
+            entry(out, NFTNL_UDATA_SET_TYPEOF_DATA, |_| {});
+        });
+        assert_eq!(read_typeof(&out), [Some(vec![]), None]);
+        assert_eq!(read_typeof(&[]), [None, None]);
+    }
+
     #[test]
     fn a_comment_is_read_back() {
         let mut out = Vec::new();
@@ -270,7 +341,7 @@ mod tests {
     proptest! {
         #[test]
         fn random_user_data_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let _ = (read_comment(&bytes), read_set_comment(&bytes));
+            let _ = (read_comment(&bytes), read_set_comment(&bytes), read_typeof(&bytes));
         }
     }
 }

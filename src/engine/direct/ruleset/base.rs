@@ -73,8 +73,8 @@ fn ingress(settings: &Settings) -> ChainSpec {
 mod tests {
     use std::time::Duration;
 
-    use nft::expression::{Hash, Reference};
-    use nft::{Expression, Rule, TableFamily};
+    use nft::expression::Reference;
+    use nft::{Expression, TableFamily};
 
     use super::*;
 
@@ -83,8 +83,9 @@ mod tests {
         Settings { devices, remember: Duration::from_secs(60), connections: 9, hash_seed: 7 }
     }
 
-    fn rules(base: &Base) -> impl Iterator<Item = &Rule> {
-        base.chains.iter().flat_map(|spec| &*spec.rules)
+    fn expressions(base: &Base) -> impl Iterator<Item = &Expression> {
+        let rules = base.chains.iter().flat_map(|spec| &*spec.rules);
+        rules.flat_map(|rule| &rule.expressions)
     }
 
     #[test]
@@ -137,6 +138,6 @@ mod tests {
             ("connections", Some(60_000)),
             ("fragments6", Some(5_000)),
         ];
-        assert_eq!(written.collect::<Vec<_>>(), expected);
+        assert_eq!(written, expected);
     }
 }

@@ -1,10 +1,10 @@
-//! Matches of packets at the ingress of a device.
+//! Matches of packets at the ingress of a device, and keys of their fields.
 //!
 //! A table of family netdev sees every protocol. So a rule that reads the network header matches
 //! the protocol first, where nft(8) does: it leaves such a match out of a listing.
 
 use nft::expression::{Bitwise, Cmp, Lookup, Meta, Payload, Reg};
-use nft::{Expression, Family, key};
+use nft::{Family, key};
 
 use super::sets::SetId;
 use crate::ruleset::field::Field;
@@ -13,7 +13,7 @@ use crate::ruleset::phrase::{Phrase, Phrases};
 /// The register of all matches.
 const FIRST: Reg = Reg::of_word(0);
 
-/// Matches packets of a family: `meta protocol ip`, and nothing in a listing before a field of its
+/// Matches packets of a family: `meta protocol ip`, which nft(8) does not list before a field of the
 /// header.
 pub(super) fn is_of(family: Family) -> Phrase {
     let ether_type = match family {
@@ -89,13 +89,13 @@ fn is_transport(protocol: u8) -> Phrase {
     vec![Meta::load(key::META_L4PROTO, FIRST), Cmp::equal(FIRST, [protocol])]
 }
 
-/// Matches the first fragment of a packet, and with [`is_later_fragment`] excluded all fragments:
+/// Matches the first fragment of a packet, and perhaps later ones, which come to no rule with it:
 /// `ip frag-off & 8192 != 0`, `ip6 nexthdr ipv6-frag`.
 pub(super) fn is_fragment(family: Family) -> Phrase {
     /// `IP_MF`.
     const MORE: [u8; 2] = [0x20, 0];
     match family {
-        Family::Ip => [is_of(family), any_bit(key::PAYLOAD_NETWORK, 6, MORE)].concat(),
+        Family::Ip => [is_of(family), any_bit(IP_FRAGMENT, MORE)].concat(),
         Family::Ip6 => has_fragment_header(),
     }
 }
@@ -108,14 +108,13 @@ pub(super) fn is_later_fragment(family: Family) -> Phrase {
     /// `IP6_OFFSET`.
     const OFFSET6: [u8; 2] = [0xff, 0xf8];
     match family {
-        Family::Ip => [is_of(family), any_bit(key::PAYLOAD_NETWORK, 6, OFFSET)].concat(),
-        Family::Ip6 => {
-            [has_fragment_header(), any_bit(key::PAYLOAD_NETWORK, FRAGMENT_HEADER + 2, OFFSET6)]
-                .concat()
-        }
+        Family::Ip => [is_of(family), any_bit(IP_FRAGMENT, OFFSET)].concat(),
+        Family::Ip6 => [has_fragment_header(), any_bit(FRAGMENT_HEADER + 2, OFFSET6)].concat(),
     }
 }
 
+/// Offset of the fragment's flags and offset in the IPv4 header (RFC 791).
+const IP_FRAGMENT: u32 = 6;
 /// Offset of a fragment header that follows the IPv6 header (RFC 8200).
 const FRAGMENT_HEADER: u32 = 40;
 
@@ -126,17 +125,17 @@ fn has_fragment_header() -> Phrase {
     [is_of(Family::Ip6), vec![next, Cmp::equal(FIRST, [FRAGMENT])]].concat()
 }
 
-fn any_bit(base: u32, offset: u32, bits: [u8; 2]) -> Vec<Expression> {
+/// Matches if any of the bits is set in two bytes of the network header.
+fn any_bit(offset: u32, bits: [u8; 2]) -> Phrase {
     vec![
-        Payload::load(base, offset, 2, FIRST),
+        Payload::load(key::PAYLOAD_NETWORK, offset, 2, FIRST),
         Bitwise::mask_xor(FIRST, bits, [0; 2]),
         Cmp::not_equal(FIRST, [0; 2]),
     ]
 }
 
-/// Returns the key of a packet that its fragments share: its addresses, number and protocol. `th`
-/// has no meaning in a later fragment. nft 1.0.6 aborts on `update` with keys of more than 16
-/// bytes, so that of IPv6 is a hash.
+/// Returns the key of a packet that its fragments share: its addresses, number and protocol. nft
+/// 1.0.6 aborts on `update` with keys of more than 16 bytes, so that of IPv6 is a hash.
 pub(super) fn packet(family: Family, seed: u32) -> Vec<Field> {
     const NUMBER: Field = Field::Network { offset: 4, length: 2 };
     const NUMBER6: Field = Field::Network { offset: FRAGMENT_HEADER + 4, length: 4 };
