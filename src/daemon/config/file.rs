@@ -790,14 +790,12 @@ mod tests {
         }
         let annotated = DirectReturn::new(DirectMode::Annotated);
         assert_eq!(parsed("mode: annotated"), Ok(Some(annotated)));
-        let all = "mode: loadBalancers, devices: [eth0, bond1], remember: 90s, connections: 4096, \
-                   nodePorts: true";
+        let all = "mode: loadBalancers, devices: [eth0, bond1], remember: 90s, connections: 4096";
         let expected = DirectReturn {
             mode: DirectMode::LoadBalancers,
             devices: vec!["eth0".parse().unwrap(), "bond1".parse().unwrap()],
             remember: Duration::from_secs(90),
             connections: 4_096,
-            node_ports: true,
         };
         assert_eq!(parsed(all), Ok(Some(expected)));
         for (wrong, expected) in [
@@ -811,7 +809,6 @@ mod tests {
             ("remember: 0", "remember: is 0s; expected 1s to 24h0m0s"),
             ("connections: 1023", "connections: is 1023; expected 1024 to 16777216"),
             ("connections: -1", "connections: is -1; expected a number from 0"),
-            ("nodePorts: yes please", "nodePorts: is \"yes please\"; expected true or false"),
         ] {
             for mode in ["", "mode: annotated, "] {
                 let fields = if wrong.starts_with("mode") { "" } else { mode };

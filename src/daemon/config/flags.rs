@@ -387,7 +387,7 @@ mod tests {
              --counters services --flowtable on --flowtable-after 9bytes \
              --flowtable-devices eth0 --check-period 1m --scheduler mh-port --hash-seed 5 --slot-budget 9 \
              --least-connections 5s --direct-return annotated --direct-return-devices eth0,br1 \
-             --direct-return-node-ports --table-ownership off --external-addresses 192.0.2.0/24 \
+             --table-ownership off --external-addresses 192.0.2.0/24 \
              --refuse-internal-addresses on --service-proxy-name canary \
              --except-services a/b,c/* --service-labels !x,y=z",
         );
@@ -428,7 +428,6 @@ mod tests {
                 }),
                 direct_return: Some(DirectReturn {
                     devices: vec!["eth0".parse().unwrap(), "br1".parse().unwrap()],
-                    node_ports: true,
                     ..DirectReturn::new(DirectMode::Annotated)
                 }),
             },
@@ -576,7 +575,7 @@ mod tests {
             "--service-proxy-name canary --except-services a/b,c/* --service-labels !x,y!=z",
             "--external-addresses 192.0.2.0/24,fd00::/64 --refuse-internal-addresses on",
             "--least-connections 5s --scheduler lc --nodeport-addresses primary,10.0.0.0/8",
-            "--direct-return loadBalancers --direct-return-devices eth0 --direct-return-node-ports",
+            "--direct-return loadBalancers --direct-return-devices eth0",
             "--feature-gates AllowServiceExternalIPs=false --detect-local-mode NodeCIDR",
             &of_file,
         ] {

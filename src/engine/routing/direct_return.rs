@@ -17,8 +17,6 @@ pub struct DirectReturn {
     pub remember: Duration,
     /// Limit of remembered connections.
     pub connections: u32,
-    /// It applies to TCP node ports too.
-    pub node_ports: bool,
 }
 
 /// Services to which direct return applies, besides those that annotations name.
@@ -44,7 +42,6 @@ impl DirectReturn {
             devices: Vec::new(),
             remember: Self::DEFAULT_REMEMBER,
             connections: Self::DEFAULT_CONNECTIONS,
-            node_ports: false,
         }
     }
 

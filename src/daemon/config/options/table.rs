@@ -284,11 +284,6 @@ pub(in crate::config) static SETTINGS: &[Setting] = &[
         |config| direct_return::or_default(config.routing.direct_return.as_ref()).connections.into())
         .default("262144")
         .about("Connections that direct return remembers at most, 1024 to 16777216; about 96 bytes of kernel memory each"),
-    Setting::new("deltaproxy.directReturn.nodePorts", Kind::Flag,
-        |to, value| direct_return::set(&mut to.config.routing.direct_return, |it| &mut it.node_ports, Ok(value == true)),
-        |config| direct_return::or_default(config.routing.direct_return.as_ref()).node_ports.into())
-        .default("false").flag("direct-return-node-ports", "BOOL")
-        .about("Direct return for TCP node ports too"),
     Setting::new(OWN_SCHEDULER, Kind::Text,
         |to, value| put(&mut to.scheduler, ChosenScheduler::of_field(text(value)).map_err(|error| vec![error])),
         |config| config.routing.scheduler.name().into())

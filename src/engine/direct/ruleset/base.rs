@@ -119,19 +119,24 @@ mod tests {
     #[test]
     fn every_hash_has_the_seed_of_the_settings() {
         let base = base(&settings());
-        let hashes = rules(&base).flat_map(|rule| &rule.expressions).filter_map(|it| {
-            if let Expression::Hash(Hash { seed, .. }) = it { Some(*seed) } else { None }
-        });
-        let seeds: Vec<_> = hashes.collect();
+        let mut seeds = Vec::new();
+        for expression in expressions(&base) {
+            if let Expression::Hash(hash) = expression {
+                seeds.push(hash.seed);
+            }
+        }
         assert_eq!((seeds.len(), seeds.iter().all(|seed| *seed == Some(7))), (42, true));
     }
 
     #[test]
     fn rules_that_write_have_the_times_of_the_settings_and_of_fragments() {
         let base = base(&settings());
-        let written = rules(&base).flat_map(|rule| &rule.expressions).filter_map(|it| {
-            if let Expression::Dynset(it) = it { Some((it.set.as_str(), it.timeout)) } else { None }
-        });
+        let mut written = Vec::new();
+        for expression in expressions(&base) {
+            if let Expression::Dynset(dynset) = expression {
+                written.push((dynset.set.as_str(), dynset.timeout));
+            }
+        }
         let expected = [
             ("connections", Some(60_000)),
             ("fragments4", Some(5_000)),
