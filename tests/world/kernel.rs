@@ -181,7 +181,10 @@ impl<K: Shared> Kernel for Hostile<K> {
         if self.breaks_off() {
             return Err(ReadError::Changing { what: table.to_string() });
         }
-        let family = table.family.of_addresses().expect("it is ours");
+        // Table direct-return is read once, at the start.
+        let Some(family) = table.family.of_addresses() else {
+            return self.inner.read_table(table);
+        };
         if family == Family::Ip6 && !std::mem::take(&mut self.is_reading_back) {
             self.rounds += 1;
         }
