@@ -4,6 +4,7 @@
 
 pub mod apiserver;
 pub mod builds;
+pub mod cluster;
 pub mod http;
 pub mod metrics;
 pub mod scenario;

@@ -221,6 +221,19 @@ impl Host {
         Connection::open(self.prober(), None, address(&to))
     }
 
+    /// As [`Self::open_tcp`], from a chosen address and port (0: any port).
+    ///
+    /// # Errors
+    /// The outcome without a connection.
+    #[track_caller]
+    pub fn open_tcp_from(
+        &self,
+        source: impl ToSocketAddrs,
+        to: impl ToSocketAddrs,
+    ) -> Result<Connection, Answer> {
+        Connection::open(self.prober(), Some(address(&source)), address(&to))
+    }
+
     /// Sends one datagram and hears the answer.
     #[track_caller]
     pub fn send_udp(&self, to: impl ToSocketAddrs) -> Answer {
@@ -238,6 +251,13 @@ impl Host {
     #[track_caller]
     pub fn open_udp(&self, to: impl ToSocketAddrs) -> Flow {
         Flow::open(self.prober(), None, address(&to))
+    }
+
+    /// As [`Self::open_udp`], from a chosen address and port (0: any port).
+    #[must_use]
+    #[track_caller]
+    pub fn open_udp_from(&self, source: impl ToSocketAddrs, to: impl ToSocketAddrs) -> Flow {
+        Flow::open(self.prober(), Some(address(&source)), address(&to))
     }
 
     /// Sends an SCTP INIT and hears the answer.

@@ -9,7 +9,8 @@
 //!   10.244.2.x
 //! ```
 //!
-//! [`Net`] builds that picture, one namespace for each [`Host`]; a host serves, probes, runs programs
+//! [`Net`] builds that picture, [`Switched`] one of several nodes on a link, one namespace for each
+//! [`Host`]; a host serves, probes, runs programs
 //! and reads the kernel back ([`reader`]). Invariants: a test sees only the namespaces that
 //! it made, every wait has a limit, and dropping the values ends what they started, also when the
 //! test panics. A test that cannot run fails with the command that makes it run.
@@ -21,6 +22,7 @@ pub mod link;
 pub mod reader;
 
 mod answer;
+mod capture;
 mod conntrack;
 mod deadline;
 mod echo;
@@ -30,10 +32,13 @@ mod net;
 mod process;
 mod sctp;
 mod serve;
+mod switched;
 mod tcp;
+mod transfer;
 mod udp;
 
 pub use answer::Answer;
+pub use capture::{Capture, Frame};
 pub use conntrack::{Tracked, TrackedFlows};
 pub use deadline::{Deadline, PATIENCE, SILENCE, eventually, stretched};
 pub use host::{
@@ -43,5 +48,6 @@ pub use namespace::Namespace;
 pub use net::{NODE_IP, NODE_IP6, Net, ip6_of};
 pub use process::{Finished, Process, deltaproxy_binary};
 pub use serve::Server;
+pub use switched::{CLIENT, NODES, SERVICES, Switched};
 pub use tcp::Connection;
 pub use udp::Flow;

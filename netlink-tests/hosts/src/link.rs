@@ -11,8 +11,10 @@ use std::thread;
 use nix::net::if_::if_nametoindex;
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
-use rtnetlink::packet_route::link::{InfoData, InfoVeth, LinkAttribute, LinkFlags, LinkMessage};
-use rtnetlink::{Error, Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
+use rtnetlink::packet_route::link::{
+    InfoBridge, InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+};
+use rtnetlink::{Error, Handle, LinkBridge, LinkUnspec, LinkVeth, RouteMessageBuilder};
 
 use crate::namespace::Namespace;
 
@@ -27,6 +29,8 @@ pub const ETH0: u32 = 2;
 pub struct Setup {
     /// Host addresses (/32 or /128).
     pub addresses: Vec<IpAddr>,
+    /// Addresses with the length of the prefix that they share with others of the link.
+    pub shared: Vec<(IpAddr, u8)>,
     /// Routes through the interface.
     pub routes: Vec<Route>,
 }
@@ -38,6 +42,8 @@ pub enum Route {
     OnLink(IpAddr, HardwareAddress),
     /// Everything else of the gateway's family goes to this gateway.
     DefaultVia(IpAddr, HardwareAddress),
+    /// This prefix is behind a gateway, whose hardware address is looked up.
+    Via((IpAddr, u8), IpAddr),
 }
 
 /// Six bytes, as on Ethernet.
@@ -71,8 +77,9 @@ pub fn configure(namespace: &Namespace, index: u32, setup: &Setup) {
         talk(async |handle| {
             let up = LinkUnspec::new_with_index(index).up().build();
             handle.link().set(up).execute().await?;
-            for address in &setup.addresses {
-                add_address(&handle, index, *address).await?;
+            let hosts = setup.addresses.iter().map(|address| (*address, host_prefix(*address)));
+            for address in hosts.chain(setup.shared.iter().copied()) {
+                add_address(&handle, index, address).await?;
             }
             for route in &setup.routes {
                 add_route(&handle, index, route).await?;
@@ -80,6 +87,42 @@ pub fn configure(namespace: &Namespace, index: u32, setup: &Setup) {
             Ok(())
         });
     });
+}
+
+/// Makes a bridge `name` with number `index`, up.
+pub fn add_bridge(namespace: &Namespace, name: &str, index: u32) {
+    let link = LinkBridge::new(name).index(index).build();
+    namespace.run(|| talk(async |handle| handle.link().add(link).execute().await));
+}
+
+/// Makes interface `index` a port of a bridge.
+pub fn add_port(namespace: &Namespace, index: u32, bridge: u32) {
+    change(namespace, LinkUnspec::new_with_index(index).controller(bridge).build());
+}
+
+/// Lets a bridge learn no hardware addresses, so that it sends all frames to all ports.
+pub fn forget_at_once(namespace: &Namespace, bridge: u32) {
+    let mut link = LinkMessage::default();
+    link.header.index = bridge;
+    let ageing_time = InfoData::Bridge(vec![InfoBridge::AgeingTime(0)]);
+    let info = vec![LinkInfo::Kind(InfoKind::Bridge), LinkInfo::Data(ageing_time)];
+    link.attributes.push(LinkAttribute::LinkInfo(info));
+    // Without NLM_F_CREATE and NLM_F_REPLACE, RTM_NEWLINK changes a device (`rtnl_changelink`).
+    let flags = libc::NLM_F_REQUEST | libc::NLM_F_ACK;
+    let flags = u16::try_from(flags).expect("two low bits");
+    namespace.run(|| {
+        talk(async |handle| handle.link().add(link).set_flags(flags).execute().await);
+    });
+}
+
+/// Takes interface `index` from its bridge.
+pub fn remove_port(namespace: &Namespace, index: u32) {
+    change(namespace, LinkUnspec::new_with_index(index).nocontroller().build());
+}
+
+/// Sets the hardware address of interface `index`.
+pub fn set_hardware_address(namespace: &Namespace, index: u32, address: HardwareAddress) {
+    change(namespace, LinkUnspec::new_with_index(index).address(address.to_vec()).build());
 }
 
 /// Makes a veth pair whose both ends are in `namespace`, up.
@@ -97,12 +140,11 @@ pub fn remove(namespace: &Namespace, name: &str) {
 
 /// Sets the largest packet of an interface.
 pub fn set_mtu(namespace: &Namespace, index: u32, bytes: u32) {
-    namespace.run(|| {
-        talk(async |handle| {
-            let link = LinkUnspec::new_with_index(index).mtu(bytes).build();
-            handle.link().set(link).execute().await
-        });
-    });
+    change(namespace, LinkUnspec::new_with_index(index).mtu(bytes).build());
+}
+
+fn change(namespace: &Namespace, link: LinkMessage) {
+    namespace.run(|| talk(async |handle| handle.link().set(link).execute().await));
 }
 
 /// Makes all addresses of a range local ones of a namespace.
@@ -116,9 +158,8 @@ pub fn add_range(namespace: &Namespace, first: IpAddr, prefix: u8) {
 
 /// Sets `lo` of the calling thread's namespace up, if nothing can be reached by it.
 pub fn raise_loopback() {
-    // While another thread sets `lo` up, its address can be refused for a moment.
-    let connected = UdpSocket::bind("127.0.0.1:0").and_then(|it| it.connect("127.0.0.1:9"));
-    if connected.is_err() {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket can be bound");
+    if socket.connect("127.0.0.1:9").is_err() {
         let up = LinkUnspec::new_with_index(LOOPBACK).up().build();
         // The caller may run in an event loop, which must not block; a new thread does not.
         let raise = || talk(async |handle| handle.link().set(up).execute().await);
@@ -126,8 +167,12 @@ pub fn raise_loopback() {
     }
 }
 
-async fn add_address(handle: &Handle, index: u32, address: IpAddr) -> Result<(), Error> {
-    let mut request = handle.address().add(index, address, host_prefix(address));
+async fn add_address(
+    handle: &Handle,
+    index: u32,
+    (address, prefix): (IpAddr, u8),
+) -> Result<(), Error> {
+    let mut request = handle.address().add(index, address, prefix);
     if address.is_ipv6() {
         // Without this the address is tentative for a second, and nothing answers from it.
         let nodad = AddressAttribute::Flags(AddressFlags::Nodad);
@@ -157,6 +202,12 @@ pub fn remove_address(namespace: &Namespace, index: u32, (address, prefix): (IpA
 async fn add_route(handle: &Handle, index: u32, route: &Route) -> Result<(), Error> {
     let builder = RouteMessageBuilder::<IpAddr>::new().output_interface(index);
     let (builder, neighbour, hardware) = match *route {
+        Route::Via((to, prefix), gateway) => {
+            let builder = builder.destination_prefix(to, prefix);
+            let builder = builder.and_then(|builder| builder.gateway(gateway));
+            let message = builder.expect("addresses of one family").build();
+            return handle.route().add(message).replace().execute().await;
+        }
         Route::OnLink(to, at) => (builder.destination_prefix(to, host_prefix(to)), to, at),
         Route::DefaultVia(gateway, at) => {
             let builder = builder.destination_prefix(unspecified(gateway), 0);

@@ -30,14 +30,15 @@ impl Net {
     #[must_use]
     #[track_caller]
     pub fn new() -> Self {
-        let namespace = Namespace::new();
-        namespace.sysctls_if_present(EVERYWHERE);
-        namespace.sysctl("ipv4/ip_forward", "1");
-        namespace.sysctl("ipv6/conf/all/forwarding", "1");
+        let namespace = forwarding_namespace();
         let addresses = vec![NODE_IP.into(), NODE_IP6.into()];
-        link::configure(&namespace, LOOPBACK, &Setup { addresses, routes: Vec::new() });
+        link::configure(&namespace, LOOPBACK, &Setup { addresses, ..Setup::default() });
         echo::wait_for(&namespace, NODE_IP6.into());
-        let node = Host::new(namespace, (NODE_IP, NODE_IP6), None);
+        Self::around(Host::new(namespace, (NODE_IP, NODE_IP6), None))
+    }
+
+    /// A node that exists, and no other host.
+    pub(crate) fn around(node: Host) -> Self {
         Self { node, links: AtomicU32::new(FIRST_LINK) }
     }
 
@@ -112,6 +113,7 @@ impl Net {
         let near = Setup {
             addresses: vec![gateway.into(), gateway6.into(), LINK_LOCAL],
             routes: vec![Route::OnLink(ip.into(), there), Route::OnLink(ip6.into(), there)],
+            ..Setup::default()
         };
         link::configure(node, index, &near);
         let far = Setup {
@@ -120,6 +122,7 @@ impl Net {
                 Route::DefaultVia(gateway.into(), here),
                 Route::DefaultVia(LINK_LOCAL, here),
             ],
+            ..Setup::default()
         };
         link::configure(&namespace, link::ETH0, &far);
         echo::wait_for(&namespace, gateway.into());
@@ -133,6 +136,15 @@ impl Default for Net {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// An empty namespace that forwards both families.
+pub(crate) fn forwarding_namespace() -> Namespace {
+    let namespace = Namespace::new();
+    namespace.sysctls_if_present(EVERYWHERE);
+    namespace.sysctl("ipv4/ip_forward", "1");
+    namespace.sysctl("ipv6/conf/all/forwarding", "1");
+    namespace
 }
 
 /// The IPv6 address of the host that has this IPv4 address: the same decimal digits, so that

@@ -14,6 +14,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::answer::Answer;
 use crate::datagram::{self, Datagram};
+use crate::transfer::Transfer;
 
 /// A server that runs until this is dropped.
 #[derive(Debug)]
@@ -82,6 +83,14 @@ impl Drop for Server {
 fn answer_next(connection: &mut TcpStream, name: &str) -> bool {
     let mut bytes = [0; 1024];
     let read = connection.read(&mut bytes).unwrap_or(0);
+    if let Some(transfer) = Transfer::parse(&bytes[..read]) {
+        if transfer.serve(connection).is_err() {
+            return false;
+        }
+        if matches!(transfer, Transfer::Send(_)) {
+            return true;
+        }
+    }
     read > 0
         && connection
             .peer_addr()

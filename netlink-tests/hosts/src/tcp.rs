@@ -12,6 +12,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::answer::Answer;
 use crate::deadline::{Deadline, stretched};
 use crate::namespace::Namespace;
+use crate::transfer;
 
 /// An open connection to one of our servers.
 #[derive(Debug)]
@@ -52,6 +53,23 @@ impl Connection {
             Ok(()) => read_answer(&mut self.stream),
             Err(error) => from_error(&error),
         }
+    }
+
+    /// Lets the server send this number of bytes.
+    ///
+    /// # Errors
+    /// The transfer stood still for as long as an answer may take, or the connection is over.
+    pub fn download(&mut self, bytes: usize) -> io::Result<()> {
+        transfer::download(&mut self.stream, bytes)
+    }
+
+    /// Sends this number of bytes to the server and waits for its answer.
+    ///
+    /// # Errors
+    /// As [`Self::download`].
+    pub fn upload(&mut self, bytes: usize) -> io::Result<Answer> {
+        transfer::upload(&mut self.stream, bytes)?;
+        Ok(read_answer(&mut self.stream))
     }
 
     /// The probe's own address and port.

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use nix::sys::socket::{setsockopt, sockopt};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::answer::Answer;
 use crate::deadline::{SILENCE, stretched};
@@ -39,10 +39,34 @@ impl Flow {
 
     /// Sends a datagram and waits for the answer.
     pub fn ask(&mut self) -> Answer {
+        self.ask_with(b"hello\n")
+    }
+
+    /// The same with a datagram of this number of bytes.
+    pub fn ask_at_length(&mut self, bytes: usize) -> Answer {
+        self.ask_with(&vec![0; bytes])
+    }
+
+    /// Sets the TTL or hop limit of what is sent from now on.
+    ///
+    /// # Panics
+    /// When it is 0.
+    pub fn set_ttl(&self, ttl: u8) {
+        let socket = SockRef::from(&self.socket);
+        let is_ipv4 = self.local_addr().is_ipv4();
+        let set = if is_ipv4 {
+            socket.set_ttl_v4(u32::from(ttl))
+        } else {
+            socket.set_unicast_hops_v6(u32::from(ttl))
+        };
+        set.expect("it is not 0");
+    }
+
+    fn ask_with(&mut self, datagram: &[u8]) -> Answer {
         if let Err(answer) = &self.connected {
             return answer.clone();
         }
-        if let Err(error) = self.socket.send(b"hello\n") {
+        if let Err(error) = self.socket.send(datagram) {
             let answer = Answer::from_error(&error);
             // Dropped in our own output hook. A reject is reported by `recv`.
             if answer != Answer::Silent {

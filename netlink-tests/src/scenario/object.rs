@@ -326,6 +326,13 @@ impl Endpoint {
         Self { address, node, conditions: json!({}), hints: json!({}), pod: None }
     }
 
+    /// On a node of this name.
+    #[must_use]
+    pub fn on_node(mut self, node: &'static str) -> Self {
+        self.node = Some(node);
+        self
+    }
+
     /// Without a node name.
     #[must_use]
     pub fn missing_node(mut self) -> Self {
@@ -377,9 +384,11 @@ impl Endpoint {
     }
 }
 
-/// The Node object of the lab's node.
+/// A Node object, by default that of the lab's node.
 #[derive(Debug, Clone)]
 pub struct Node {
+    name: &'static str,
+    ready: Option<bool>,
     zone: Option<String>,
     addresses: Vec<IpAddr>,
     pod_cidrs: Vec<String>,
@@ -389,8 +398,21 @@ impl Node {
     /// The node with its two addresses and no zone.
     #[must_use]
     pub fn new() -> Self {
+        Self::named(NODE_NAME)
+    }
+
+    /// A node of this name with the same addresses.
+    #[must_use]
+    pub fn named(name: &'static str) -> Self {
         let addresses = vec![NODE_IP.into(), NODE_IP6.into()];
-        Self { zone: None, addresses, pod_cidrs: Vec::new() }
+        Self { name, ready: None, zone: None, addresses, pod_cidrs: Vec::new() }
+    }
+
+    /// Condition Ready.
+    #[must_use]
+    pub fn ready(mut self, ready: bool) -> Self {
+        self.ready = Some(ready);
+        self
     }
 
     /// The node's zone.
@@ -430,13 +452,18 @@ impl Object for Node {
             Some(zone) => json!({"topology.kubernetes.io/zone": zone}),
             None => json!({}),
         };
-        vec![json!({
+        let mut object = json!({
             "apiVersion": "v1",
             "kind": "Node",
-            "metadata": {"name": NODE_NAME, "labels": labels},
+            "metadata": {"name": self.name, "labels": labels},
             "spec": {"podCIDRs": self.pod_cidrs},
             "status": {"addresses": addresses},
-        })]
+        });
+        if let Some(ready) = self.ready {
+            let status = if ready { "True" } else { "False" };
+            object["status"]["conditions"] = json!([{"type": "Ready", "status": status}]);
+        }
+        vec![object]
     }
 }
 

@@ -1,0 +1,225 @@
+//! Nodes, a router and clients, as one picture: a cluster on one layer-2 link.
+//!
+//! ```text
+//!                             router                  link (a bridge)
+//!   clients 203.0.113.10 ---- .1   192.168.60.1 ----+---- node-a 192.168.60.11 ---- pods 10.244.1.5, .6
+//!                                                   +---- node-b 192.168.60.12 ---- pods 10.244.2.5, .6
+//!                                                   +---- node-c 192.168.60.13 ---- pods 10.244.3.5, .6
+//! ```
+//!
+//! The router sends packets to [`SERVICES`] to one of the nodes, the entry. Hardware addresses on
+//! the link are looked up, as on Ethernet. Every address has the IPv6 twin of [`ip6_of`].
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use crate::capture::Capture;
+use crate::deadline::eventually;
+use crate::echo;
+use crate::host::Host;
+use crate::link::{self, ETH0, HardwareAddress, LOOPBACK, Route, Setup};
+use crate::namespace::Namespace;
+use crate::net::{Net, forwarding_namespace, ip6_of};
+
+/// The names of the nodes.
+pub const NODES: [&str; 3] = ["node-a", "node-b", "node-c"];
+
+/// The first address of the /24 that the router sends to the entry, and of its IPv6 twin, a /64.
+pub const SERVICES: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 0);
+
+/// The address of the clients' host.
+pub const CLIENT: &str = "203.0.113.10";
+
+/// Three nodes with pods, a router and clients.
+#[derive(Debug)]
+pub struct Switched {
+    switch: Namespace,
+    router: Net,
+    clients: Host,
+    nodes: Vec<SwitchedNode>,
+}
+
+/// A node with the pods behind it.
+#[derive(Debug)]
+struct SwitchedNode {
+    net: Net,
+    /// In the order of their addresses.
+    pods: Vec<Host>,
+}
+
+impl Switched {
+    /// Builds the picture; the entry is the first node.
+    #[must_use]
+    #[track_caller]
+    pub fn new() -> Self {
+        let switch = Namespace::new();
+        // Else the switch takes part in IPv6 itself, and asks for group members.
+        switch.sysctl("ipv6/conf/default/disable_ipv6", "1");
+        link::add_bridge(&switch, "link", BRIDGE);
+        let router = Net::around(attach(&switch, ROUTER_PORT, ROUTER));
+        let clients = router.pod_behind("clients", CLIENT);
+        let node = |number: u8| {
+            let port = NODE_PORTS + u32::from(number);
+            let net = Net::around(attach(&switch, port, node_address(number)));
+            let pod = |last: u8| {
+                net.pod(&format!("pod{last}"), &Ipv4Addr::new(10, 244, number, last).to_string())
+            };
+            let pods = [5, 6].map(pod).into();
+            SwitchedNode { net, pods }
+        };
+        let nodes = (1..=3).map(node).collect();
+        let switched = Self { switch, router, clients, nodes };
+        switched.connect_all();
+        switched.enter_at(0);
+        switched
+    }
+
+    /// The host of the clients; [`Host::add_address`] makes further ones.
+    #[must_use]
+    pub fn clients(&self) -> &Host {
+        &self.clients
+    }
+
+    /// The router.
+    #[must_use]
+    pub fn router(&self) -> &Host {
+        self.router.node()
+    }
+
+    /// The node at this place of [`NODES`].
+    #[must_use]
+    pub fn node(&self, place: usize) -> &Host {
+        self.nodes[place].net.node()
+    }
+
+    /// The pods of the node at this place of [`NODES`].
+    #[must_use]
+    pub fn pods(&self, place: usize) -> &[Host] {
+        &self.nodes[place].pods
+    }
+
+    /// Lets the router send packets to service addresses to this node.
+    pub fn enter_at(&self, place: usize) {
+        let entry = self.node(place);
+        let routes = vec![
+            Route::Via((SERVICES.into(), 24), entry.ip().into()),
+            Route::Via((ip6_of(SERVICES).into(), 64), entry.ip6().into()),
+        ];
+        let setup = Setup { routes, ..Setup::default() };
+        link::configure(self.router().namespace(), ETH0, &setup);
+    }
+
+    /// Returns a capture of the frames that enter the link from now on.
+    #[must_use]
+    pub fn capture(&self) -> Capture {
+        self.switch.run(Capture::open)
+    }
+
+    /// Gives the node's device on the link another hardware address.
+    pub fn set_hardware_address(&self, place: usize, address: HardwareAddress) {
+        link::set_hardware_address(self.node(place).namespace(), ETH0, address);
+    }
+
+    /// The number of the switch's port that leads to the node.
+    #[must_use]
+    pub fn port(&self, place: usize) -> u32 {
+        let number = u32::try_from(place).expect("a few nodes");
+        NODE_PORTS + 1 + number
+    }
+
+    /// The number of the switch's port that leads to the router.
+    #[must_use]
+    pub fn router_port(&self) -> u32 {
+        ROUTER_PORT
+    }
+
+    /// Lets every frame leave by all ports from now on, so that nodes overhear the others' packets.
+    pub fn flood(&self) {
+        link::forget_at_once(&self.switch, BRIDGE);
+    }
+
+    /// Takes the node's device off the link: frames to it are lost.
+    pub fn cut_off(&self, place: usize) {
+        link::remove_port(&self.switch, self.port(place));
+    }
+
+    /// Gives router and nodes routes to what is behind the others, and waits until they reach each
+    /// other.
+    fn connect_all(&self) {
+        let hosts: Vec<_> = self.nodes.iter().map(|node| node.net.node()).collect();
+        for host in &hosts {
+            let others = hosts.iter().filter(|other| other.ip() != host.ip());
+            let mut routes: Vec<_> = others.flat_map(|other| routes_to_pods_of(other)).collect();
+            let router = self.router();
+            routes.push(Route::Via((Ipv4Addr::UNSPECIFIED.into(), 0), router.ip().into()));
+            let any = std::net::Ipv6Addr::UNSPECIFIED;
+            routes.push(Route::Via((any.into(), 0), router.ip6().into()));
+            link::configure(host.namespace(), ETH0, &Setup { routes, ..Setup::default() });
+        }
+        let routes = hosts.iter().flat_map(|node| routes_to_pods_of(node)).collect();
+        let setup = Setup { routes, ..Setup::default() };
+        link::configure(self.router().namespace(), ETH0, &setup);
+        for host in &hosts {
+            for other in hosts.iter().copied().chain([self.router()]) {
+                reach(host, other.ip().into());
+                reach(host, other.ip6().into());
+            }
+        }
+    }
+}
+
+impl Default for Switched {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The address of the node with this number, from 1.
+fn node_address(number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(192, 168, 60, 10 + number)
+}
+
+/// A host with `eth0` at this port of the switch.
+#[track_caller]
+fn attach(switch: &Namespace, port: u32, ip: Ipv4Addr) -> Host {
+    let namespace = forwarding_namespace();
+    link::configure(&namespace, LOOPBACK, &Setup::default());
+    link::connect(switch, &namespace, &format!("port{port}"), port);
+    link::add_port(switch, port, BRIDGE);
+    let ip6 = ip6_of(ip);
+    let shared = vec![(ip.into(), 24), (ip6.into(), 64)];
+    link::configure(&namespace, ETH0, &Setup { shared, ..Setup::default() });
+    Host::new(namespace, (ip, ip6), None)
+}
+
+/// Routes to the pods of a node: 10.244.N.0/24 and fd00:10:244:N::/64.
+fn routes_to_pods_of(node: &Host) -> [Route; 2] {
+    let number = node.ip().octets()[3] - 10;
+    let pods = Ipv4Addr::new(10, 244, number, 0);
+    [
+        Route::Via((pods.into(), 24), node.ip().into()),
+        Route::Via((ip6_of(pods).into(), 64), node.ip6().into()),
+    ]
+}
+
+/// Waits for an answer. The first question after a new interface may be lost, and is asked again
+/// a second later.
+#[track_caller]
+fn reach(from: &Host, to: IpAddr) {
+    eventually(&format!("an echo from {to}"), REACH_LIMIT, || {
+        matches!(echo::echo((from.namespace(), ASK_AGAIN), to), crate::Answer::Echoed).then_some(())
+    });
+}
+
+const BRIDGE: u32 = 10;
+
+const ROUTER_PORT: u32 = 20;
+
+/// The ports of nodes have the numbers after it.
+const NODE_PORTS: u32 = 30;
+
+const ROUTER: Ipv4Addr = Ipv4Addr::new(192, 168, 60, 1);
+
+const ASK_AGAIN: Duration = Duration::from_millis(50);
+
+const REACH_LIMIT: Duration = Duration::from_secs(15);

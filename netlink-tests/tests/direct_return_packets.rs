@@ -1,0 +1,42 @@
+//! Direct return with packets: three nodes on one link, a router, and clients behind it.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+use netlink_tests::cluster::{Cluster, slice, web};
+
+#[path = "direct_return/changes.rs"]
+mod changes;
+#[path = "direct_return/daemons.rs"]
+mod daemons;
+#[path = "direct_return/hosts.rs"]
+mod hosts;
+#[path = "direct_return/loops.rs"]
+mod loops;
+#[path = "direct_return/memory.rs"]
+mod memory;
+#[path = "direct_return/obstacles.rs"]
+mod obstacles;
+#[path = "direct_return/sizes.rs"]
+mod sizes;
+#[path = "direct_return/switching.rs"]
+mod switching;
+#[path = "direct_return/ways.rs"]
+mod ways;
+
+/// Names of servers on all nodes.
+const SERVERS: &str = "a1 b1 b2 c1";
+
+/// A cluster whose nodes hand packets to `web` to each other. Its servers are [`SERVERS`].
+#[track_caller]
+fn cluster() -> Cluster {
+    with_settings("mode: annotated")
+}
+
+/// The same with these fields of `deltaproxy.directReturn`.
+#[track_caller]
+fn with_settings(direct_return: &str) -> Cluster {
+    let cluster = Cluster::new(direct_return);
+    cluster.apply("web", &web());
+    cluster.apply("slice", &slice(SERVERS));
+    cluster.wait_for_slots_everywhere("abc");
+    cluster
+}
