@@ -7,6 +7,8 @@ use netlink_tests::cluster::{Cluster, slice, web};
 mod changes;
 #[path = "direct_return/daemons.rs"]
 mod daemons;
+#[path = "direct_return/devices.rs"]
+mod devices;
 #[path = "direct_return/hosts.rs"]
 mod hosts;
 #[path = "direct_return/loops.rs"]

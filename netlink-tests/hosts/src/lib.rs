@@ -10,8 +10,7 @@
 //! ```
 //!
 //! [`Net`] builds that picture, [`Switched`] one of several nodes on a link, one namespace for each
-//! [`Host`]; a host serves, probes, runs programs
-//! and reads the kernel back ([`reader`]). Invariants: a test sees only the namespaces that
+//! [`Host`]; a host serves, probes, runs programs and reads the kernel back ([`reader`]). Invariants: a test sees only the namespaces that
 //! it made, every wait has a limit, and dropping the values ends what they started, also when the
 //! test panics. A test that cannot run fails with the command that makes it run.
 
@@ -29,6 +28,7 @@ mod echo;
 mod host;
 mod namespace;
 mod net;
+mod offload;
 mod process;
 mod sctp;
 mod serve;
@@ -46,6 +46,7 @@ pub use host::{
 };
 pub use namespace::Namespace;
 pub use net::{NODE_IP, NODE_IP6, Net, ip6_of};
+pub use offload::Segments;
 pub use process::{Finished, Process, deltaproxy_binary};
 pub use serve::Server;
 pub use switched::{CLIENT, NODES, SERVICES, Switched};

@@ -10,7 +10,7 @@
 //! The router sends packets to [`SERVICES`] to one of the nodes, the entry. Hardware addresses on
 //! the link are looked up, as on Ethernet. Every address has the IPv6 twin of [`ip6_of`].
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use crate::capture::Capture;
@@ -20,6 +20,7 @@ use crate::host::Host;
 use crate::link::{self, ETH0, HardwareAddress, LOOPBACK, Route, Setup};
 use crate::namespace::Namespace;
 use crate::net::{Net, forwarding_namespace, ip6_of};
+use crate::offload::{self, Segments};
 
 /// The names of the nodes.
 pub const NODES: [&str; 3] = ["node-a", "node-b", "node-c"];
@@ -115,9 +116,30 @@ impl Switched {
         self.switch.run(Capture::open)
     }
 
-    /// Gives the node's device on the link another hardware address.
+    /// Gives the node's device on the link another hardware address. The router learns it, as the
+    /// node asks for the router's.
     pub fn set_hardware_address(&self, place: usize, address: HardwareAddress) {
-        link::set_hardware_address(self.node(place).namespace(), ETH0, address);
+        let node = self.node(place);
+        link::set_hardware_address(node.namespace(), ETH0, address);
+        reach(node, self.router().ip().into());
+        reach(node, self.router().ip6().into());
+    }
+
+    /// Deletes the node's device on the link and makes it again, with the addresses and routes that
+    /// it had.
+    pub fn replace_device(&self, place: usize) {
+        let node = self.node(place);
+        link::remove(node.namespace(), "eth0");
+        plug(&self.switch, node.namespace(), self.port(place), node.ip());
+        self.add_routes(node);
+    }
+
+    /// Sets how segments of TCP pass the devices of all hosts.
+    pub fn set_segments(&self, segments: Segments) {
+        let nodes = self.nodes.iter().flat_map(|node| node.pods.iter().chain([node.net.node()]));
+        for host in nodes.chain([self.router(), self.clients()]) {
+            offload::set_segments(host.namespace(), "eth0", segments);
+        }
     }
 
     /// The number of the switch's port that leads to the node.
@@ -147,15 +169,7 @@ impl Switched {
     /// other.
     fn connect_all(&self) {
         let hosts: Vec<_> = self.nodes.iter().map(|node| node.net.node()).collect();
-        for host in &hosts {
-            let others = hosts.iter().filter(|other| other.ip() != host.ip());
-            let mut routes: Vec<_> = others.flat_map(|other| routes_to_pods_of(other)).collect();
-            let router = self.router();
-            routes.push(Route::Via((Ipv4Addr::UNSPECIFIED.into(), 0), router.ip().into()));
-            let any = std::net::Ipv6Addr::UNSPECIFIED;
-            routes.push(Route::Via((any.into(), 0), router.ip6().into()));
-            link::configure(host.namespace(), ETH0, &Setup { routes, ..Setup::default() });
-        }
+        hosts.iter().for_each(|host| self.add_routes(host));
         let routes = hosts.iter().flat_map(|node| routes_to_pods_of(node)).collect();
         let setup = Setup { routes, ..Setup::default() };
         link::configure(self.router().namespace(), ETH0, &setup);
@@ -165,6 +179,17 @@ impl Switched {
                 reach(host, other.ip6().into());
             }
         }
+    }
+
+    /// Gives a node routes to the pods of the others, and by the router.
+    fn add_routes(&self, host: &Host) {
+        let others = self.nodes.iter().map(|node| node.net.node());
+        let others = others.filter(|other| other.ip() != host.ip());
+        let mut routes: Vec<_> = others.flat_map(routes_to_pods_of).collect();
+        let router = self.router();
+        routes.push(Route::Via((Ipv4Addr::UNSPECIFIED.into(), 0), router.ip().into()));
+        routes.push(Route::Via((Ipv6Addr::UNSPECIFIED.into(), 0), router.ip6().into()));
+        link::configure(host.namespace(), ETH0, &Setup { routes, ..Setup::default() });
     }
 }
 
@@ -184,12 +209,16 @@ fn node_address(number: u8) -> Ipv4Addr {
 fn attach(switch: &Namespace, port: u32, ip: Ipv4Addr) -> Host {
     let namespace = forwarding_namespace();
     link::configure(&namespace, LOOPBACK, &Setup::default());
-    link::connect(switch, &namespace, &format!("port{port}"), port);
+    plug(switch, &namespace, port, ip);
+    Host::new(namespace, (ip, ip6_of(ip)), None)
+}
+
+/// Makes `eth0` with these addresses at a port of the switch.
+fn plug(switch: &Namespace, namespace: &Namespace, port: u32, ip: Ipv4Addr) {
+    link::connect(switch, namespace, &format!("port{port}"), port);
     link::add_port(switch, port, BRIDGE);
-    let ip6 = ip6_of(ip);
-    let shared = vec![(ip.into(), 24), (ip6.into(), 64)];
-    link::configure(&namespace, ETH0, &Setup { shared, ..Setup::default() });
-    Host::new(namespace, (ip, ip6), None)
+    let shared = vec![(ip.into(), 24), (ip6_of(ip).into(), 64)];
+    link::configure(namespace, ETH0, &Setup { shared, ..Setup::default() });
 }
 
 /// Routes to the pods of a node: 10.244.N.0/24 and fd00:10:244:N::/64.

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 
 use test_hosts::{Answer, CLIENT, Connection, NODES, Tracked, TrackedFlows};
 
-use super::{ADDRESS, Cluster};
+use super::nodes::Cluster;
+use super::objects::ADDRESS;
 use crate::scenario::{Family, Protocol};
 
 /// A connection of a client, and the server that answered.

@@ -11,9 +11,9 @@ use engine::model::Protocol;
 use nft::kernel::{ElementRead, Kernel as _, Nftables};
 use test_hosts::{NODES, eventually};
 
+use super::nodes::{Cluster, SOON};
 use super::objects::slice;
 use super::probes::service;
-use super::{Cluster, SOON};
 use crate::scenario::Family;
 
 impl Cluster {
@@ -80,6 +80,15 @@ impl Cluster {
         eventually(&format!("slots of {nodes:?} on {}", NODES[place]), SOON, || {
             let found = Family::ALL.map(|family| self.slots(place, family));
             found.iter().all(|slots| slots.keys().copied().eq(nodes.chars())).then_some(())
+        });
+    }
+
+    /// Waits until a node knows that frames from this hardware address come from a node.
+    #[track_caller]
+    pub fn wait_for_hardware_address(&self, place: usize, address: [u8; 6]) {
+        eventually(&format!("{address:x?} on {}", NODES[place]), SOON, || {
+            let wanted = DirectElement::HardwareAddress(address);
+            self.elements(place).contains(&wanted).then_some(())
         });
     }
 

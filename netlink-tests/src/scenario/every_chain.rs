@@ -3,7 +3,8 @@
 use serde_json::json;
 
 use super::expect::Protocol;
-use super::object::{Node, Object, Service, ServiceCidr, Slice};
+use super::node::Node;
+use super::object::{Object, Service, ServiceCidr, Slice};
 
 /// Objects that use every chain and set.
 #[must_use]

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use engine::routing::Routing;
 
 use super::expect::{Expect, Scope};
-use super::object::{Node, Object, ServiceCidr};
+use super::node::Node;
+use super::object::{Object, ServiceCidr};
 use super::probe::failures;
 use super::proxy::{Proxy, Sent, routing};
 use super::world::World;

@@ -22,7 +22,8 @@ use nix::errno::Errno;
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Protocol, Type};
 
-use super::object::{Node, Object, ServiceCidr};
+use super::node::Node;
+use super::object::{Object, ServiceCidr};
 use super::proxy::{Proxy, routing};
 use super::race::{leave_one_processor, wanted_flows};
 use test_hosts::Host;

@@ -1,13 +1,16 @@
 //! Long transfers, fragments, and paths with a smaller MTU.
 
-use netlink_tests::Connection;
 use netlink_tests::cluster::{Cluster, service};
 use netlink_tests::scenario::Family;
+use netlink_tests::{Connection, Segments};
 
 use crate::cluster;
 
 /// More than the buffers of a path hold.
 const LONG: usize = 1 << 20;
+
+/// Of all devices, in bytes.
+const MTU: usize = 1500;
 
 /// Opens connections until one is to a server on each node, by the letters of the nodes.
 fn one_to_each_node(cluster: &Cluster, family: Family) -> Vec<Connection> {
@@ -23,10 +26,17 @@ fn one_to_each_node(cluster: &Cluster, family: Family) -> Vec<Connection> {
     found
 }
 
+fn segments_and_families() -> impl Iterator<Item = (Segments, Family)> {
+    let kinds = [Segments::Joined, Segments::Single].into_iter();
+    kinds.flat_map(|segments| Family::ALL.map(|family| (segments, family)))
+}
+
 #[test]
 fn long_transfers_arrive_in_both_directions() {
     let cluster = cluster();
-    for family in Family::ALL {
+    for (segments, family) in segments_and_families() {
+        cluster.link.set_segments(segments);
+        let mut capture = cluster.link.capture();
         for mut connection in one_to_each_node(&cluster, family) {
             let server = connection.first().server().to_owned();
             let answer = connection.upload(LONG);
@@ -34,6 +44,8 @@ fn long_transfers_arrive_in_both_directions() {
             assert_eq!(&answer, connection.first());
             connection.download(LONG).unwrap_or_else(|error| panic!("from {server}: {error}"));
         }
+        let longest = capture.frames().iter().map(|frame| frame.payload.len()).max().unwrap();
+        assert_eq!(longest > MTU, segments == Segments::Joined, "{longest}");
     }
 }
 
@@ -41,7 +53,8 @@ fn long_transfers_arrive_in_both_directions() {
 fn a_smaller_mtu_behind_the_router_is_reported_to_the_serving_node() {
     let cluster = cluster();
     cluster.link.clients().set_link_mtu(1300);
-    for family in Family::ALL {
+    for (segments, family) in segments_and_families() {
+        cluster.link.set_segments(segments);
         for mut connection in one_to_each_node(&cluster, family) {
             let server = connection.first().server().to_owned();
             connection.download(LONG).unwrap_or_else(|error| panic!("{server}: {error}"));
