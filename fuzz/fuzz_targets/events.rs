@@ -13,8 +13,7 @@ use std::time::Duration;
 use daemon::read_back::{look_up_changed, read_back};
 use engine::model::{
     Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName, Peer,
-    Protocol,
-    Resource, Scheduler, Service, ServiceCidr, ServicePort, TrafficPolicy, Zones,
+    Protocol, Resource, Scheduler, Service, ServiceCidr, ServicePort, TrafficPolicy, Zones,
 };
 use engine::routing::Routing;
 use engine::{Answer, Engine};
