@@ -124,6 +124,7 @@ fn commit_all(engine: &mut Engine, kernel: &mut Fake) {
         }
         match engine.answer(&transaction, &outcome) {
             Answer::Applied | Answer::Blocked(_) => {}
+            Answer::NotHanded => panic!("direct return is off"),
             Answer::ReadBack(cause) => {
                 if !cause.is_caused_by_services() || !undo(engine, kernel, &transaction) {
                     observe(engine, kernel);
