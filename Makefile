@@ -49,7 +49,7 @@ ROOT_TESTS = cli first_load layouts priority ruleset storm transaction
 ROOT_CASES_OF = affinity local_detection
 ROOT_CASES = nft_has_loaded nft_loads
 
-.PHONY: help build release test-aarch64 man sbom packages test-packages reproducible demo simulate test test-root test-kernel test-page test-nft test-corpus traces test-api-server test-interop storm bench bench-kernel bench-flowtable bench-code bench-daemon bench-latency bench-builds bench-stale-flows bench-herd bench-nft publish-check fuzz fuzz-build deploy-check kind-check lint workflows-check docs deny deny-installed advisories advisory-database clean
+.PHONY: help build release test-aarch64 man sbom packages test-packages reproducible demo demo-direct-return simulate test test-root test-kernel test-page test-nft test-corpus traces test-api-server test-interop storm bench bench-kernel bench-flowtable bench-code bench-daemon bench-latency bench-builds bench-stale-flows bench-herd bench-direct-return bench-nft publish-check fuzz fuzz-build deploy-check kind-check lint workflows-check docs deny deny-installed advisories advisory-database clean
 
 ##@ Start here
 
@@ -108,6 +108,10 @@ QUICK_BUILD = --config profile.dev.package.deltaproxy-engine.opt-level=0 \
 demo: ## Demonstrate services between temporary network namespaces
 	@cargo build --locked $(QUICK_BUILD) --no-default-features --package deltaproxy --package test-hosts --bins
 	@$(IN_NAMESPACES) "$(TARGET_DIR)/debug/demo"
+
+demo-direct-return: ## Demonstrate direct return beside translation, with three nodes, a router and a client
+	@cargo build --locked $(QUICK_BUILD) --no-default-features --package deltaproxy --package netlink-tests --bins
+	@$(IN_NAMESPACES) "$(TARGET_DIR)/debug/direct_return_demo"
 
 # Leaves out the checks with programs that are not installed, and names them.
 OPTIONAL_PROGRAMS = \
@@ -258,6 +262,12 @@ bench-stale-flows: ## Measure CPU and delay of the deletion of stale UDP flows (
 	cargo bench --locked --package netlink-tests --bench stale_flows --no-run
 	$(IN_NAMESPACES) env BEFORE="$(BEFORE)" AFTER="$(AFTER)" \
 		cargo bench --offline --package netlink-tests --bench stale_flows
+
+bench-direct-return: ## Measure packets with direct return and with translation (root, nft; SERVICES=1000,50000, ROUNDS)
+	cargo build --locked --release --bin deltaproxy
+	cargo bench --locked --package netlink-tests --bench direct_return --no-run
+	$(IN_NAMESPACES) env SERVICES="$(SERVICES)" ROUNDS="$(ROUNDS)" \
+		cargo bench --offline --package netlink-tests --bench direct_return
 
 # Root may raise the hard limit of open files too.
 bench-herd: ## Measure what CLIENTS=1000,5000 daemons ask of an API server when all start or it restarts

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use netlink_tests::apiserver::object::service_cidr;
 use netlink_tests::builds::{absolute, number};
+use netlink_tests::kernel_memory::settled;
 use netlink_tests::{Host, NODE_IP, Net};
 use serde_json::{Value, json};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -63,15 +64,6 @@ const CLIENT_PORTS: [u16; 2] = [40_000, 40_001];
 
 /// Time limit of one `apply` or `cleanup`.
 const LIMIT: Duration = Duration::from_secs(300);
-
-/// Time between two readings of the memory. The kernel frees a table later, on a worker.
-const SETTLE: Duration = Duration::from_secs(1);
-
-/// Readings until the memory counts as steady anyway.
-const READINGS: usize = 20;
-
-/// Change between two readings of steady memory, in MiB.
-const STEADY: f64 = 0.3;
 
 fn main() {
     // `cargo test` runs benches too, with this argument.
@@ -418,10 +410,6 @@ fn give_addresses(ranges: &[(Ipv4Addr, u8)]) {
 
 // Memory.
 
-/// Lines of /proc/meminfo that hold what tables take. Large tables of hashed sets are in
-/// `VmallocUsed`, statistics in `Percpu`; elements, chains and rules in `SUnreclaim`.
-const LINES: [&str; 3] = ["SUnreclaim:", "VmallocUsed:", "Percpu:"];
-
 fn compare_memory(builds: &[Build; 2], folder: &Path, services: u32, loads: u32) {
     println!(
         "| kernel memory, {services} services | SUnreclaim, MiB | VmallocUsed, MiB | Percpu, MiB \
@@ -463,29 +451,6 @@ fn growth(build: &Build, manifests: &Path) -> [f64; 3] {
     let after = settled();
     let _ = net.node().spawn(&build.path, &["cleanup"]).finish(LIMIT).ok();
     std::array::from_fn(|i| after[i] - before[i])
-}
-
-/// Reads the memory in use until it is steady.
-fn settled() -> [f64; 3] {
-    let mut last = used();
-    for _ in 0..READINGS {
-        std::thread::sleep(SETTLE);
-        let now = used();
-        let is_steady = now.iter().zip(last).all(|(now, last)| (now - last).abs() < STEADY);
-        last = now;
-        if is_steady {
-            break;
-        }
-    }
-    last
-}
-
-fn used() -> [f64; 3] {
-    let text = fs::read_to_string("/proc/meminfo").unwrap();
-    LINES.map(|name| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
-    })
 }
 
 // Manifests.

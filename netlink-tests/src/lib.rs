@@ -6,6 +6,7 @@ pub mod apiserver;
 pub mod builds;
 pub mod cluster;
 pub mod http;
+pub mod kernel_memory;
 pub mod metrics;
 pub mod scenario;
 

@@ -26,6 +26,7 @@ mod conntrack;
 mod deadline;
 mod echo;
 mod host;
+mod interruption;
 mod namespace;
 mod net;
 mod offload;
@@ -44,6 +45,7 @@ pub use deadline::{Deadline, PATIENCE, SILENCE, eventually, stretched};
 pub use host::{
     Host, chromium_available, in_user_namespace, kernel_has_owners, nft_available, nft_can_load,
 };
+pub use interruption::{Interrupted, Interruption};
 pub use namespace::Namespace;
 pub use net::{NODE_IP, NODE_IP6, Net, ip6_of};
 pub use offload::Segments;

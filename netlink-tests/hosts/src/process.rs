@@ -288,7 +288,7 @@ fn text_of(lines: &[Line], stream: Stream) -> String {
     text
 }
 
-/// The program under test, as built beside the running test.
+/// The program under test, as built beside the running test or demonstration.
 ///
 /// # Panics
 /// When it has not been built; the message has the command.
@@ -296,8 +296,10 @@ fn text_of(lines: &[Line], stream: Stream) -> String {
 #[track_caller]
 pub fn deltaproxy_binary() -> PathBuf {
     let test = env::current_exe().expect("/proc is mounted");
-    // target/debug/deps/packets-1234 -> target/debug/deltaproxy
-    let binary = test.ancestors().nth(2).expect("tests are built in deps").join("deltaproxy");
-    assert!(binary.is_file(), "{} is missing: cargo build --workspace", binary.display());
-    binary
+    // target/debug/deps/packets-1234 or target/debug/demo -> target/debug/deltaproxy
+    let folders = test.ancestors().skip(1).take(2);
+    let found = folders.map(|folder| folder.join("deltaproxy")).find(|binary| binary.is_file());
+    found.unwrap_or_else(|| {
+        panic!("no deltaproxy beside {}: cargo build --workspace", test.display())
+    })
 }

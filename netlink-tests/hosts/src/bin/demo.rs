@@ -12,17 +12,14 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use nix::unistd::geteuid;
 use serde_json::Value;
 use tempfile::TempDir;
-use test_hosts::{Answer, Deadline, Host, NODE_IP, NODE_IP6, Net, Process, Server};
-use tokio::runtime::Builder;
-use tokio::signal::unix::{SignalKind, signal};
+use test_hosts::{
+    Answer, Deadline, Host, Interrupted, Interruption, NODE_IP, NODE_IP6, Net, Process, Server,
+};
 
 /// Connections to each address.
 const CONNECTIONS: usize = 30;
@@ -45,10 +42,6 @@ const VISITS: [(&str, &str, &str, &str); 8] = [
     ("outside", "UDP", "[fd00:192:168:50::2]:30054", "NodePort of dual"),
 ];
 
-/// The user interrupted the program.
-#[derive(Debug)]
-struct Interrupted;
-
 fn main() -> ExitCode {
     let interrupted = Interruption::listen();
     match Demo::new(interrupted).show() {
@@ -57,40 +50,6 @@ fn main() -> ExitCode {
             println!("\ninterrupted; nothing is left behind");
             ExitCode::FAILURE
         }
-    }
-}
-
-/// Whether a signal asked for the end. Signals must not kill us: a folder is to be removed and a
-/// daemon to be ended first.
-#[derive(Clone)]
-struct Interruption(Arc<AtomicBool>);
-
-impl Interruption {
-    /// Takes the signals over. Handlers, unlike a mask, do not reach the programs that we start.
-    fn listen() -> Self {
-        let flag = Self(Arc::default());
-        let raise = flag.clone();
-        let runtime = Builder::new_current_thread().enable_io().build().expect("a runtime");
-        let context = runtime.enter();
-        let [mut interrupt, mut terminate, mut hangup] =
-            [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()]
-                .map(|kind| signal(kind).expect("a signal that can be handled"));
-        drop(context);
-        thread::spawn(move || {
-            runtime.block_on(async {
-                tokio::select! {
-                    _ = interrupt.recv() => {}
-                    _ = terminate.recv() => {}
-                    _ = hangup.recv() => {}
-                }
-            });
-            raise.0.store(true, Ordering::Relaxed);
-        });
-        flag
-    }
-
-    fn check(&self) -> Result<(), Interrupted> {
-        if self.0.load(Ordering::Relaxed) { Err(Interrupted) } else { Ok(()) }
     }
 }
 
