@@ -244,6 +244,21 @@ fn every_claim_about_trust_names_its_keepers_and_they_exist() {
     assert!(claims > 30, "{claims} claims");
 }
 
+/// What happens to connections with direct return, each with the tests that keep it.
+#[test]
+fn every_promise_of_direct_return_names_its_keepers_and_they_exist() {
+    let page = read("docs/direct-return.md");
+    let rows = table(&page, "## Connections while things change");
+    assert!(rows.len() >= 10, "{rows:#?}");
+    let mut broken = Vec::new();
+    for row in rows {
+        let [change, _, keepers] = row[..] else { panic!("{row:?}") };
+        let wrong = wrong_keepers(keepers).unwrap_or_else(|| vec!["no test keeps it".to_owned()]);
+        broken.extend(wrong.into_iter().map(|it| format!("{change}: {it}")));
+    }
+    check(&broken);
+}
+
 /// The promises about tables of other layouts, with the file of the tests in the head of the table.
 #[test]
 fn every_promise_about_layouts_names_a_test() {

@@ -169,8 +169,8 @@ impl Way {
         (0..3).for_each(|place| cluster.start(place));
         if settings != "mode: off" {
             eventually("slots of all nodes", LEARNED, || {
-                let is_known = |place| cluster.slots(place, Family::Ipv6).len() == 3;
-                (0..3).all(is_known).then_some(())
+                let knows_all = |place| cluster.slots(place, Family::Ipv6).len() == 3;
+                (0..3).all(knows_all).then_some(())
             });
         }
         let servers = [0, 1, 2].map(|place| {
@@ -205,8 +205,8 @@ impl Way {
 
     /// Forgets the datagrams that wait at the servers.
     fn drain(&self) {
-        let is_more = |socket: &UdpSocket| socket.recv(&mut [0; 8]).is_ok();
-        self.servers.iter().for_each(|socket| while is_more(socket) {});
+        let received = |socket: &UdpSocket| socket.recv(&mut [0; 8]).is_ok();
+        self.servers.iter().for_each(|socket| while received(socket) {});
     }
 
     /// The letters of the nodes that track a connection which enters at one and ends at another.

@@ -20,7 +20,7 @@ const OFF: &str = "off";
 /// second, and each takes memory until then.
 const REMEMBER: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(24);
 
-/// Numbers of connections: at most 1.6 GB of kernel memory, at 96 bytes each.
+/// Numbers of connections: at most 2.2 GB of kernel memory, at 130 bytes each.
 const CONNECTIONS: RangeInclusive<u32> = 1 << 10..=1 << 24;
 
 /// Most devices: a network device has few links to routers, and the chain names each.

@@ -32,7 +32,7 @@ impl DirectReturn {
     /// Default of [`DirectReturn::remember`].
     pub const DEFAULT_REMEMBER: Duration = Duration::from_mins(5);
 
-    /// Default of [`DirectReturn::connections`]: 25 MB of kernel memory, at 96 bytes each.
+    /// Default of [`DirectReturn::connections`]: 34 MB of kernel memory, at 130 bytes each.
     pub const DEFAULT_CONNECTIONS: u32 = 1 << 18;
 
     /// Returns the settings of a mode, with defaults for the others.

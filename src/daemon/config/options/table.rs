@@ -283,7 +283,7 @@ pub(in crate::config) static SETTINGS: &[Setting] = &[
         |to, value| direct_return::set(&mut to.config.routing.direct_return, |it| &mut it.connections, count(value).and_then(direct_return::connections)),
         |config| direct_return::or_default(config.routing.direct_return.as_ref()).connections.into())
         .default("262144")
-        .about("Connections that direct return remembers at most, 1024 to 16777216; about 96 bytes of kernel memory each"),
+        .about("Connections that direct return remembers at most, 1024 to 16777216; about 130 bytes of kernel memory each"),
     Setting::new(OWN_SCHEDULER, Kind::Text,
         |to, value| put(&mut to.scheduler, ChosenScheduler::of_field(text(value)).map_err(|error| vec![error])),
         |config| config.routing.scheduler.name().into())
