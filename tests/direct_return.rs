@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use daemon::direct::read;
 use daemon::read_back::{Lists, read_watching};
 use engine::direct::ruleset::{Destination, DirectElement, NodeNumber, SetId, table};
-use engine::direct::{Reach, Unreachable};
+use engine::direct::{Links, Reach, Unreachable, Unsuitable};
 use engine::model::{
     Change, Endpoint, EndpointPort, EndpointSlice, Event, Forwarding, Node, ObjectName, Peer,
     Problem, ProblemKind, Protocol, Resource, Service, ServicePort, Weighing,
@@ -22,7 +22,7 @@ use engine::routing::{DirectMode, DirectReturn, Routing};
 use engine::{Answer, Engine};
 use fake_kernel::Fake;
 use nft::kernel::{CommitError, Kernel as _};
-use nft::{Errno, Expression, Operation, TableFlags, Transaction};
+use nft::{Errno, Expression, Family, Operation, TableFlags, Transaction};
 
 const REMEMBER: Duration = Duration::from_secs(300);
 const PORT: NonZeroU16 = NonZeroU16::new(80).unwrap();
@@ -32,6 +32,8 @@ const VIP: [u8; 4] = [203, 0, 113, 1];
 struct World {
     engine: Engine,
     kernel: Fake,
+    /// What [`World::learn`] tells besides how nodes are reached.
+    links: Links,
     start: Instant,
     passed: Duration,
 }
@@ -57,7 +59,7 @@ impl World {
             pod_cidrs: Vec::new(),
             leaving: false,
         }))]);
-        Self { engine, kernel, start, passed: Duration::ZERO }
+        Self { engine, kernel, links: Links::default(), start, passed: Duration::ZERO }
     }
 
     fn apply(&mut self, events: impl IntoIterator<Item = Event>) {
@@ -86,7 +88,9 @@ impl World {
             let on_link = Reach::OnLink { device: 7, hardware_address: [2, 0, 0, 0, 0, n] };
             (node_address(n), known.map_or(on_link, |(_, reason)| Reach::Not(*reason)))
         });
-        self.engine.learn_links(reach.collect(), vec!["eth0".into()]);
+        let devices = vec!["eth0".into()];
+        let links = Links { reach: reach.collect(), devices, ..self.links.clone() };
+        self.engine.learn_links(links);
         if self.engine.direct().unwrap().reading_due().is_some() {
             self.read_direct();
         }
@@ -312,6 +316,58 @@ fn an_endpoint_without_a_reachable_node_is_left_out_or_stops_direct_return() {
 }
 
 #[test]
+fn an_unsuitable_device_stops_direct_return_of_its_family_until_it_is_suitable() {
+    for reason in [Unsuitable::BridgeWithNetfilter, Unsuitable::ReversePathStrict] {
+        let mut world = World::new(DirectMode::LoadBalancers);
+        world.begin();
+        world.links.unsuitable = [(Family::Ip, ("eth0".into(), reason))].into();
+        world.learn(&[]);
+        world.apply([is(service(None)), endpoints(&[1, 2])]);
+        world.commit();
+        assert!(!world.has_table(), "{reason:?}");
+        let problems = world.problems();
+        let [problem] = &problems[..] else { panic!("{problems:?}") };
+        assert_eq!(problem.kind, ProblemKind::DirectReturn);
+        let expected = format!("IPv4 packets are translated: {}: ", reason.name());
+        assert!(problem.message.starts_with(&expected), "{problem}");
+
+        world.links.unsuitable.clear();
+        world.learn(&[]);
+        world.wait(REMEMBER);
+        world.commit();
+        assert!(world.has_table(), "{reason:?}");
+        assert_eq!(world.problems(), []);
+    }
+}
+
+#[test]
+fn an_unsuitable_device_for_ipv6_leaves_ipv4_as_it_is() {
+    let mut world = World::new(DirectMode::LoadBalancers);
+    world.begin();
+    world.links.unsuitable =
+        [(Family::Ip6, ("eth0".into(), Unsuitable::BridgeWithNetfilter))].into();
+    world.learn(&[]);
+    world.apply([is(service(None)), endpoints(&[1, 2])]);
+    world.commit();
+    assert!(world.has_table());
+    assert_eq!(world.problems(), []);
+}
+
+#[test]
+fn a_service_address_that_the_node_answers_for_is_a_problem_and_is_handed_on() {
+    let mut world = World::new(DirectMode::LoadBalancers);
+    world.begin();
+    world.links.answered = [(VIP.into(), "eth0".into())].into();
+    world.learn(&[]);
+    world.apply([is(service(None)), endpoints(&[1, 2])]);
+    world.commit();
+    assert!(world.has_table());
+    let problems = world.problems();
+    let [problem] = &problems[..] else { panic!("{problems:?}") };
+    assert!(problem.message.starts_with("vip-on-interface: "), "{problem}");
+}
+
+#[test]
 fn a_restart_keeps_lists_numbers_and_routes() {
     let mut world = World::new(DirectMode::LoadBalancers);
     world.begin();
@@ -323,7 +379,7 @@ fn a_restart_keeps_lists_numbers_and_routes() {
     world.apply([peer(2, true), peer(3, true), is(service(None)), endpoints(&[1, 2, 3])]);
     let commits = world.kernel.commits();
     // The first news come before the addresses of this node and of others were requested.
-    world.engine.learn_links(BTreeMap::new(), Vec::new());
+    world.engine.learn_links(Links::default());
     world.begin();
     assert!(world.is_local(), "before the links are known");
     assert_eq!(world.kernel.commits(), commits);

@@ -1,6 +1,7 @@
 //! Which addresses are on the links of a node, and their hardware addresses, without any traffic.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::IpAddr;
 use std::path::Path;
@@ -8,8 +9,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use daemon::direct::device_settings::DeviceSettings;
-use daemon::direct::{AllowedDevices, NeighbourNews, Neighbours};
-use engine::direct::{Reach, Unreachable};
+use daemon::direct::{AllowedDevices, Neighbours};
+use engine::direct::{Links, Reach, Unreachable, Unsuitable};
 use netlink_tests::link::{self, HardwareAddress};
 use netlink_tests::{Namespace, eventually};
 use nft::Family;
@@ -80,20 +81,20 @@ impl Lan {
     ) -> Followed {
         let (addresses, requested) = watch::channel(addresses.to_vec());
         let news = self.node.run(|| Neighbours::follow_every(interval, requested, devices));
-        Followed { addresses, news: news.unwrap(), latest: NeighbourNews::default() }
+        Followed { addresses, news: news.unwrap(), latest: Links::default() }
     }
 }
 
 /// What a test follows.
 struct Followed {
     addresses: watch::Sender<Vec<IpAddr>>,
-    news: mpsc::Receiver<NeighbourNews>,
-    latest: NeighbourNews,
+    news: mpsc::Receiver<Links>,
+    latest: Links,
 }
 
 impl Followed {
     #[track_caller]
-    fn wait_for(&mut self, what: &str, is_there: impl Fn(&NeighbourNews) -> bool) {
+    fn wait_for(&mut self, what: &str, is_there: impl Fn(&Links) -> bool) {
         eventually(what, LIMIT, || {
             while let Ok(news) = self.news.try_recv() {
                 eprintln!("{news:?}");
@@ -400,4 +401,33 @@ fn a_bridge_hands_packets_to_netfilter_if_the_kernel_has_loaded_that() {
     assert_eq!(families(), []);
     node.sysctl("bridge/bridge-nf-call-iptables", "1");
     assert_eq!(families(), [Family::Ip]);
+}
+
+#[test]
+fn settings_of_a_device_that_prevent_direct_return_are_told_while_they_last() {
+    let lan = Lan::new();
+    let node = &lan.node;
+    ip(node, "link add out0 up type veth peer name far0");
+    ip(node, "link set far0 up");
+    node.sysctl("ipv4/conf/all/rp_filter", "0");
+    node.sysctl(&format!("ipv4/conf/{LAN}/rp_filter"), "1");
+    let mut followed = lan.follow(&[]);
+    followed.wait_for("the device", |links| links.devices == [LAN]);
+    assert_eq!(followed.latest.unsuitable, BTreeMap::new(), "without a default route");
+
+    ip(node, "route add default dev out0");
+    let strict = (LAN.into(), Unsuitable::ReversePathStrict);
+    let expected = BTreeMap::from([(Family::Ip, strict)]);
+    followed.wait_for("a strict reverse path", |links| links.unsuitable == expected);
+    node.sysctl(&format!("ipv4/conf/{LAN}/rp_filter"), "2");
+    followed.wait_for("a loose reverse path", |links| links.unsuitable.is_empty());
+
+    assert_eq!(followed.latest.answered, BTreeMap::new());
+    ip(node, "address add 192.168.50.200/32 dev lo");
+    ip(node, "address add 198.51.100.2/32 dev lo");
+    let expected = BTreeMap::from([([192, 168, 50, 200].into(), LAN.into())]);
+    followed.wait_for("an address on lo", |links| links.answered == expected);
+    node.sysctl(&format!("ipv4/conf/{LAN}/arp_ignore"), "1");
+    node.sysctl(&format!("ipv4/conf/{LAN}/arp_announce"), "2");
+    followed.wait_for("no answer for it", |links| links.answered.is_empty());
 }

@@ -2,6 +2,7 @@
 //! devices do with packets; and its table, read and removed.
 
 mod allowed_devices;
+mod device_facts;
 pub mod device_settings;
 mod known;
 mod neighbours;
@@ -12,5 +13,4 @@ mod table;
 
 pub use allowed_devices::AllowedDevices;
 pub use neighbours::Neighbours;
-pub use node_links::NeighbourNews;
 pub use table::{RemoveError, read, remove};

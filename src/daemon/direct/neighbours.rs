@@ -8,12 +8,13 @@ use std::net::IpAddr;
 use std::time::Duration;
 use std::{io, thread};
 
+use engine::direct::Links;
 use tokio::runtime;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::allowed_devices::AllowedDevices;
-use super::node_links::{NeighbourNews, NodeLinks, Scope};
+use super::node_links::{NodeLinks, Scope};
 use super::rounds::TICKS;
 
 /// Follower of neighbours.
@@ -30,7 +31,7 @@ impl Neighbours {
     pub fn follow(
         addresses: watch::Receiver<Vec<IpAddr>>,
         devices: AllowedDevices,
-    ) -> io::Result<mpsc::Receiver<NeighbourNews>> {
+    ) -> io::Result<mpsc::Receiver<Links>> {
         Self::follow_every(INTERVAL, addresses, devices)
     }
 
@@ -42,7 +43,7 @@ impl Neighbours {
         interval: Duration,
         addresses: watch::Receiver<Vec<IpAddr>>,
         devices: AllowedDevices,
-    ) -> io::Result<mpsc::Receiver<NeighbourNews>> {
+    ) -> io::Result<mpsc::Receiver<Links>> {
         let (sender, receiver) = mpsc::channel(1);
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let follower = Follower { tick: interval / TICKS, addresses, devices, news: sender };
@@ -58,7 +59,7 @@ struct Follower {
     tick: Duration,
     addresses: watch::Receiver<Vec<IpAddr>>,
     devices: AllowedDevices,
-    news: mpsc::Sender<NeighbourNews>,
+    news: mpsc::Sender<Links>,
 }
 
 /// Why the thread wakes up.
@@ -98,7 +99,7 @@ impl Follower {
                 biased;
                 permit = self.news.reserve(), if sent != current => {
                     let (Ok(permit), Some(news)) = (permit, &current) else { return Ok(()) };
-                    permit.send(NeighbourNews::clone(news));
+                    permit.send(Links::clone(news));
                     sent.clone_from(&current);
                     continue;
                 }
@@ -117,7 +118,7 @@ impl Follower {
     }
 
     /// Merges what changed, makes the kernel ask neighbours, and returns the news.
-    async fn turn(&mut self, links: &mut NodeLinks, wake: Wake) -> io::Result<NeighbourNews> {
+    async fn turn(&mut self, links: &mut NodeLinks, wake: Wake) -> io::Result<Links> {
         let scope = match wake {
             Wake::Tick if links.is_round_over() => Scope::Round,
             Wake::Tick | Wake::Kernel => Scope::Notified,

@@ -6,25 +6,17 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
-use engine::direct::{Reach, Unreachable};
+use engine::direct::{Links, Reach, Unreachable};
+use nft::Family;
 use nft::kernel::{NeighbourListener, NeighbourTable, Routes, Way};
 use nft::key::ROUTE_UNICAST;
-use nft::{Family, Name};
 use tokio::io::unix::AsyncFd;
 
 use super::allowed_devices::{AllowedDevice, AllowedDevices};
+use super::device_facts::DeviceFacts;
 use super::known::{KnownNeighbours, Place};
 use super::refusals::Refusals;
 use super::rounds::Rounds;
-
-/// How packets get to the requested addresses.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NeighbourNews {
-    /// Of all requested addresses.
-    pub reach: BTreeMap<IpAddr, Reach>,
-    /// Names of the allowed devices that exist.
-    pub devices: Vec<Name>,
-}
 
 /// What is read again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +38,7 @@ pub(super) struct NodeLinks {
     /// Index of the interface on whose link a requested address is. Others are on no link.
     interfaces: BTreeMap<IpAddr, u32>,
     allowed: Vec<AllowedDevice>,
+    facts: DeviceFacts,
     known: KnownNeighbours,
     rounds: Rounds,
     refusals: Refusals,
@@ -61,6 +54,7 @@ impl NodeLinks {
             requested: BTreeSet::new(),
             interfaces: BTreeMap::new(),
             allowed: Vec::new(),
+            facts: DeviceFacts::default(),
             known: KnownNeighbours::default(),
             rounds: Rounds::default(),
             refusals: Refusals::default(),
@@ -93,6 +87,7 @@ impl NodeLinks {
         let mut is_unlisted = changes.is_torn || scope == Scope::Round;
         if is_unlisted || changes.is_device_changed || scope == Scope::Routes {
             self.allowed = devices.existing();
+            self.read_facts();
             is_unlisted |= self.look_up()?;
         }
         if is_unlisted {
@@ -111,6 +106,17 @@ impl NodeLinks {
             self.rounds.begin(&self.askable().collect());
         }
         Ok(())
+    }
+
+    /// Reads what the allowed devices do with packets; what was known stays if that fails.
+    fn read_facts(&mut self) {
+        match DeviceFacts::read(&self.allowed, &mut self.routes) {
+            Ok(facts) => self.facts = facts,
+            Err(error) if self.refusals.record() => {
+                tracing::warn!("cannot read the settings of devices for direct return: {error}");
+            }
+            Err(_) => {}
+        }
     }
 
     /// Looks up the interfaces of all requested addresses. Returns whether one has changed.
@@ -178,16 +184,18 @@ impl NodeLinks {
         }
     }
 
-    /// Returns how packets get to the requested addresses now.
-    pub(super) fn news(&self) -> NeighbourNews {
+    /// Returns what is known of the links now.
+    pub(super) fn news(&self) -> Links {
         let reach = |address| match self.interfaces.get(address) {
             None => Reach::Not(Unreachable::NotOnLink),
             Some(interface) if !self.is_allowed(*interface) => Reach::Not(Unreachable::OtherDevice),
             Some(interface) => self.known.reach((*address, *interface)),
         };
-        NeighbourNews {
+        Links {
             reach: self.requested.iter().map(|address| (*address, reach(address))).collect(),
             devices: self.allowed.iter().map(|device| device.name.clone()).collect(),
+            unsuitable: self.facts.unsuitable.clone(),
+            answered: self.facts.answered.clone(),
         }
     }
 }

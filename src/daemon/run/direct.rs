@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use engine::Engine;
 use engine::direct::ruleset::{SetId, table};
-use engine::direct::{Direct, Found};
+use engine::direct::{Direct, Found, Links};
 use engine::model::Cluster;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -16,14 +16,14 @@ use tokio::sync::{mpsc, watch};
 
 use super::reads::OpenReader;
 use super::wait::now;
-use crate::direct::{NeighbourNews, read, remove};
+use crate::direct::{read, remove};
 use crate::handover::LIFETIME;
 use crate::observe::Observe;
 use crate::writer::{Writer, WriterGone};
 
 /// The links of the node, and the table when it is being read.
 pub struct DirectFollowing {
-    news: mpsc::Receiver<NeighbourNews>,
+    news: mpsc::Receiver<Links>,
     nodes: watch::Sender<Vec<IpAddr>>,
     own_address: watch::Sender<Option<IpAddr>>,
     reading: Option<BoxFuture<'static, Result<Result<Found, ReadError>, WriterGone>>>,
@@ -35,8 +35,8 @@ const COUNT_INTERVAL: Duration = Duration::from_secs(30);
 
 /// A step of [`DirectFollowing`].
 pub(super) enum DirectStep {
-    /// Other nodes are reached otherwise.
-    News(NeighbourNews),
+    /// The links are others.
+    Links(Links),
     /// The table was read.
     Read(Result<Found, ReadError>),
 }
@@ -45,7 +45,7 @@ impl DirectFollowing {
     /// Returns an instance that follows the addresses of other nodes, which it sends to `nodes`, and
     /// sends the address of this node to `own_address`.
     pub fn new(
-        news: mpsc::Receiver<NeighbourNews>,
+        news: mpsc::Receiver<Links>,
         nodes: watch::Sender<Vec<IpAddr>>,
         own_address: watch::Sender<Option<IpAddr>>,
     ) -> Self {
@@ -132,7 +132,7 @@ impl DirectFollowing {
             return found.map(DirectStep::Read);
         }
         match self.news.recv().await {
-            Some(news) => Ok(DirectStep::News(news)),
+            Some(links) => Ok(DirectStep::Links(links)),
             None => std::future::pending().await,
         }
     }
@@ -161,7 +161,7 @@ pub(super) async fn next_direct(
 pub(super) fn take(step: DirectStep, engine: &mut Engine) {
     engine.note_time(now());
     match (step, engine.direct_mut()) {
-        (DirectStep::News(news), _) => engine.learn_links(news.reach, news.devices),
+        (DirectStep::Links(links), _) => engine.learn_links(links),
         (DirectStep::Read(Ok(found)), Some(direct)) => direct.replace_installed(found),
         (DirectStep::Read(Err(error)), Some(direct)) => {
             tracing::warn!("cannot read table direct-return: {error}; trying again");

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use futures::FutureExt;
+use ipnet::IpNet;
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{AsyncSocket, AsyncSocketExt, SocketAddr, TokioSocket};
 use nix::errno::Errno;
@@ -22,6 +23,20 @@ use tokio::sync::watch;
 pub fn local_addresses() -> nix::Result<Vec<IpAddr>> {
     let addresses = getifaddrs()?.filter_map(|interface| interface.address);
     Ok(addresses.filter_map(|address| ip_of(&address)).collect())
+}
+
+/// Returns the addresses of all interfaces in this network namespace, each with the length of its
+/// prefix and the name of its interface; for an IPv4 address with a label, the label.
+///
+/// # Errors
+/// Errors of getifaddrs(3).
+pub fn local_networks() -> nix::Result<Vec<(String, IpNet)>> {
+    let networks = getifaddrs()?.filter_map(|interface| {
+        let address = ip_of(&interface.address?)?;
+        let network = IpNet::with_netmask(address, ip_of(&interface.netmask?)?).ok()?;
+        Some((interface.interface_name, network))
+    });
+    Ok(networks.collect())
 }
 
 /// Returns the name of an interface in this network namespace that has `address`; for an IPv4

@@ -15,6 +15,7 @@ mod changes;
 mod destinations;
 mod elements;
 mod hops;
+mod links;
 mod lists;
 mod nodes;
 mod obstacle;
@@ -30,6 +31,7 @@ mod target;
 mod wanted;
 
 pub use hops::node_number;
+pub use links::{Links, Unsuitable};
 pub use reach::{Reach, Unreachable};
 pub use room::Direct;
 pub use table::{Found, is_own};

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use nft::Family;
+use nft::{Family, Name};
 
 use super::elements::Place;
 use super::hops::{Hop, hop_of};
+use super::links::Links;
 use super::obstacle::Obstacle;
 use super::reach::{Reach, Unreachable};
 use super::ruleset::DirectElement;
@@ -17,8 +18,8 @@ use crate::model::{Cluster, ObjectName, Peer};
 /// How the addresses of other nodes are reached.
 #[derive(Debug)]
 pub(super) struct Nodes {
-    /// By address; `None` until the links were looked at.
-    reach: Option<BTreeMap<IpAddr, Reach>>,
+    /// `None` until the links were looked at.
+    links: Option<Links>,
     /// Until this time after the start, unknown hardware addresses are awaited: the table of an
     /// earlier run may hand packets to these nodes. `None` once they are not.
     awaited: Option<Instant>,
@@ -35,7 +36,7 @@ impl Nodes {
     /// Returns nodes of which nothing is known.
     pub(super) fn new(now: Instant) -> Self {
         let awaited = Some(now + FIRST_ANSWERS);
-        Self { reach: None, awaited, places: BTreeSet::new(), is_stale: true }
+        Self { links: None, awaited, places: BTreeSet::new(), is_stale: true }
     }
 
     /// Sets the time for what follows.
@@ -45,12 +46,12 @@ impl Nodes {
 
     /// Returns when unknown addresses are no longer awaited.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.awaited.filter(|_| self.reach.is_some())
+        self.awaited.filter(|_| self.links.is_some())
     }
 
     /// Returns whether the links were looked at.
     pub(super) fn are_known(&self) -> bool {
-        self.reach.is_some() && self.awaited.is_none()
+        self.links.is_some() && self.awaited.is_none()
     }
 
     /// Ends the wait of the start if the address of every node is known, or why it cannot be.
@@ -65,10 +66,10 @@ impl Nodes {
         }
     }
 
-    /// Replaces what is known of the addresses.
-    pub(super) fn learn(&mut self, reach: BTreeMap<IpAddr, Reach>) {
-        self.is_stale |= self.reach.as_ref() != Some(&reach);
-        self.reach = Some(reach);
+    /// Replaces what is known of the links.
+    pub(super) fn learn(&mut self, links: Links) {
+        self.is_stale |= self.links.as_ref() != Some(&links);
+        self.links = Some(links);
     }
 
     /// Wants the elements of all nodes that can be reached, and of no others.
@@ -95,6 +96,11 @@ impl Nodes {
         let hop = hop_of(name);
         if name.is_empty() {
             return Err(Obstacle::NodeNameUnknown);
+        }
+        if let Some((device, reason)) =
+            self.links.as_ref().and_then(|it| it.unsuitable.get(&family))
+        {
+            return Err(Obstacle::UnsuitableDevice(device.clone(), *reason));
         }
         if own.name.as_str() == name {
             return Ok(Some(hop));
@@ -154,8 +160,13 @@ impl Nodes {
         counts
     }
 
+    /// Returns the device on whose link this node answers for an address that it has elsewhere.
+    pub(super) fn answers_on(&self, address: IpAddr) -> Option<&Name> {
+        self.links.as_ref().and_then(|links| links.answered.get(&address))
+    }
+
     fn reach(&self, address: IpAddr) -> Reach {
-        let known = self.reach.as_ref().and_then(|reach| reach.get(&address));
+        let known = self.links.as_ref().and_then(|links| links.reach.get(&address));
         known.copied().unwrap_or(Reach::Not(Unreachable::HardwareAddressUnknown))
     }
 }

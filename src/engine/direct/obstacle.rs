@@ -3,6 +3,9 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use nft::Name;
+
+use super::links::Unsuitable;
 use super::reach::Unreachable;
 
 /// Why packets of a service cannot be handed to other nodes.
@@ -14,6 +17,8 @@ pub(super) enum Obstacle {
     NodeAddressUnknown(String),
     /// The node cannot be reached without a router, or only on another device.
     NotOnLink(String, Unreachable),
+    /// A device of this node cannot take part.
+    UnsuitableDevice(Name, Unsuitable),
     /// This machine has no Node object.
     NoNode,
     /// The kernel lacks `fwd to` with an address.
@@ -31,6 +36,7 @@ impl Obstacle {
             Self::NodeNameUnknown => "node-name-unknown",
             Self::NodeAddressUnknown(_) => "node-address-unknown",
             Self::NotOnLink(_, reason) => reason.name(),
+            Self::UnsuitableDevice(_, reason) => reason.name(),
             Self::NoNode => "no-node",
             Self::KernelWithoutFwd => "kernel-without-fwd",
             Self::NoSlots => "no-slots",
@@ -54,6 +60,17 @@ impl fmt::Display for Obstacle {
                 )
             }
             Self::NotOnLink(node, _) => write!(f, ": Node {node} is not on a link of this node"),
+            Self::UnsuitableDevice(device, Unsuitable::BridgeWithNetfilter) => write!(
+                f,
+                ": bridge {device} hands packets to netfilter at its ports, before direct return \
+                 sees them; name the port in directReturn.devices, or set bridge-nf-call-iptables \
+                 and bridge-nf-call-ip6tables to 0"
+            ),
+            Self::UnsuitableDevice(device, Unsuitable::ReversePathStrict) => write!(
+                f,
+                ": {device} drops packets of clients, because the default route leads to another \
+                 device; set its rp_filter to 2 on all nodes"
+            ),
             Self::NoNode => f.write_str(": this machine has no Node object"),
             Self::KernelWithoutFwd => {
                 f.write_str(": this kernel cannot forward packets to an address (fwd ip to)")

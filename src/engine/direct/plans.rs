@@ -163,6 +163,7 @@ impl Plans {
         for family in Family::ALL {
             let target = self.target(view.as_ref(), family, nodes, world);
             planned.problems.extend(target.obstacle.as_ref().map(|it| problem(name, family, it)));
+            planned.problems.extend(answered(name, &target, nodes));
             let plan = &mut planned.families[family.index()];
             self.plan_family(name, plan, target, (world.cluster, table));
         }
@@ -312,6 +313,19 @@ fn own_number(cluster: &Cluster) -> Option<NodeNumber> {
 fn own_slots(own: NodeNumber) -> Slots {
     let [size, ..] = TableSize::ALL;
     (size, vec![Some(own); size.slots() as usize])
+}
+
+/// Returns a problem if this node answers for an address of the service on the link, so that all
+/// packets may come to it.
+fn answered(service: &ObjectName, target: &Target, nodes: &Nodes) -> Option<Problem> {
+    let handed = target.ports.iter().filter(|(_, slots)| slots.is_some());
+    let mut addresses = handed.flat_map(|(port, _)| &port.destinations).map(|it| it.address);
+    let (address, device) = addresses.find_map(|it| Some((it, nodes.answers_on(it)?)))?;
+    let message = format!(
+        "vip-on-interface: this node has {address} on an interface and answers for it on {device}, \
+         whichever node the network sends its packets to; set arp_ignore=1 and arp_announce=2"
+    );
+    Some(Problem::of_direct_return(service, message))
 }
 
 fn problem(service: &ObjectName, family: Family, obstacle: &Obstacle) -> Problem {

@@ -1,15 +1,14 @@
 //! Direct return as the engine sees it: objects and links in, transactions out, their outcomes in.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::time::{Instant, SystemTime};
 
 use nft::kernel::CommitError;
 use nft::{Errno, Expression, Name, Operation, TableFlags, Transaction};
 
+use super::links::Links;
 use super::nodes::Nodes;
 use super::plans::{Plans, adopted};
-use super::reach::Reach;
 use super::reading::Readings;
 use super::ruleset::Settings;
 use super::table::{Found, Table};
@@ -69,20 +68,15 @@ impl Direct {
         self.nodes.is_stale = true;
     }
 
-    /// Records how the addresses of other nodes are reached, and the devices whose packets are
-    /// handed on.
-    pub(crate) fn learn(
-        &mut self,
-        (reach, devices): (BTreeMap<IpAddr, Reach>, Vec<Name>),
-        cluster: &Cluster,
-    ) {
-        self.nodes.learn(reach);
-        if self.devices != devices {
-            self.devices = devices;
+    /// Records what is known of the links.
+    pub(crate) fn learn(&mut self, links: Links, cluster: &Cluster) {
+        if self.devices != links.devices {
+            self.devices.clone_from(&links.devices);
             // The kernel takes a device that goes out of the chain.
             self.compare();
             self.want_rules();
         }
+        self.nodes.learn(links);
         self.end_wait(cluster);
     }
 

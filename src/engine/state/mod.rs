@@ -50,12 +50,11 @@ pub use routing::ClosedNodePorts;
 pub use tables::Tables;
 pub use unused::GRACE;
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Instant, SystemTime};
 
 use nft::kernel::Release;
-use nft::{Family, Name, TableFlags};
+use nft::{Family, TableFlags};
 use smallvec::SmallVec;
 
 use self::listeners::Listeners;
@@ -65,7 +64,7 @@ use self::stale_in_conntrack::StaleFlows;
 use self::steps::Steps;
 use self::updates::Updates;
 use crate::diff::{Context, Diff};
-use crate::direct::{Direct, Reach};
+use crate::direct::{Direct, Links};
 use crate::flow::{Flow, StaleFlow};
 use crate::model::{
     Adjusted, Cluster, Event, Extent, HealthCheck, LiveConnections, LocalhostPorts, ObjectName,
@@ -341,11 +340,10 @@ impl Engine {
         self.tables.handing.get_mut()
     }
 
-    /// Records how the addresses of other nodes are reached, and the devices whose packets are handed
-    /// on.
-    pub fn learn_links(&mut self, reach: BTreeMap<IpAddr, Reach>, devices: Vec<Name>) {
+    /// Records what is known of the links of this node.
+    pub fn learn_links(&mut self, links: Links) {
         if let Some(direct) = self.tables.handing.get_mut() {
-            direct.learn((reach, devices), &self.cluster);
+            direct.learn(links, &self.cluster);
         }
     }
 
