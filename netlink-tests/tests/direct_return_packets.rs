@@ -5,6 +5,8 @@ use netlink_tests::cluster::{Cluster, slice, web};
 
 #[path = "direct_return/changes.rs"]
 mod changes;
+#[path = "direct_return/commands.rs"]
+mod commands;
 #[path = "direct_return/daemons.rs"]
 mod daemons;
 #[path = "direct_return/devices.rs"]

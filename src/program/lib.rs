@@ -16,6 +16,7 @@ mod change;
 mod check_config;
 mod cleanup;
 mod command_line;
+mod comparison;
 mod counts;
 #[cfg(feature = "inspect")]
 mod explain;

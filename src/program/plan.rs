@@ -3,24 +3,21 @@
 
 mod planned;
 
-use std::time::Duration;
-
 use daemon::config::changes::FieldChange;
 use engine::Engine;
 use engine::printable::Printable;
 use nft::TableFlags;
-use nft::kernel::{Kernel, Nftables};
+use nft::kernel::Nftables;
 use serde_json::json;
 
 use self::planned::Planned;
 use super::api_server::Followed;
-use super::change::changes;
+use super::comparison::Comparison;
 use super::failure::Failure;
 use super::localhost;
 use super::objects::load_objects;
 use super::outcome::Compared;
 use super::output::{Output, print};
-use super::read_tables::read_tables;
 use super::settings::Settings;
 
 /// What `plan` prints.
@@ -51,9 +48,19 @@ pub fn plan(
     let (followed, mut problems) = load_objects(&mut engine, &settings.config, allow_empty)?;
     settings.report(&engine);
     problems.extend(localhost::check(&mut engine).err());
-    let found = read_tables(&engine, &mut kernel)?;
-    engine.replace_installed_state(found);
-    let planned = collect(&mut engine, kernel.max_batch(), view);
+    let mut planned = Planned::new(view.output);
+    let mut comparison = Comparison {
+        engine: &mut engine,
+        kernel: &mut kernel,
+        direct_return: settings.config.routing.direct_return.as_ref(),
+        accept: |_, _| (),
+    };
+    comparison.changes(&mut |(change, service)| {
+        planned.add(&change, service);
+        if view.commands && view.output == Output::Text {
+            print(&format_args!("{} {}\n", change.sign, change.command));
+        }
+    })?;
     problems.extend(followed.into_iter().flat_map(Followed::left_out));
     problems.extend(engine.take_problems().iter().map(ToString::to_string));
     match view.output {
@@ -74,24 +81,6 @@ pub fn plan(
     let is_equal = planned.is_empty() && fields.is_none_or(<[_]>::is_empty);
     let compared = if is_equal { Compared::Equal } else { Compared::Different };
     Failure::of_problems(problems).map(|()| compared)
-}
-
-/// Counts the changes that the engine would send, and prints them if they are to be printed.
-fn collect(engine: &mut Engine, max_batch: usize, view: PlanView) -> Planned {
-    let mut planned = Planned::new(view.output);
-    while let Some(transaction) = engine.next_transaction(max_batch) {
-        for (number, operation) in transaction.operations.iter().enumerate() {
-            for (element, change) in changes(operation).into_iter().enumerate() {
-                let service = engine.service_of(&transaction, number, element);
-                planned.add(&change, service.map(|name| name.to_string()));
-                if view.commands && view.output == Output::Text {
-                    print(&format_args!("{} {}\n", change.sign, change.command));
-                }
-            }
-        }
-        engine.committed(Duration::ZERO);
-    }
-    planned
 }
 
 fn print_fields(fields: &[FieldChange]) {

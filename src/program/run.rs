@@ -289,11 +289,7 @@ fn follow_nodes(config: &Config) -> io::Result<Option<DirectFollowing>> {
     let Some(settings) = &config.routing.direct_return else { return Ok(None) };
     let (nodes, addresses) = watch::channel(Vec::new());
     let (own_address, address) = watch::channel(None);
-    let devices = match &*settings.devices {
-        [] => AllowedDevices::OfAddress(address),
-        names => AllowedDevices::Named(names.iter().map(|it| it.as_str().to_owned()).collect()),
-    };
-    let news = Neighbours::follow(addresses, devices)?;
+    let news = Neighbours::follow(addresses, AllowedDevices::of(settings, address))?;
     Ok(Some(DirectFollowing::new(news, nodes, own_address)))
 }
 

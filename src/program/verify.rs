@@ -6,18 +6,19 @@ use std::thread;
 use std::time::Duration;
 
 use engine::Engine;
+use engine::routing::Routing;
 use nft::TableFlags;
-use nft::kernel::{Kernel, Nftables};
+use nft::kernel::Nftables;
 use serde_json::json;
 
 use self::differences::Differences;
 use super::api_server::Followed;
+use super::comparison::Comparison;
 use super::failure::Failure;
 use super::localhost;
 use super::objects::load_objects;
 use super::outcome::Compared;
 use super::output::{Output, print};
-use super::read_tables::read_tables;
 use super::settings::Settings;
 
 /// Time before a second comparison: a daemon may commit the difference soon.
@@ -36,16 +37,14 @@ pub fn verify(settings: &Settings, output: Output) -> Result<Compared, Failure> 
     let (mut followed, mut problems) = load_objects(&mut engine, config, false)?;
     settings.report(&engine);
     problems.extend(localhost::check(&mut engine).err());
-    let max_batch = kernel.max_batch();
-    observe(&mut engine, &mut kernel)?;
-    let mut differences = Differences::collect(&mut engine, max_batch);
+    let routing = &config.routing;
+    let mut differences = collect(&mut engine, &mut kernel, routing)?;
     if !differences.is_empty() {
         thread::sleep(SECOND_COMPARISON_AFTER);
         if let Some(followed) = &mut followed {
             followed.catch_up(&mut engine);
         }
-        observe(&mut engine, &mut kernel)?;
-        differences.retain(&Differences::collect(&mut engine, max_batch));
+        differences.retain(&collect(&mut engine, &mut kernel, routing)?);
     }
     problems.extend(followed.into_iter().flat_map(Followed::left_out));
     problems.extend(engine.take_problems().iter().map(ToString::to_string));
@@ -55,12 +54,18 @@ pub fn verify(settings: &Settings, output: Output) -> Result<Compared, Failure> 
     Ok(if differences.is_empty() { Compared::Equal } else { Compared::Different })
 }
 
-/// Reads the tables into the engine.
-fn observe(engine: &mut Engine, kernel: &mut Nftables) -> Result<(), Failure> {
-    let found = read_tables(engine, kernel)?;
-    engine.accept_missing_flowtables(&found);
-    engine.replace_installed_state(found);
-    Ok(())
+/// Reads the tables, and collects the changes that a daemon would send.
+fn collect(
+    engine: &mut Engine,
+    kernel: &mut Nftables,
+    routing: &Routing,
+) -> Result<Differences, Failure> {
+    let direct_return = routing.direct_return.as_ref();
+    let accept = |engine: &mut Engine, found: &_| engine.accept_missing_flowtables(found);
+    let mut differences = Differences::default();
+    let mut comparison = Comparison { engine, kernel, direct_return, accept };
+    comparison.changes(&mut |change| differences.add(change))?;
+    Ok(differences)
 }
 
 fn show(

@@ -141,6 +141,29 @@ impl Cluster {
         self.link.node(place)
     }
 
+    /// Runs a command that reads the manifests of a node, with the configuration of its daemon;
+    /// returns its output.
+    ///
+    /// # Panics
+    /// When the system's temporary folder has no plain name.
+    #[track_caller]
+    pub fn on_manifests(&self, place: usize, command: &str, more: &[&str]) -> Finished {
+        let config = self.config.path().to_str().expect("temporary files have plain names");
+        self.without_config(place, command, &[&["--config", config], more].concat())
+    }
+
+    /// The same without a configuration, so with direct return off.
+    ///
+    /// # Panics
+    /// When the system's temporary folder has no plain name.
+    #[track_caller]
+    pub fn without_config(&self, place: usize, command: &str, more: &[&str]) -> Finished {
+        let folder = self.folders[place].path().to_str();
+        let folder = folder.expect("temporary folders have plain names");
+        let arguments = [command, "--manifests", folder, "--hostname-override", NODES[place]];
+        self.command(place, &[&arguments[..], more].concat())
+    }
+
     /// Runs a command of the program on a node; returns its output.
     #[track_caller]
     pub fn command(&self, place: usize, arguments: &[&str]) -> Finished {

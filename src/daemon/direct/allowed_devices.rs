@@ -3,6 +3,7 @@
 use std::future::pending;
 use std::net::IpAddr;
 
+use engine::routing::DirectReturn;
 use nft::Name;
 use nft::kernel::{interface_index, interface_name};
 use tokio::sync::watch;
@@ -28,6 +29,14 @@ pub(super) struct AllowedDevice {
 }
 
 impl AllowedDevices {
+    /// Returns the devices of the settings; without any, the one with the address of the node.
+    pub fn of(settings: &DirectReturn, own_address: watch::Receiver<Option<IpAddr>>) -> Self {
+        match &*settings.devices {
+            [] => Self::OfAddress(own_address),
+            names => Self::Named(names.iter().map(|it| it.as_str().to_owned()).collect()),
+        }
+    }
+
     /// Returns those of the devices that exist in the calling thread's network namespace, each
     /// once, in the configured order.
     pub(super) fn existing(&mut self) -> Vec<AllowedDevice> {

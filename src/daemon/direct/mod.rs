@@ -5,12 +5,16 @@ mod allowed_devices;
 mod device_facts;
 pub mod device_settings;
 mod known;
+mod look;
 mod neighbours;
 mod node_links;
 mod refusals;
+mod requested;
 mod rounds;
 mod table;
 
 pub use allowed_devices::AllowedDevices;
+pub use look::look;
 pub use neighbours::Neighbours;
-pub use table::{RemoveError, read, remove};
+pub(crate) use requested::{other_nodes, own_address};
+pub use table::{RemoveError, read, removal, remove};

@@ -54,11 +54,18 @@ fn read_set<K: Kernel>(
 /// # Errors
 /// The table cannot be read, or the kernel refused its removal.
 pub fn remove<K: Kernel>(kernel: &mut K) -> Result<bool, RemoveError> {
-    if kernel.read_table(&table())?.filter(is_own).is_none() {
-        return Ok(false);
-    }
-    kernel.commit(&Transaction { operations: vec![Operation::DeleteTable(table())] })?;
+    let Some(removal) = removal(kernel)? else { return Ok(false) };
+    kernel.commit(&removal)?;
     Ok(true)
+}
+
+/// Returns the transaction that removes the table; `None` without a table of this program.
+///
+/// # Errors
+/// See [`Kernel::read_table`].
+pub fn removal<K: Kernel>(kernel: &mut K) -> Result<Option<Transaction>, ReadError> {
+    let own = kernel.read_table(&table())?.filter(is_own);
+    Ok(own.map(|_| Transaction { operations: vec![Operation::DeleteTable(table())] }))
 }
 
 /// Why table direct-return stays.

@@ -10,13 +10,12 @@ use engine::direct::{Direct, Found, Links};
 use engine::model::Cluster;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use nft::Family;
 use nft::kernel::{Kernel, OthersChanges, ReadError};
 use tokio::sync::{mpsc, watch};
 
 use super::reads::OpenReader;
 use super::wait::now;
-use crate::direct::{read, remove};
+use crate::direct::{other_nodes, own_address, read, remove};
 use crate::handover::LIFETIME;
 use crate::observe::Observe;
 use crate::writer::{Writer, WriterGone};
@@ -74,13 +73,8 @@ impl DirectFollowing {
 
     /// Lets the addresses of the cluster's nodes be followed.
     pub(super) fn follow(&self, cluster: &Cluster) {
-        let mut addresses: Vec<IpAddr> = Vec::new();
-        for peer in cluster.peers().values() {
-            let of = |family| peer.addresses.iter().find(move |it| Family::of(**it) == family);
-            addresses.extend(Family::ALL.into_iter().filter_map(of));
-        }
-        set(&self.own_address, cluster.node().and_then(|node| node.addresses.first().copied()));
-        set(&self.nodes, addresses);
+        set(&self.own_address, own_address(cluster));
+        set(&self.nodes, other_nodes(cluster));
     }
 
     /// Returns when there is something to do, besides the next step.

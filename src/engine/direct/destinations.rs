@@ -1,6 +1,7 @@
 //! The destinations whose packets are handed on, and their elements.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::num::NonZeroU16;
 
 use super::elements::Place;
@@ -28,12 +29,16 @@ impl Destinations {
         }
         table.want_no(Place::Frontend(destination));
         table.want_no(Place::ErrorFrontend(destination));
-        let address = destination.address;
+        if self.at(destination.address).is_none() {
+            table.want_no(Place::Address(destination.address));
+        }
+    }
+
+    /// Returns the first destination at an address.
+    pub(super) fn at(&self, address: IpAddr) -> Option<Destination> {
         // They are sorted by address.
         let lowest = Destination { address, protocol: Protocol::Tcp, port: NonZeroU16::MIN };
-        let next = self.0.range(lowest..).next();
-        if next.is_none_or(|next| next.address != address) {
-            table.want_no(Place::Address(address));
-        }
+        let next = self.0.range(lowest..).next().copied();
+        next.filter(|next| next.address == address)
     }
 }

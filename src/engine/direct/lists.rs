@@ -1,17 +1,24 @@
 //! The numbers of lists of nodes.
 
+use std::collections::BTreeMap;
+
 use super::ruleset::List;
 use super::table::Table;
 use crate::diff::Numbers;
+use crate::model::ObjectName;
 
 /// The numbers of lists. Connections are remembered by the number of their list, so a service keeps
 /// it, and a freed one is used again late.
 #[derive(Debug)]
-pub(super) struct Lists(Numbers);
+pub(super) struct Lists {
+    numbers: Numbers,
+    /// The services of the lists in use.
+    holders: BTreeMap<List, ObjectName>,
+}
 
 impl Default for Lists {
     fn default() -> Self {
-        Self(Numbers::new(1, List::LAST))
+        Self { numbers: Numbers::new(1, List::LAST), holders: BTreeMap::new() }
     }
 }
 
@@ -19,21 +26,32 @@ impl Lists {
     /// Continues after the numbers of the table.
     pub(super) fn adopt(&mut self, table: &Table) {
         let lists = table.installed().into_iter().flat_map(|installed| installed.lists());
-        self.0.adopt(lists.map(List::get));
+        self.numbers.adopt(lists.map(List::get));
     }
 
     /// Lets numbers that were freed two commits ago be used again.
     pub(super) fn end_rest(&mut self) {
-        self.0.end_rest();
+        self.numbers.end_rest();
     }
 
     /// Returns a number that no list of the table has; `None` if all are in use.
     pub(super) fn give(&mut self, table: &Table) -> Option<List> {
         let taken = |number| List::new(number).is_none_or(|list| table.has_list(list));
-        self.0.give(taken).and_then(List::new)
+        self.numbers.give(taken).and_then(List::new)
+    }
+
+    /// Records the service of a list.
+    pub(super) fn hold(&mut self, list: List, service: &ObjectName) {
+        self.holders.insert(list, service.clone());
+    }
+
+    /// Returns the service of a list.
+    pub(super) fn holder(&self, list: List) -> Option<&ObjectName> {
+        self.holders.get(&list)
     }
 
     pub(super) fn free(&mut self, list: List) {
-        self.0.free(list.get());
+        self.holders.remove(&list);
+        self.numbers.free(list.get());
     }
 }

@@ -14,6 +14,7 @@
 mod changes;
 mod destinations;
 mod elements;
+mod former;
 mod hops;
 mod links;
 mod lists;

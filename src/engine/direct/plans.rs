@@ -8,6 +8,7 @@ use nft::Family;
 
 use super::destinations::Destinations;
 use super::elements::Elements;
+use super::former::Former;
 use super::hops::hop_of;
 use super::lists::Lists;
 use super::nodes::Nodes;
@@ -18,7 +19,7 @@ use super::ruleset::{Destination, NodeNumber, Route};
 use super::table::Table;
 use super::target::{Target, World};
 use super::wanted::{self, Slots, WantedPort};
-use crate::model::{Cluster, Handed, ObjectName, Problem, ServicePort, ServiceView};
+use crate::model::{Cluster, Handed, ObjectName, Problem, ServiceView};
 use crate::routing::DirectReturn;
 use crate::ruleset::number::TableSize;
 
@@ -33,6 +34,8 @@ pub(super) struct Plans {
     /// Addresses of this node and of others.
     node_addresses: BTreeSet<IpAddr>,
     destinations: Destinations,
+    /// Destinations that table kube-proxy translates to endpoints of this node alone, if known.
+    local: BTreeSet<Destination>,
     pub(super) lists: Lists,
     lacks_fwd: bool,
     now: Instant,
@@ -49,6 +52,7 @@ impl Plans {
             fresh: BTreeSet::new(),
             node_addresses: BTreeSet::new(),
             destinations: Destinations::default(),
+            local: BTreeSet::new(),
             lists: Lists::default(),
             lacks_fwd: false,
             now,
@@ -119,6 +123,28 @@ impl Plans {
     /// Returns whether a service needs the table, and the kernel can have it.
     pub(super) fn need_table(&self) -> bool {
         !self.lacks_fwd && self.services.values().any(Planned::has_elements)
+    }
+
+    /// Records the destinations that table kube-proxy translates to endpoints of this node alone.
+    pub(super) fn note_local(&mut self, local: BTreeSet<Destination>) {
+        self.local = local;
+    }
+
+    /// Returns the services that nodes handed to each other in an earlier run.
+    pub(super) fn adopted(
+        &self,
+        cluster: &Cluster,
+        elements: &Elements,
+    ) -> Vec<(ObjectName, Handed)> {
+        let Some(own) = own_number(cluster) else { return Vec::new() };
+        let former = Former { elements, own, local: &self.local };
+        let services = cluster.services_with_external_addresses();
+        services.filter_map(|it| Some((it.clone(), former.handed(it, cluster)?))).collect()
+    }
+
+    /// Returns a destination with elements at an address.
+    pub(super) fn destination_at(&self, address: IpAddr) -> Option<Destination> {
+        self.destinations.at(address)
     }
 
     /// Returns the number of services whose packets nodes hand to each other.
@@ -203,8 +229,9 @@ impl Plans {
     ) {
         let own = own_number(cluster);
         if plan.phase.is_none() {
-            let installed = table.installed().zip(own);
-            plan.phase = installed.and_then(|installed| adopt(plan, &target, installed));
+            let former = table.installed().zip(own);
+            let former = former.map(|(elements, own)| Former { elements, own, local: &self.local });
+            plan.phase = former.and_then(|former| former.adopt(plan, &target));
         }
         let remember = self.settings.remember;
         let learning = if self.fresh.contains(name) { Duration::ZERO } else { remember };
@@ -220,12 +247,13 @@ impl Plans {
             let all = target.ports.into_iter();
             ports.extend(all.filter_map(|(port, given)| Some((port, slots(given)?))));
         }
-        self.want_ports(plan, ports, table);
+        self.want_ports(name, plan, ports, table);
     }
 
     /// Wants the elements of these ports, and of no others.
     fn want_ports(
         &mut self,
+        name: &ObjectName,
         plan: &mut FamilyPlan,
         ports: Vec<(WantedPort, Slots)>,
         table: &mut Table,
@@ -236,6 +264,7 @@ impl Plans {
             let known = former.remove(&key);
             let list = known.as_ref().map(|known| known.list);
             let Some(list) = list.or_else(|| self.lists.give(table)) else { continue };
+            self.lists.hold(list, name);
             table.want_list(list, slots);
             let gone = known.into_iter().flat_map(|known| known.destinations);
             for destination in gone.filter(|it| !port.destinations.contains(it)) {
@@ -255,54 +284,6 @@ impl Plans {
             self.lists.free(list);
         }
     }
-}
-
-/// Returns what an earlier run made of a service; `None` if nodes did not hand its packets to each
-/// other.
-pub(super) fn adopted(
-    name: &ObjectName,
-    cluster: &Cluster,
-    installed: &Elements,
-) -> Option<Handed> {
-    let (view, own) = (cluster.service(name)?, own_number(cluster)?);
-    let service = &view.service;
-    let external = || service.load_balancer_ips.iter().chain(&service.external_ips).copied();
-    let mut handed = Handed::default();
-    for ServicePort { protocol, port, .. } in &service.ports {
-        for address in external() {
-            let destination = Destination { address, protocol: *protocol, port: *port };
-            let route = installed.route(destination);
-            if route.is_some_and(|route| leads_away(route, (installed, own))) {
-                handed.families[Family::of(address).index()] = true;
-            }
-        }
-    }
-    handed.families.contains(&true).then_some(handed)
-}
-
-/// Takes over the lists of a service that the table has from an earlier run, and returns its phase
-/// then.
-fn adopt(
-    plan: &mut FamilyPlan,
-    target: &Target,
-    installed: (&Elements, NodeNumber),
-) -> Option<Phase> {
-    let mut phase = None;
-    for (port, _) in &target.ports {
-        let mut routes = port.destinations.iter().filter_map(|it| installed.0.route(*it));
-        let Some(route) = routes.next() else { continue };
-        if leads_away(route, installed) {
-            phase = Some(Phase::Direct);
-        }
-        let known = PortPlan { list: route.list, destinations: port.destinations.clone() };
-        plan.ports.entry((port.protocol, port.port)).or_insert(known);
-    }
-    phase
-}
-
-/// Returns whether the installed list of a route has another node than this one.
-fn leads_away(route: Route, (installed, own): (&Elements, NodeNumber)) -> bool {
-    installed.slots(route.list).iter().flatten().any(|node| *node != own)
 }
 
 fn own_number(cluster: &Cluster) -> Option<NodeNumber> {

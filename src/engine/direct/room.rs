@@ -1,6 +1,7 @@
 //! Direct return as the engine sees it: objects and links in, transactions out, their outcomes in.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::time::{Instant, SystemTime};
 
 use nft::kernel::CommitError;
@@ -8,9 +9,9 @@ use nft::{Errno, Expression, Name, Operation, TableFlags, Transaction};
 
 use super::links::Links;
 use super::nodes::Nodes;
-use super::plans::{Plans, adopted};
+use super::plans::Plans;
 use super::reading::Readings;
-use super::ruleset::Settings;
+use super::ruleset::{Destination, List, Settings};
 use super::table::{Found, Table};
 use super::target::World;
 use crate::model::{Cluster, Handed, ObjectName};
@@ -154,15 +155,17 @@ impl Direct {
     /// anything is rendered. They stay so until it is known how the nodes are reached.
     pub(crate) fn take_adopted(&mut self, cluster: &Cluster) -> Vec<(ObjectName, Handed)> {
         let installed = self.table.installed().filter(|_| self.is_new);
-        let adopt = |installed| {
-            let services = cluster.services_with_external_addresses();
-            let adopted =
-                services.filter_map(|it| Some((it.clone(), adopted(it, cluster, installed)?)));
-            adopted.collect()
-        };
+        let adopt = |installed| self.plans.adopted(cluster, installed);
         let adopted = installed.map(adopt).unwrap_or_default();
         self.is_new = false;
         adopted
+    }
+
+    /// Records the destinations that table kube-proxy translates to endpoints of this node alone.
+    /// For callers without a daemon's memory: of a service whose endpoints are all on this node,
+    /// the list does not show whether nodes hand its packets to each other.
+    pub fn note_local(&mut self, local: BTreeSet<Destination>) {
+        self.plans.note_local(local);
     }
 
     /// Returns the next transaction; `None` if nothing differs, or not now.
@@ -173,9 +176,7 @@ impl Direct {
     /// Records the outcome of the last transaction.
     pub(crate) fn answer(&mut self, transaction: &Transaction, outcome: Result<(), &CommitError>) {
         let Err(error) = outcome else {
-            self.readings.applied();
-            self.plans.lists.end_rest();
-            self.table.applied();
+            self.applied();
             return;
         };
         self.table.failed();
@@ -183,6 +184,23 @@ impl Direct {
         if shows_lack_of_fwd(transaction, error) {
             self.plans.note_lack_of_fwd();
         }
+    }
+
+    /// Records that the last transaction was applied.
+    pub(crate) fn applied(&mut self) {
+        self.readings.applied();
+        self.plans.lists.end_rest();
+        self.table.applied();
+    }
+
+    /// Returns the service with a list of nodes.
+    pub(crate) fn holder(&self, list: List) -> Option<&ObjectName> {
+        self.plans.lists.holder(list)
+    }
+
+    /// Returns a destination with elements at an address.
+    pub(crate) fn destination_at(&self, address: IpAddr) -> Option<Destination> {
+        self.plans.destination_at(address)
     }
 
     /// Returns the transaction of a daemon that ends, after which nodes hand packets on until `end`

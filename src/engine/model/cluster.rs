@@ -168,6 +168,11 @@ impl Cluster {
         self.handed.set(service, handed);
     }
 
+    /// Forgets what direct return makes of services. These must be rendered again.
+    pub(crate) fn forget_handed(&mut self) {
+        self.handed = HandedServices::default();
+    }
+
     /// Returns whether direct return makes something of a service.
     pub fn wants_direct_return(&self, service: &ObjectName) -> bool {
         self.handed.of(service).is_some()

@@ -8,9 +8,11 @@ use nft::{TableFlags, Transaction};
 use super::answer::Answer;
 use super::updates::Updates;
 use crate::diff::Diff;
+use crate::direct::ruleset::{Destination, DirectSubject, SetId};
 use crate::direct::{Direct, World};
 use crate::model::{Change, Cluster, Event, ObjectName, Touched};
 use crate::routing::Routing;
+use crate::ruleset::{Frontend, Subject};
 
 /// Direct return, if it is on.
 #[derive(Debug, Default)]
@@ -97,6 +99,31 @@ impl Handing {
     /// Returns whether the kernel holds what is desired.
     pub(super) fn is_settled(&self) -> bool {
         self.0.as_ref().is_none_or(|direct| direct.is_settled())
+    }
+
+    /// Records that the transaction of table direct-return was applied.
+    pub(super) fn applied(&mut self) {
+        if let Some(direct) = &mut self.0 {
+            direct.applied();
+        }
+    }
+
+    /// Returns the service that an element of table direct-return belongs to.
+    pub(super) fn service_of<'a>(
+        &'a self,
+        set: &str,
+        key: &[u8],
+        diff: &'a Diff,
+    ) -> Option<&'a ObjectName> {
+        let direct = self.0.as_deref()?;
+        let destination = match DirectSubject::read(SetId::by_name(set)?, key)? {
+            DirectSubject::List(list) => return direct.holder(list),
+            DirectSubject::Destination(destination) => destination,
+            DirectSubject::Address(address) => direct.destination_at(address)?,
+        };
+        let Destination { address, protocol, port } = destination;
+        let frontend = Frontend::Address { address, protocol, port };
+        diff.service_of(destination.family(), Subject::Frontend(frontend))
     }
 
     /// Processes the outcome of a transaction of table direct-return.

@@ -323,9 +323,11 @@ impl Engine {
         self.listeners.localhost.as_mut().map(|it| it.take_changed()).unwrap_or_default()
     }
 
-    /// Turns direct return on, if the settings ask for it. For the daemon, which knows the links of
-    /// the node; called before the first event. `now` is the time until [`Engine::note_time`].
+    /// Turns direct return on, if the settings ask for it, with no service handed on yet. For
+    /// callers that know the links of the node, before the first event or a read-back. `now` is the
+    /// time until [`Engine::note_time`].
     pub fn hand_packets_on(&mut self, now: Instant) {
+        self.cluster.forget_handed();
         let flags = self.tables.flags;
         self.tables.handing.start(&self.routing, flags, now);
     }

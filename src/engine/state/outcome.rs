@@ -73,6 +73,10 @@ impl Engine {
     /// Records that the oldest transaction in flight was applied within `time`. The size of later
     /// pieces follows from it.
     pub fn committed(&mut self, time: Duration) {
+        if self.tables.handing.is_in_flight() {
+            self.tables.handing.applied();
+            return;
+        }
         let Some(in_flight) = self.steps.in_flight.pop_front() else { return };
         self.steps.piece_size.learn(in_flight.bytes, time);
         let table = self.tables.of_mut(in_flight.family);
@@ -99,9 +103,11 @@ impl Engine {
         else {
             return None;
         };
-        let set = SetId::by_name(&set.name)?;
         let key = elements.get(element)?.key;
-        let family = table.family.of_addresses()?;
+        let Some(family) = table.family.of_addresses() else {
+            return self.tables.handing.service_of(&set.name, key.as_bytes(), &self.diff).cloned();
+        };
+        let set = SetId::by_name(&set.name)?;
         let subject = Subject::read(family, set, key.as_bytes())?;
         self.diff.service_of(family, subject).cloned()
     }

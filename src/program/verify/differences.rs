@@ -2,13 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::time::Duration;
 
-use engine::Engine;
 use engine::printable::Printable;
 use serde_json::{Value, json};
 
-use crate::change::{ChangeLine, changes};
+use crate::change::ChangeLine;
+use crate::comparison::Change;
 
 /// Maximum number of printed changes of one service, or of elements without a service.
 const SHOWN: usize = 5;
@@ -20,20 +19,8 @@ pub(super) struct Differences {
 }
 
 impl Differences {
-    /// Collects the changes that an engine would send after it has read the tables.
-    pub(super) fn collect(engine: &mut Engine, max_batch: usize) -> Self {
-        let mut differences = Self::default();
-        while let Some(transaction) = engine.next_transaction(max_batch) {
-            for (number, operation) in transaction.operations.iter().enumerate() {
-                for (element, change) in changes(operation).into_iter().enumerate() {
-                    let service = engine.service_of(&transaction, number, element);
-                    let name = service.map(|name| name.to_string());
-                    differences.changes.entry(name).or_default().push(change);
-                }
-            }
-            engine.committed(Duration::ZERO);
-        }
-        differences
+    pub(super) fn add(&mut self, (change, service): Change) {
+        self.changes.entry(service).or_default().push(change);
     }
 
     /// Keeps the changes that are in `others` too.

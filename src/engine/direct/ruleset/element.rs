@@ -51,7 +51,7 @@ impl Destination {
         Value::new().ip(self.address).proto(self.protocol.number()).port(self.port.get())
     }
 
-    fn read(family: Family, key: &mut Fields<'_>) -> Option<Self> {
+    pub(super) fn read(family: Family, key: &mut Fields<'_>) -> Option<Self> {
         let (address, protocol) = (key.address(family)?, key.protocol()?);
         Some(Self { address, protocol, port: key.port()? })
     }

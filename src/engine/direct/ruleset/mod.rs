@@ -29,6 +29,7 @@ mod packet;
 mod send;
 mod sets;
 mod settings;
+mod subject;
 
 pub use base::base;
 pub use element::{Destination, DirectElement};
@@ -37,3 +38,4 @@ pub use layout::{LAYOUT, TABLE, TABLE_COMMENT, table, table_comment};
 pub use number::{List, NodeNumber, Route};
 pub use sets::SetId;
 pub use settings::Settings;
+pub use subject::DirectSubject;

@@ -1,0 +1,123 @@
+//! The changes that would bring the tables into the state that a daemon keeps.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use daemon::direct;
+use engine::direct::ruleset::Destination;
+use engine::routing::DirectReturn;
+use engine::ruleset::{self, Frontend, SetId, TableElement};
+use engine::{Engine, FoundTable};
+use nft::kernel::{ElementRead, Kernel, Nftables};
+use nft::{ElementView, Family};
+use tokio::time::Instant;
+
+use super::change::{ChangeLine, changes};
+use super::failure::Failure;
+use super::read_tables::read_tables;
+
+/// A change, and the name of its service if it is one of a service.
+pub(super) type Change = (ChangeLine, Option<String>);
+
+/// The tables beside an engine that holds all objects.
+pub(super) struct Comparison<'a> {
+    pub(super) engine: &'a mut Engine,
+    pub(super) kernel: &'a mut Nftables,
+    /// Settings of direct return, if it is on.
+    pub(super) direct_return: Option<&'a DirectReturn>,
+    /// Called with the tables before they are compared.
+    pub(super) accept: fn(&mut Engine, &[FoundTable; 2]),
+}
+
+impl Comparison<'_> {
+    /// Reads the tables, and calls `each` for each change.
+    ///
+    /// # Errors
+    /// The tables, or with direct return the links, cannot be read.
+    pub(super) fn changes(&mut self, each: &mut dyn FnMut(Change)) -> Result<(), Failure> {
+        match self.direct_return {
+            Some(settings) => self.start(settings)?,
+            None => self.leftover(each)?,
+        }
+        self.observe()?;
+        self.drain(each);
+        Ok(())
+    }
+
+    /// Begins as a daemon does, but asks no neighbour for its hardware address.
+    fn start(&mut self, settings: &DirectReturn) -> Result<(), Failure> {
+        self.engine.hand_packets_on(Instant::now().into_std());
+        let links = direct::look(settings, self.engine.cluster()).map_err(Failure::new)?;
+        self.engine.learn_links(links);
+        // Until then, addresses of nodes are awaited.
+        if let Some(due) = self.engine.direct().and_then(|direct| direct.due()) {
+            self.engine.note_time(due);
+        }
+        Ok(())
+    }
+
+    /// Reads the tables into the engine.
+    fn observe(&mut self) -> Result<(), Failure> {
+        let found = read_tables(self.engine, self.kernel)?;
+        if let Some(direct) = self.engine.direct_mut() {
+            direct.note_local(local_destinations(self.kernel, &found)?);
+            direct.replace_installed(direct::read(self.kernel).map_err(Failure::new)?);
+        }
+        (self.accept)(self.engine, &found);
+        self.engine.replace_installed_state(found);
+        Ok(())
+    }
+
+    fn drain(&mut self, each: &mut dyn FnMut(Change)) {
+        while let Some(transaction) = self.engine.next_transaction(self.kernel.max_batch()) {
+            for (number, operation) in transaction.operations.iter().enumerate() {
+                for (element, change) in changes(operation).into_iter().enumerate() {
+                    let service = self.engine.service_of(&transaction, number, element);
+                    each((change, service.map(|name| name.to_string())));
+                }
+            }
+            self.engine.committed(Duration::ZERO);
+        }
+    }
+
+    /// A daemon without direct return removes its table.
+    fn leftover(&mut self, each: &mut dyn FnMut(Change)) -> Result<(), Failure> {
+        let removal = direct::removal(self.kernel).map_err(Failure::new)?;
+        let operations = removal.into_iter().flat_map(|removal| removal.operations);
+        operations.flat_map(|it| changes(&it)).for_each(|change| each((change, None)));
+        Ok(())
+    }
+}
+
+/// Returns the destinations that the tables translate to endpoints of this node alone.
+fn local_destinations(
+    kernel: &mut Nftables,
+    found: &[FoundTable; 2],
+) -> Result<BTreeSet<Destination>, Failure> {
+    let mut local = BTreeSet::new();
+    for family in Family::ALL {
+        let contents = found[family.index()].contents.iter();
+        let mut sets = contents.flat_map(|contents| &contents.sets);
+        if !sets.any(|set| SetId::by_name(&set.name) == Some(SetId::Services)) {
+            continue;
+        }
+        let mut of_family = Vec::new();
+        let table = ruleset::table(family);
+        let read = kernel.read_elements(&table, SetId::Services.name(), &mut |read| match read {
+            ElementRead::Start => of_family.clear(),
+            ElementRead::Element(view) => of_family.extend(local_destination(family, &view)),
+        });
+        read.map_err(Failure::new)?;
+        local.extend(of_family);
+    }
+    Ok(local)
+}
+
+fn local_destination(family: Family, view: &ElementView<'_>) -> Option<Destination> {
+    let element = TableElement::read(family, SetId::Services, view)?;
+    let TableElement::Route(Frontend::Address { address, protocol, port }, route, _) = element
+    else {
+        return None;
+    };
+    route.flags().local.then_some(Destination { address, protocol, port })
+}
