@@ -17,6 +17,8 @@ mod hosts;
 mod loops;
 #[path = "direct_return/memory.rs"]
 mod memory;
+#[path = "direct_return/node_addresses.rs"]
+mod node_addresses;
 #[path = "direct_return/obstacles.rs"]
 mod obstacles;
 #[path = "direct_return/sizes.rs"]
