@@ -3,6 +3,8 @@
 
 use netlink_tests::cluster::{Cluster, slice, web};
 
+#[path = "direct_return/announcements.rs"]
+mod announcements;
 #[path = "direct_return/changes.rs"]
 mod changes;
 #[path = "direct_return/commands.rs"]
@@ -23,6 +25,8 @@ mod node_addresses;
 mod obstacles;
 #[path = "direct_return/sizes.rs"]
 mod sizes;
+#[path = "direct_return/source_ranges.rs"]
+mod source_ranges;
 #[path = "direct_return/switching.rs"]
 mod switching;
 #[path = "direct_return/ways.rs"]

@@ -20,6 +20,7 @@ pub mod datagram;
 pub mod link;
 pub mod reader;
 
+mod announcer;
 mod answer;
 mod capture;
 mod conntrack;
@@ -38,6 +39,7 @@ mod tcp;
 mod transfer;
 mod udp;
 
+pub use announcer::Announcer;
 pub use answer::Answer;
 pub use capture::{Capture, Frame};
 pub use conntrack::{Tracked, TrackedFlows};
