@@ -13,6 +13,8 @@ mod commands;
 mod daemons;
 #[path = "direct_return/devices.rs"]
 mod devices;
+#[path = "direct_return/explaining.rs"]
+mod explaining;
 #[path = "direct_return/hosts.rs"]
 mod hosts;
 #[path = "direct_return/loops.rs"]

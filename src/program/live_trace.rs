@@ -39,6 +39,10 @@ pub(super) fn compare(
     question: &Question,
     limit: Duration,
 ) -> Result<Comparison, Failure> {
+    if explanation.is_handed_on() {
+        let why = "--trace: this node hands the packet on before the hook where it is traced";
+        return Err(Failure::new(why));
+    }
     let table = table(explanation);
     let mut kernel = Nftables::open().map_err(Failure::new)?;
     let mut tracer = Tracer::open().map_err(Failure::new)?;

@@ -86,7 +86,11 @@ impl Oracle {
         let any = |is_it: &dyn Fn(&PossibleFate) -> bool| possible.iter().any(|it| is_it(it));
         let unserved = |outcome: &PossibleFate| match outcome.fate {
             Fate::Sent { to, .. } => !self.servers.values().flatten().any(|it| *it == to),
-            Fate::Refused(_) | Fate::Dropped(_) | Fate::NoRoute(_) | Fate::Unknown(_) => false,
+            Fate::Handed(_)
+            | Fate::Refused(_)
+            | Fate::Dropped(_)
+            | Fate::NoRoute(_)
+            | Fate::Unknown(_) => false,
         };
         match answer {
             Answer::From { server, seen } => any(&|outcome| match outcome.fate {
@@ -98,7 +102,11 @@ impl Oracle {
                     let sees_client = seen.ip() == predicted.packet.source;
                     is_there && (masqueraded != sees_client || is_own)
                 }
-                Fate::Refused(_) | Fate::Dropped(_) | Fate::NoRoute(_) | Fate::Unknown(_) => false,
+                Fate::Handed(_)
+                | Fate::Refused(_)
+                | Fate::Dropped(_)
+                | Fate::NoRoute(_)
+                | Fate::Unknown(_) => false,
             }),
             Answer::Refused => any(&|it| matches!(it.fate, Fate::Refused(_)) || unserved(it)),
             Answer::Silent | Answer::Unreachable(_) => {

@@ -207,7 +207,7 @@ fn interface_on_link(routes: &mut Routes, address: IpAddr) -> io::Result<Option<
         return Ok(None);
     }
     let route = routes.look_up(address, Way::default())?.ok();
-    let route = route.filter(|it| it.kind == ROUTE_UNICAST && !it.has_gateway);
+    let route = route.filter(|it| it.kind == ROUTE_UNICAST && it.gateway.is_none());
     Ok(route.map(|route| route.interface).filter(|interface| *interface != 0))
 }
 

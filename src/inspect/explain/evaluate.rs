@@ -13,7 +13,7 @@ use super::packet::{CtValue, Tracking, known, unknown};
 use super::registers::{Draw, Registers};
 use super::rules::{Facts, Table};
 use super::state::State;
-use super::step::{Event, RuleStep};
+use super::step::{Event, Hop, RuleStep};
 
 /// Result of a rule for a packet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -24,6 +24,8 @@ pub(super) enum End {
     Next,
     /// The rule ended with a verdict.
     Verdict(Verdict),
+    /// The rule sent the packet by a device.
+    Handed(Hop),
     /// The rule rejected the packet.
     Reject,
     /// An unknown expression may have ended the evaluation of the packet.
@@ -221,6 +223,7 @@ impl<F: Facts> Evaluation<'_, F> {
                 return vec![Next::End(within.state, End::Reject)];
             }
             Expression::Dynset(dynset) => return self.dynset(dynset, within),
+            Expression::Fwd(fwd) => return self.hand_on(fwd, within),
             // The first packet of a connection is never added to a flowtable.
             Expression::FlowOffload(_) => return vec![Next::End(within.state, End::NoMatch)],
             Expression::Notrack => within.state.packet_mut().tracking = Tracking::Untracked,

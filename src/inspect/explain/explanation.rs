@@ -3,10 +3,11 @@
 use engine::ruleset::{Member, TableElement};
 use nft::kernel::Generation;
 
+use super::direct::DirectReturn;
 use super::packet::Packet;
 use super::service::{Service, elements, service};
 use super::sources::SourceRanges;
-use super::step::{Fate, Prediction};
+use super::step::{Fate, PossibleFate, Prediction};
 use super::walk::Start;
 
 /// Path and fate of a packet.
@@ -20,6 +21,8 @@ pub struct Explanation {
     pub prediction: Prediction,
     /// Sources that may use the load balancer address; `None` if all may.
     pub source_ranges: Option<SourceRanges>,
+    /// What table direct-return makes of the packet; `None` without the table.
+    pub direct: Option<DirectReturn>,
     /// Assumptions, and parts that are not evaluated.
     pub notes: Vec<String>,
     /// Generation of the rule set.
@@ -38,6 +41,14 @@ pub struct Summary {
 }
 
 impl Explanation {
+    /// Returns whether every such packet is sent on at ingress: the rules for its service do not
+    /// apply.
+    pub fn is_handed_on(&self) -> bool {
+        let outcomes = &self.prediction.outcomes;
+        let handed = |it: &PossibleFate| matches!(it.fate, Fate::Handed(_));
+        !outcomes.is_empty() && outcomes.iter().all(handed)
+    }
+
     /// Returns the summary.
     pub fn summary(&self) -> Summary {
         let is_masqueraded = self
@@ -48,9 +59,14 @@ impl Explanation {
         // Packets of other sources are dropped before the service is looked up.
         let ranges = self.source_ranges.as_ref();
         let of_ranges = || ranges.and_then(|ranges| ranges.service.clone());
+        // Rules of this node do not look up the service of a packet that is handed on.
+        let handed = || self.direct.as_ref().and_then(|direct| direct.service.clone());
         Summary {
             // The first one: before translation.
-            service: elements(&self.prediction).find_map(service).or_else(of_ranges),
+            service: elements(&self.prediction)
+                .find_map(service)
+                .or_else(of_ranges)
+                .or_else(handed),
             is_cluster_ip: elements(&self.prediction)
                 .any(|element| matches!(element, TableElement::Member(Member::ClusterIp(_)))),
             is_masqueraded,

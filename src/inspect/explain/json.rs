@@ -3,9 +3,11 @@
 use engine::ruleset::Range;
 use serde_json::{Value, json};
 
+use super::direct_way::DirectWay;
+use super::direct_words::{hardware, way_words};
 use super::explanation::Explanation;
 use super::report::fate;
-use super::step::{Fate, PossibleFate, RuleStep, Step};
+use super::step::{Fate, Hop, PossibleFate, RuleStep, Step};
 use super::walk::Start;
 use super::words::{lines, policy_words};
 
@@ -20,7 +22,7 @@ impl Explanation {
             json!({
                 "frontend": service.frontend,
                 "name": service.label,
-                "policy": service.route.map(|it| policy_words(it, service.is_balanced)),
+                "policy": service.route.filter(|_| !self.is_handed_on()).map(|it| policy_words(it, service.is_balanced)),
                 "sourceRanges": ranges.map(texts),
             })
         });
@@ -41,6 +43,7 @@ impl Explanation {
                 },
             },
             "service": service,
+            "direct": self.direct.as_ref().map(|direct| way(&direct.way)),
             "masqueraded": summary.is_masqueraded,
             "outcomes": outcomes,
             "assumed": self.notes,
@@ -53,6 +56,7 @@ impl Explanation {
         let why = self.why_dropped(&outcome.fate).unwrap_or_default();
         let kind = match &outcome.fate {
             Fate::Sent { .. } => "sent",
+            Fate::Handed(_) => "handed",
             Fate::Refused(_) => "refused",
             Fate::Dropped(_) => "dropped",
             Fate::NoRoute(_) => "noRoute",
@@ -70,8 +74,34 @@ impl Explanation {
             value["masqueraded"] = json!(masqueraded);
             value["interface"] = json!(interface);
         }
+        if let Fate::Handed(Hop { to, hardware_address, interface }) = &outcome.fate {
+            value["to"] = json!(to);
+            value["hardwareAddress"] = json!(hardware_address.map(hardware));
+            value["interface"] = json!(interface);
+        }
         value
     }
+}
+
+/// Returns what table direct-return makes of a packet; the members of a chosen node are null where
+/// there is none.
+fn way(way: &DirectWay) -> Value {
+    let (mut route_of, mut value) = (None, json!({ "text": way_words(way) }));
+    let kind = match way {
+        DirectWay::Chosen { route, slot, node, is_remembered } => {
+            route_of = Some((route, slot, node));
+            if *is_remembered { "remembered" } else { "chosen" }
+        }
+        DirectWay::FromNode => "fromNode",
+        DirectWay::OtherDevice(_) => "otherDevice",
+        DirectWay::NoDestination => "noDestination",
+    };
+    value["kind"] = kind.into();
+    value["list"] = json!(route_of.map(|(route, ..)| route.list.get()));
+    value["slots"] = json!(route_of.map(|(route, ..)| route.size.slots()));
+    value["slot"] = json!(route_of.and_then(|(_, slot, _)| *slot));
+    value["node"] = json!(route_of.and_then(|(_, _, node)| node.map(|node| node.get())));
+    value
 }
 
 fn texts(ranges: &[Range]) -> Vec<String> {

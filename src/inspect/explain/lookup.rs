@@ -91,6 +91,10 @@ impl<F: Facts> Evaluation<'_, F> {
         to: Option<Reg>,
         (within, draw): (Within, Draw),
     ) -> Vec<Next> {
+        if self.is_sparse(set, draw) {
+            self.note_missing(set, None);
+            return goes_on(within, Some(false));
+        }
         if !(1..=MOST_DRAWN).contains(&draw.modulus) {
             self.unknown("a number is drawn below so many that the outcomes are not followed");
             return goes_on(within, None);
@@ -128,6 +132,13 @@ impl<F: Facts> Evaluation<'_, F> {
             });
         }
         nexts
+    }
+
+    /// Returns whether a set has an element for few of the possible numbers: packets write it, and
+    /// its elements expire.
+    fn is_sparse(&self, set: &str, draw: Draw) -> bool {
+        let size = self.table.sets.get(set).filter(|set| set.is_dynamic()).and_then(|set| set.size);
+        size.is_some_and(|size| draw.modulus / FEW > size)
     }
 
     /// Looks up a key, including elements that the packet itself wrote.
@@ -171,6 +182,10 @@ impl<F: Facts> Evaluation<'_, F> {
         let bytes = |register, length| -> Option<Vec<u8>> {
             within.registers.read(register, length).into_iter().collect()
         };
+        let draw = within.registers.drawn(dynset.key, key_length);
+        if draw.is_some_and(|draw| self.is_sparse(set, draw)) {
+            return;
+        }
         let Some(key) = bytes(dynset.key, key_length) else {
             return self.unknown(&format!("@{set} gets an element whose key is not known"));
         };
@@ -194,6 +209,9 @@ impl<F: Facts> Evaluation<'_, F> {
         }
     }
 }
+
+/// Possible numbers for each element of a set in which a number is taken for missing.
+const FEW: u32 = 100;
 
 /// Returns the key for merging results of a lookup; ignores comment and key of the element.
 fn data_key(found: &LookupResult) -> String {

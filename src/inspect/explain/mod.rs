@@ -10,6 +10,10 @@
 //! and each element by its key, so the cost does not depend on the number of services. Anything
 //! unknown becomes a step, and makes outcomes uncertain.
 
+mod direct;
+mod direct_elements;
+mod direct_way;
+mod direct_words;
 mod evaluate;
 mod explanation;
 mod field;
@@ -36,13 +40,15 @@ mod words;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
+pub use direct::DirectReturn;
+pub use direct_way::DirectWay;
 pub use explanation::{Explanation, Summary};
 pub use packet::{Interface, Packet, Tracking};
 pub use read::Kernel;
 pub use rules::{Facts, LookupResult, Rules, Table};
 pub use service::Service;
 pub use sources::SourceRanges;
-pub use step::{ChainId, Event, Fate, PossibleFate, Prediction, RuleStep, Step};
+pub use step::{ChainId, Event, Fate, Hop, PossibleFate, Prediction, RuleStep, Step};
 pub use trace::{Comparison, Difference, Line, compare};
 pub use walk::{Start, predict};
 
@@ -152,11 +158,22 @@ fn explain_once(
     let mut notes = vec!["it is the first packet of a new connection".to_owned()];
     let (packet, start) = packet(kernel, (question, protocol), &mut notes)?;
     let prediction = predict(&rules, kernel, packet.clone(), start);
-    let others = kernel.other_chains()?;
+    let others = kernel.other_chains(&packet.input)?;
     notes.extend(others.iter().map(|chain| format!("{chain} is not evaluated")));
     notes.extend(kernel.legacy_tables(family));
+    notes.extend(passes_ingress(&prediction).then(|| ON_THE_LINK.to_owned()));
     let source_ranges = kernel.source_ranges(&ours, &prediction, packet.source)?;
-    Ok(Explanation { packet, start, prediction, source_ranges, notes, generation })
+    let direct = kernel.direct_return(&rules, &packet, &prediction);
+    Ok(Explanation { packet, start, prediction, source_ranges, direct, notes, generation })
+}
+
+/// What rules at the ingress of a device may compare.
+const ON_THE_LINK: &str =
+    "at ingress, it is sent to the hardware address of this node, whole, and with 64 hops left";
+
+fn passes_ingress(prediction: &Prediction) -> bool {
+    let mut steps = prediction.steps.iter();
+    steps.any(|step| matches!(step, Step::Hook { name, .. } if *name == walk::INGRESS))
 }
 
 /// Builds the packet of a question. Open values are chosen as in the kernel, and noted.
@@ -199,6 +216,7 @@ fn packet(
                 input
             }
         };
+        packet.sender = sender(facts, from.0, &packet.input);
     }
     Ok((packet, start))
 }
@@ -221,6 +239,15 @@ fn interface_towards(facts: &mut impl Facts, address: IpAddr) -> Interface {
         (Some(index), Some(name)) if !name.is_empty() => Interface { index, name: name.into() },
         (_, _) => Interface::unknown(),
     }
+}
+
+/// Returns the hardware address of the host that sends a packet on the link of an interface, as the
+/// way back to its source has it.
+fn sender(facts: &mut impl Facts, from: IpAddr, input: &Interface) -> Option<[u8; 6]> {
+    let route = facts.route(from, Way::default())?.ok()?;
+    let neighbour = route.gateway.unwrap_or(from);
+    let is_by_input = route.interface == input.index;
+    is_by_input.then(|| facts.hardware_address(neighbour, input.index)).flatten()
 }
 
 fn interface(name: &str) -> Result<Interface, Error> {

@@ -25,6 +25,8 @@ pub struct Packet {
     pub protocol: u8,
     /// Input interface.
     pub input: Interface,
+    /// Hardware address of the host on the link that sends it, if known.
+    pub sender: Option<[u8; 6]>,
     /// Output interface.
     pub output: Interface,
     /// `meta mark`.
@@ -79,6 +81,11 @@ impl Interface {
         Self { index: UNKNOWN, name: "".into() }
     }
 
+    /// Returns whether there is an interface, known or not.
+    pub(super) fn is_some(&self) -> bool {
+        self.index != 0
+    }
+
     /// Returns whether index and name are known.
     pub fn is_known(&self) -> bool {
         self.index != UNKNOWN
@@ -99,6 +106,7 @@ impl Packet {
             port,
             protocol,
             input: Interface::none(),
+            sender: None,
             output: Interface::none(),
             mark: 0,
             priority: 0,
@@ -119,6 +127,7 @@ impl Packet {
     /// Returns bytes of a header.
     pub(super) fn payload(&self, base: u32, offset: u32, length: u32) -> Field {
         let header = match base {
+            key::PAYLOAD_LINK => self.link_header(),
             key::PAYLOAD_NETWORK => self.network_header(),
             key::PAYLOAD_TRANSPORT => self.transport_header(),
             _ => Vec::new(),
@@ -128,17 +137,38 @@ impl Packet {
         bytes.skip(place(offset.min(MAX_OFFSET))).take(place(length.min(MAX_LOAD))).collect()
     }
 
+    /// Returns an Ethernet header: other links are not known as such.
+    fn link_header(&self) -> Field {
+        const SOURCE: usize = 6;
+        const TYPE: usize = 12;
+        let mut header = unknown(14);
+        if let Some(sender) = self.sender {
+            put(&mut header, SOURCE, &sender);
+            put(&mut header, TYPE, &self.ether_type());
+        }
+        header
+    }
+
+    fn ether_type(&self) -> [u8; 2] {
+        let number: u16 = if self.family() == Family::Ip { 0x0800 } else { 0x86dd };
+        number.to_be_bytes()
+    }
+
     fn network_header(&self) -> Field {
         let mut header = match self.family() {
             Family::Ip => unknown(20),
             Family::Ip6 => unknown(40),
         };
-        let (protocol_at, source_at) = match self.family() {
-            Family::Ip => (9, 12),
-            Family::Ip6 => (6, 8),
+        let (hops_at, protocol_at, source_at) = match self.family() {
+            Family::Ip => (8, 9, 12),
+            Family::Ip6 => (7, 6, 8),
         };
         let (source, destination) = (octets(self.source), octets(self.destination));
         put(&mut header, 0, &[if self.family() == Family::Ip { 0x45 } else { 0x60 }]);
+        if self.family() == Family::Ip {
+            put(&mut header, FRAGMENT_AT, &DO_NOT_FRAGMENT);
+        }
+        put(&mut header, hops_at, &[HOPS]);
         put(&mut header, protocol_at, &[self.protocol]);
         put(&mut header, source_at, &source);
         put(&mut header, source_at + source.len(), &destination);
@@ -162,9 +192,8 @@ impl Packet {
 
     /// Returns the value of a `meta` key; `None` if unknown.
     pub(super) fn meta(&self, number: u32) -> Option<Field> {
-        let ethertype: u16 = if self.family() == Family::Ip { 0x0800 } else { 0x86dd };
         Some(match number {
-            key::META_PROTOCOL => known(&ethertype.to_be_bytes()),
+            key::META_PROTOCOL => known(&self.ether_type()),
             key::META_NFPROTO => known(&[self.family().number()]),
             key::META_L4PROTO => known(&[self.protocol]),
             key::META_MARK => known(&self.mark.to_ne_bytes()),
@@ -172,6 +201,9 @@ impl Packet {
             key::META_IIF if !self.input.is_known() => return None,
             key::META_IIFNAME if !self.input.is_known() => return None,
             key::META_IIF => known(&self.input.index.to_ne_bytes()),
+            key::META_PKTTYPE if self.input.is_some() => known(&[key::PACKET_HOST]),
+            // Only an Ethernet address is known as that of the sender.
+            key::META_IIFTYPE if self.sender.is_some() => known(&key::ARPHRD_ETHER.to_ne_bytes()),
             key::META_OIF => known(&self.output.index.to_ne_bytes()),
             key::META_IIFNAME => interface_name(&self.input),
             key::META_OIFNAME => interface_name(&self.output),
@@ -209,6 +241,12 @@ pub(super) enum CtValue {
     Missing,
 }
 
+/// The default of Linux for packets that it sends.
+const HOPS: u8 = 64;
+/// Offset of the fragment's flags and offset in the IPv4 header.
+const FRAGMENT_AT: usize = 6;
+/// A whole packet (`IP_DF`), as Linux sends those of connections.
+const DO_NOT_FRAGMENT: [u8; 2] = [0x40, 0];
 /// Size of the registers in bytes.
 const MAX_LOAD: u32 = 64;
 /// Offset beyond all known bytes.

@@ -7,11 +7,14 @@ use std::sync::Arc;
 
 use engine::ruleset::{self, SetId};
 use nft::kernel::{
-    Generation, Nftables, NoRoute, OpenError, ReadError, Route, Routes, Way, interface_name,
+    Generation, Neighbour, NeighbourTable, Nftables, NoRoute, OpenError, ReadError, Route, Routes,
+    Way, interface_name,
 };
 use nft::{AnyElement, AnySet, ElementView, Family, TableFamily, TableRef};
 
+use super::packet::Interface;
 use super::rules::{Facts, LookupResult, Rules, Table};
+use super::walk::INGRESS;
 
 /// The kernel of this thread's network namespace.
 #[derive(Debug)]
@@ -24,6 +27,7 @@ pub struct Kernel {
     /// All elements of sets of ranges, sorted by key.
     ranges: HashMap<(TableRef, String), Option<Vec<AnyElement>>>,
     found_routes: HashMap<(IpAddr, Way), Option<Result<Route, NoRoute>>>,
+    neighbours: HashMap<Family, Vec<Neighbour>>,
 }
 
 /// Most elements of a set of ranges that are read.
@@ -42,6 +46,7 @@ impl Kernel {
             elements: HashMap::new(),
             ranges: HashMap::new(),
             found_routes: HashMap::new(),
+            neighbours: HashMap::new(),
         })
     }
 
@@ -53,6 +58,7 @@ impl Kernel {
         self.elements.clear();
         self.ranges.clear();
         self.found_routes.clear();
+        self.neighbours.clear();
         self.nftables.generation()
     }
 
@@ -64,7 +70,7 @@ impl Kernel {
         self.nftables.is_unchanged(since)
     }
 
-    /// Returns the tables of the packet's family and of family inet. Reads them again if the
+    /// Returns the tables of the packet's family and of families inet and netdev. Reads them again if the
     /// generation has changed.
     ///
     /// # Errors
@@ -84,7 +90,7 @@ impl Kernel {
 
     fn read_rules(&mut self, family: Family) -> Result<Rules, ReadError> {
         let mut rules = Rules::default();
-        for family in [family.into(), TableFamily::Inet] {
+        for family in [family.into(), TableFamily::Inet, TableFamily::Netdev] {
             for (table, chain) in self.nftables.chains(family)? {
                 let table = rules.tables.entry(table).or_default();
                 table.base_chains.extend(chain.base.map(|base| (chain.name, base)));
@@ -108,15 +114,17 @@ impl Kernel {
         Ok(())
     }
 
-    /// Describes base chains of families that are not evaluated.
+    /// Describes base chains that are not evaluated: those of family bridge, at the egress of
+    /// devices, and at the ingress of an input interface that is not known.
     ///
     /// # Errors
     /// See [`ReadError`].
-    pub fn other_chains(&mut self) -> Result<Vec<String>, ReadError> {
+    pub fn other_chains(&mut self, input: &Interface) -> Result<Vec<String>, ReadError> {
         let mut others = Vec::new();
         for family in [TableFamily::Bridge, TableFamily::Netdev] {
             for (table, chain) in self.nftables.chains(family)? {
-                if chain.base.is_some() {
+                let hook = chain.base.map(|base| family.hook(base.hook));
+                if hook.is_some_and(|hook| hook != INGRESS || !input.is_known()) {
                     others.push(format!("table {table} chain {}", chain.name));
                 }
             }
@@ -221,6 +229,14 @@ impl Facts for Kernel {
         };
         // Without /proc, only the route decides.
         fs::read_to_string(name).is_ok_and(|text| text.trim() != "0") || fs::metadata(name).is_err()
+    }
+
+    fn hardware_address(&mut self, neighbour: IpAddr, interface: u32) -> Option<[u8; 6]> {
+        let family = Family::of(neighbour);
+        let list = || NeighbourTable::open().and_then(|mut table| table.list(family));
+        let all = self.neighbours.entry(family).or_insert_with(|| list().unwrap_or_default());
+        let mut all = all.iter();
+        all.find(|it| it.address == neighbour && it.interface == interface)?.hardware_address
     }
 
     fn interface_name(&mut self, index: u32) -> String {

@@ -4,6 +4,7 @@ use std::fmt::{self, Display, Formatter};
 
 use engine::printable::Printable;
 
+use super::direct_words::{hop_words, way_words};
 use super::explanation::Explanation;
 use super::percent::Percent;
 use super::sources::SourceRanges;
@@ -76,12 +77,16 @@ impl Explanation {
         let label = service.label.as_deref().unwrap_or("without a name in the tables");
         let found = format!("service   {label} at {}", service.frontend);
         match service.route {
+            _ if self.is_handed_on() => line(f, format_args!("{found}"))?,
             Some(route) => {
                 line(f, format_args!("{found}"))?;
                 let policy = policy_words(route, service.is_balanced);
                 line(f, format_args!("policy    {policy}"))?;
             }
             None => line(f, format_args!("{found}, without an endpoint for this packet"))?,
+        }
+        if let Some(direct) = &self.direct {
+            line(f, format_args!("direct    {}", way_words(&direct.way)))?;
         }
         match &self.source_ranges {
             Some(ranges) => line(f, format_args!("sources   {}", sources(ranges))),
@@ -199,6 +204,7 @@ pub(super) fn fate(fate: &Fate, protocol: &str) -> String {
             };
             format!("{what} {to}/{protocol}{by}{source}")
         }
+        Fate::Handed(hop) => hop_words(hop),
         Fate::Refused(place) => format!("refused in {}", at(place)),
         Fate::Dropped(place) => format!("dropped in {}", at(place)),
         Fate::NoRoute(why) => format!("not delivered: {why}"),

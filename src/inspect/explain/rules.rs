@@ -35,6 +35,9 @@ pub trait Facts {
     /// Returns whether the node forwards packets of the family.
     fn forwards(&mut self, family: Family) -> bool;
 
+    /// Returns the Ethernet address of a neighbour, if the kernel knows it.
+    fn hardware_address(&mut self, neighbour: IpAddr, interface: u32) -> Option<[u8; 6]>;
+
     /// Returns the name of an interface.
     fn interface_name(&mut self, index: u32) -> String;
 }

@@ -55,9 +55,14 @@ impl Kernel {
         let ranges = self.ranges_of(table, frontend)?;
         let is_allowed =
             ranges.as_ref().is_some_and(|ranges| ranges.iter().any(|range| range.contains(source)));
-        let sets = [SetId::Services, SetId::NoEndpointServices];
-        let service = sets.into_iter().find_map(|set| self.service_at(table, frontend, set));
+        let service = self.service_of(table, frontend);
         Ok(Some(SourceRanges { service, ranges, is_allowed }))
+    }
+
+    /// Returns the service of a frontend.
+    pub(super) fn service_of(&mut self, table: &TableRef, frontend: Frontend) -> Option<Service> {
+        let sets = [SetId::Services, SetId::NoEndpointServices];
+        sets.into_iter().find_map(|set| self.service_at(table, frontend, set))
     }
 
     fn service_at(&mut self, table: &TableRef, frontend: Frontend, set: SetId) -> Option<Service> {

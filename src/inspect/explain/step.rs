@@ -1,6 +1,6 @@
 //! Results: the steps of the packet and its outcomes.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use nft::{ElementData, Verdict};
 
@@ -40,6 +40,8 @@ pub enum Fate {
         /// Output interface; `None` if the packet stays on this node.
         interface: Option<String>,
     },
+    /// A rule sends the packet by a device, before conntrack and routing.
+    Handed(Hop),
     /// The sender receives an error.
     Refused(ChainId),
     /// The packet is dropped.
@@ -48,6 +50,17 @@ pub enum Fate {
     NoRoute(String),
     /// The packet reached an expression that may have ended the evaluation.
     Unknown(ChainId),
+}
+
+/// The way of a packet that a rule sends by a device.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Hop {
+    /// The neighbour that gets it; `None` if its hardware addresses stay as they are.
+    pub to: Option<IpAddr>,
+    /// The hardware address of the neighbour, if the kernel knows it.
+    pub hardware_address: Option<[u8; 6]>,
+    /// Name of the device.
+    pub interface: String,
 }
 
 /// A chain in a table.
@@ -153,6 +166,8 @@ pub enum Event {
     Destination(SocketAddr),
     /// The source was translated.
     Source,
+    /// The packet is sent by a device.
+    Handed(Hop),
     /// Verdict of the rule.
     Verdict(Verdict),
     /// The packet is rejected.

@@ -139,6 +139,7 @@ fn short(outcome: &PossibleFate) -> String {
         Fate::Sent { to, masqueraded, .. } => {
             format!("{to}{}", if *masqueraded { " masqueraded" } else { "" })
         }
+        Fate::Handed(hop) => direct_words::hop_words(hop),
         Fate::Refused(place) => format!("refused in {}", place.chain),
         Fate::Dropped(place) => format!("dropped in {}", place.chain),
         Fate::NoRoute(_) => "no route".to_owned(),
@@ -157,11 +158,15 @@ impl Facts for Node {
     fn route(&mut self, destination: IpAddr, _: Way) -> Option<Result<Route, NoRoute>> {
         let is_local = destination == NODE.parse::<IpAddr>().unwrap();
         let kind = if is_local { key::ROUTE_LOCAL } else { key::ROUTE_UNICAST };
-        Some(Ok(Route { kind, interface: 9, source: None, has_gateway: false }))
+        Some(Ok(Route { kind, interface: 9, source: None, gateway: None }))
     }
 
     fn forwards(&mut self, _: Family) -> bool {
         true
+    }
+
+    fn hardware_address(&mut self, _: IpAddr, _: u32) -> Option<[u8; 6]> {
+        None
     }
 
     fn interface_name(&mut self, index: u32) -> String {
@@ -306,6 +311,7 @@ fn an_unknown_expression_is_named_and_makes_outcomes_uncertain() {
         start: Start::Prerouting,
         prediction,
         source_ranges: None,
+        direct: None,
         notes: Vec::new(),
         generation: nft::kernel::Generation(1),
     };

@@ -4,6 +4,7 @@ use nft::{TableRef, TraceEvent, TraceKind};
 
 use super::report::line;
 use super::step::{ChainId, Prediction, Step};
+use super::walk::INGRESS;
 
 /// Rules that a packet matched, and rules that it was predicted to match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,7 +60,7 @@ struct Predicted<'a> {
 
 /// Compares the prediction with the steps of one packet; ignores steps in the table `ignored`.
 pub fn compare(prediction: &Prediction, events: &[TraceEvent], ignored: &TableRef) -> Comparison {
-    let predicted: Vec<_> = prediction.steps.iter().filter_map(predicted).collect();
+    let predicted: Vec<_> = traced(&prediction.steps).filter_map(predicted).collect();
     let mut comparison = Comparison::default();
     let mut next = 0;
     for event in events {
@@ -120,6 +121,17 @@ impl std::fmt::Display for Comparison {
             None => writeln!(f, "no difference: the kernel did as predicted"),
         }
     }
+}
+
+/// Returns the steps without those at ingress, which comes before the hook where a packet is traced.
+fn traced(steps: &[Step]) -> impl Iterator<Item = &Step> {
+    let mut is_ingress = false;
+    steps.iter().filter(move |step| {
+        if let Step::Hook { name, .. } = step {
+            is_ingress = *name == INGRESS;
+        }
+        !is_ingress
+    })
 }
 
 fn predicted(step: &Step) -> Option<Predicted<'_>> {

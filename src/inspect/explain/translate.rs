@@ -1,16 +1,16 @@
-//! Translation of addresses and ports.
+//! Ends of rules that give a packet another address or another way.
 
 use std::net::{IpAddr, SocketAddr};
 
-use nft::expression::{Nat, Reg};
+use nft::expression::{Fwd, Nat, Reg};
 use nft::{Family, Verdict, key};
 
 use super::evaluate::{End, Evaluation, Next, Within};
-use super::field::{ip, port_of};
+use super::field::{ip, number, port_of};
 use super::packet::octets;
 use super::rules::Facts;
 use super::state::State;
-use super::step::Event;
+use super::step::{Event, Hop};
 
 impl<F: Facts> Evaluation<'_, F> {
     /// Translates the source of a packet; this ends the base chain for it.
@@ -72,6 +72,26 @@ impl<F: Facts> Evaluation<'_, F> {
             }
             Some(_) | None => self.unknown_expression("redirect", within),
         }
+    }
+
+    /// Sends a packet by a device; without an address, its hardware addresses stay as they are.
+    pub(super) fn hand_on(&mut self, fwd: &Fwd, within: Within) -> Vec<Next> {
+        let family = within.state.packet().family();
+        let length = octets(within.state.packet().destination).len();
+        let address =
+            fwd.address.map(|address| ip(family, &within.registers.read(address, length)));
+        let device = number(&within.registers.read(fwd.device, 4));
+        let (Some(device), None | Some(Some(_))) = (device, address) else {
+            return self.unknown_expression("fwd", within);
+        };
+        let to = address.flatten();
+        let hop = Hop {
+            to,
+            hardware_address: to.and_then(|to| self.facts.hardware_address(to, device)),
+            interface: self.facts.interface_name(device),
+        };
+        self.step.note(Event::Handed(hop.clone()));
+        vec![Next::End(within.state, End::Handed(hop))]
     }
 
     fn accept(&mut self, state: State) -> Vec<Next> {

@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use nft::kernel::{NoRoute, Route, Way};
-use nft::{BaseChain, Family, HookPoint, Name, RuleContext, TableFamily, TableRef, Verdict, key};
+use nft::{
+    BaseChain, Device, Family, HookPoint, Name, RuleContext, TableFamily, TableRef, Verdict, key,
+};
 
 use super::evaluate::{Branch, End, Evaluation};
 use super::packet::{Interface, Packet, Tracking};
@@ -49,6 +51,9 @@ struct Through {
     accepted: Vec<State>,
 }
 
+/// The hook before conntrack, at a device.
+pub(super) const INGRESS: &str = "ingress";
+
 /// Maximum depth of jumps in the kernel: `NFT_JUMP_STACK_SIZE`.
 const MOST_JUMPS: usize = 16;
 
@@ -56,8 +61,9 @@ const MOST_JUMPS: usize = 16;
 const CONNTRACK_PRIORITY: i32 = -200;
 
 impl<F: Facts> Walk<'_, F> {
-    /// Runs prerouting and the routing decision.
+    /// Runs ingress, prerouting and the routing decision.
     fn receive(&mut self, states: Vec<State>) {
+        let states = self.ingress(states);
         let states = self.hook(HookPoint::Prerouting, states);
         let (mut input, mut forward) = (Vec::new(), Vec::new());
         for (route, states) in self.routes(states) {
@@ -120,6 +126,7 @@ impl<F: Facts> Walk<'_, F> {
         }
         if !local.is_empty() {
             self.routed("to this node, by the loopback interface", &local);
+            let local = self.ingress(local);
             let states = self.hook(HookPoint::Prerouting, local);
             self.deliver(states);
         }
@@ -200,6 +207,19 @@ impl<F: Facts> Walk<'_, F> {
             share: state.share,
             is_certain: state.key.is_certain,
         });
+    }
+
+    /// Runs the base chains at the ingress of the input interface. No hook without one.
+    fn ingress(&mut self, mut states: Vec<State>) -> Vec<State> {
+        let input = states.first().map(|state| state.packet().input.clone());
+        let chains = input.map(|input| ingress_chains(self.rules, &input)).unwrap_or_default();
+        if !chains.is_empty() {
+            self.steps.push(Step::Hook { name: INGRESS, share: total(&states) });
+        }
+        for (id, chain, base) in chains {
+            states = self.base_chain(&id, &chain, &base, states);
+        }
+        states
     }
 
     /// Runs all base chains of a hook.
@@ -340,6 +360,7 @@ impl<F: Facts> Walk<'_, F> {
                 End::Verdict(Verdict::Goto(chain)) => {
                     calls.entry((chain.into_owned(), false)).or_default().push(state);
                 }
+                End::Handed(hop) => self.end(&state, Fate::Handed(hop)),
                 End::Reject => self.end(&state, Fate::Refused(place.clone())),
                 End::Unknown => self.end(&state, Fate::Unknown(place.clone())),
             }
@@ -351,6 +372,29 @@ impl<F: Facts> Walk<'_, F> {
             if comes_back { next.extend(returned) } else { through.returned.extend(returned) }
         }
         merge(next)
+    }
+}
+
+/// Returns the base chains at the ingress of an interface, in the order in which the kernel calls
+/// them.
+fn ingress_chains(rules: &Rules, input: &Interface) -> Vec<(TableRef, Name, BaseChain)> {
+    let mut chains = Vec::new();
+    for (id, table) in &rules.tables {
+        let belongs = |base: &BaseChain| {
+            let is_ingress = id.family.hook(base.hook) == INGRESS;
+            is_ingress && base.devices.iter().any(|device| has_name(device, &input.name))
+        };
+        let here = table.base_chains.iter().filter(|(_, base)| belongs(base));
+        chains.extend(here.map(|(name, base)| (id.clone(), name.clone(), base.clone())));
+    }
+    chains.sort_by_key(|(_, _, base)| base.priority);
+    chains
+}
+
+fn has_name(device: &Device, name: &str) -> bool {
+    match device {
+        Device::Named(named) => *name == **named,
+        Device::Prefix(prefix) => name.starts_with(&**prefix),
     }
 }
 

@@ -9,14 +9,22 @@ use engine::ruleset::number::{ListId, Route};
 use engine::ruleset::{SetId, TABLE, TableElement, Unserved, without_scheduler};
 use nft::{ElementData, ElementView, Family, Verdict};
 
+use super::direct_words::{direct_line, hop_words};
 use super::step::{ChainId, Event, RuleStep};
 use nft::TableRef;
 
 /// Returns a line for each notable event at a rule.
 pub(super) fn lines(step: &RuleStep, protocol: &str) -> Vec<String> {
     let family = our_family(&step.place.table);
-    let mut lines: Vec<_> =
-        step.events.iter().filter_map(|event| line(event, family, step, protocol)).collect();
+    let is_direct = step.place.table == engine::direct::ruleset::table();
+    let of_event = |event| {
+        if is_direct {
+            direct_line(event, step, protocol)
+        } else {
+            line(event, family, step, protocol)
+        }
+    };
+    let mut lines: Vec<_> = step.events.iter().filter_map(of_event).collect();
     if step.more_events > 0 {
         lines.push(format!("and {} more", step.more_events));
     }
@@ -73,6 +81,7 @@ fn line(event: &Event, ours: Option<Family>, step: &RuleStep, protocol: &str) ->
         Event::Verdict(Verdict::Drop) => "the packet is dropped".to_owned(),
         Event::Verdict(Verdict::Accept) => "accept: the packet goes on to the next hook".to_owned(),
         Event::Verdict(Verdict::Return | Verdict::Jump(_) | Verdict::Goto(_)) => return None,
+        Event::Handed(hop) => hop_words(hop),
         Event::Reject => "the packet is refused: its sender receives an error".to_owned(),
         Event::Unknown(what) => {
             format!("{what} (table {} chain {})", step.place.table, step.place.chain)

@@ -41,8 +41,9 @@ pub struct Route {
     pub interface: u32,
     /// Source address that the node uses for its own packets.
     pub source: Option<IpAddr>,
-    /// Packets go to a router; otherwise the destination is on the link of the interface.
-    pub has_gateway: bool,
+    /// The router to which packets go, of any family; without one, the destination is on the link of
+    /// the interface.
+    pub gateway: Option<IpAddr>,
 }
 
 /// The kernel has no route; contains its error number.
@@ -174,13 +175,14 @@ fn decode(payload: &[u8]) -> io::Result<Result<Route, NoRoute>> {
         .split_at_checked(RTMSG_LENGTH)
         .ok_or_else(|| io::Error::other("a route of fewer bytes than its header"))?;
     let kind = u32::from(fixed[RTM_TYPE]);
-    let mut route = Route { kind, interface: 0, source: None, has_gateway: false };
+    let mut route = Route { kind, interface: 0, source: None, gateway: None };
     for attr in Attrs::new(attributes) {
         let attr = attr.map_err(io::Error::other)?;
         match (attr.kind, attr.payload) {
             (RTA_OIF, &[a, b, c, d]) => route.interface = u32::from_ne_bytes([a, b, c, d]),
             (RTA_PREFSRC, bytes) => route.source = address(bytes),
-            (RTA_GATEWAY | RTA_VIA, _) => route.has_gateway = true,
+            (RTA_GATEWAY, bytes) => route.gateway = address(bytes),
+            (RTA_VIA, [_, _, bytes @ ..]) => route.gateway = address(bytes),
             (_, _) => {}
         }
     }
@@ -206,7 +208,7 @@ mod tests {
         attributes.bytes(RTA_OIF, &7u32.to_ne_bytes());
         attributes.bytes(RTA_PREFSRC, &[192, 168, 50, 2]);
         let source = Some(IpAddr::from([192, 168, 50, 2]));
-        let route = Route { kind: 2, interface: 7, source, has_gateway: false };
+        let route = Route { kind: 2, interface: 7, source, gateway: None };
         assert_eq!(decode(&payload).unwrap(), Ok(route));
         payload[RTM_TYPE] = 7;
         assert_eq!(decode(&payload).unwrap(), Err(NoRoute(Errno::ENETUNREACH as i32)));
@@ -215,11 +217,14 @@ mod tests {
 
     #[test]
     fn a_gateway_of_either_family_is_recorded() {
-        for gateway in [RTA_GATEWAY, RTA_VIA] {
+        // A gateway of another family has the number of its family before it.
+        let rows = [(RTA_GATEWAY, &[192, 168, 50, 1][..]), (RTA_VIA, &[2, 0, 192, 168, 50, 1])];
+        for (kind, bytes) in rows {
             let mut payload = vec![0; RTMSG_LENGTH];
             payload[RTM_TYPE] = 1;
-            AttrWriter::new(&mut payload).bytes(gateway, &[192, 168, 50, 1]);
-            assert!(decode(&payload).unwrap().unwrap().has_gateway);
+            AttrWriter::new(&mut payload).bytes(kind, bytes);
+            let gateway = decode(&payload).unwrap().unwrap().gateway;
+            assert_eq!(gateway, Some(IpAddr::from([192, 168, 50, 1])));
         }
     }
 }

@@ -1,0 +1,93 @@
+//! Direct return of a packet: what table direct-return made of it, or why it is translated here.
+
+use engine::direct::ruleset::{Destination, DirectElement, Route, table};
+use engine::ruleset::{self, Frontend};
+
+use super::direct_elements::{direct_element, remembered};
+use super::direct_way::DirectWay;
+use super::packet::Packet;
+use super::read::Kernel;
+use super::rules::{Rules, Table};
+use super::service::Service;
+use super::step::{Event, Prediction, RuleStep, Step};
+
+/// Direct return of a packet to an address in table direct-return.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirectReturn {
+    /// What the table makes of the packet.
+    pub way: DirectWay,
+    /// The service, which no rule of this node looks up for a packet that is handed on.
+    pub service: Option<Service>,
+}
+
+impl Kernel {
+    /// Returns what table direct-return makes of a packet; `None` without the table.
+    pub(super) fn direct_return(
+        &mut self,
+        rules: &Rules,
+        packet: &Packet,
+        prediction: &Prediction,
+    ) -> Option<DirectReturn> {
+        let table = rules.tables.get(&table())?;
+        let frontend = elements(prediction).find_map(|element| match element {
+            DirectElement::Frontend(destination, route) => Some((destination, route)),
+            DirectElement::HardwareAddress(_)
+            | DirectElement::Address(_)
+            | DirectElement::ErrorFrontend(..)
+            | DirectElement::Slot(..)
+            | DirectElement::NodeAddress(..)
+            | DirectElement::NodeDevice(..) => None,
+        });
+        let Some((Destination { address, protocol, port }, route)) = frontend else {
+            return Some(DirectReturn { way: not_chosen(table, prediction), service: None });
+        };
+        let frontend = Frontend::Address { address, protocol, port };
+        let service = self.service_of(&ruleset::table(packet.family()), frontend);
+        Some(DirectReturn { way: chosen(route, prediction), service })
+    }
+}
+
+fn not_chosen(table: &Table, prediction: &Prediction) -> DirectWay {
+    let sender = |element| matches!(element, DirectElement::HardwareAddress(_));
+    if elements(prediction).any(sender) {
+        return DirectWay::FromNode;
+    }
+    if rules_of_table(prediction).next().is_some() {
+        return DirectWay::NoDestination;
+    }
+    let devices = table.base_chains.iter().flat_map(|(_, base)| &base.devices);
+    DirectWay::OtherDevice(devices.map(ToString::to_string).collect())
+}
+
+fn chosen(route: Route, prediction: &Prediction) -> DirectWay {
+    if let Some(node) = events(prediction).find_map(remembered) {
+        return DirectWay::Chosen { route, slot: None, node: Some(node), is_remembered: true };
+    }
+    let slot = elements(prediction).find_map(|element| match element {
+        DirectElement::Slot(_, slot, node) => Some((slot, node)),
+        DirectElement::HardwareAddress(_)
+        | DirectElement::Address(_)
+        | DirectElement::Frontend(..)
+        | DirectElement::ErrorFrontend(..)
+        | DirectElement::NodeAddress(..)
+        | DirectElement::NodeDevice(..) => None,
+    });
+    let (slot, node) = slot.unzip();
+    DirectWay::Chosen { route, slot, node, is_remembered: false }
+}
+
+/// Returns the rules of the table that the packet reached.
+fn rules_of_table(prediction: &Prediction) -> impl Iterator<Item = &RuleStep> {
+    prediction.steps.iter().filter_map(|step| match step {
+        Step::Rule(rule) => (rule.place.table == table()).then_some(rule),
+        Step::Hook { .. } | Step::Chain { .. } | Step::Routed { .. } => None,
+    })
+}
+
+fn events(prediction: &Prediction) -> impl Iterator<Item = &Event> {
+    rules_of_table(prediction).flat_map(|rule| &rule.events)
+}
+
+fn elements(prediction: &Prediction) -> impl Iterator<Item = DirectElement> {
+    events(prediction).filter_map(direct_element)
+}
