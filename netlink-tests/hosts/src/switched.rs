@@ -125,11 +125,14 @@ impl Switched {
         reach(node, self.router().ip6().into());
     }
 
-    /// Deletes the node's device on the link and makes it again, with the addresses and routes that
-    /// it had.
-    pub fn replace_device(&self, place: usize) {
+    /// Deletes the node's device on the link.
+    pub fn remove_device(&self, place: usize) {
+        link::remove(self.node(place).namespace(), "eth0");
+    }
+
+    /// Makes the deleted device of a node again, with the addresses and routes that it had.
+    pub fn restore_device(&self, place: usize) {
         let node = self.node(place);
-        link::remove(node.namespace(), "eth0");
         plug(&self.switch, node.namespace(), self.port(place), node.ip());
         self.add_routes(node);
     }

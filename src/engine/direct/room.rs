@@ -140,8 +140,10 @@ impl Direct {
         changed
     }
 
+    /// A table whose devices are gone stays: it remembers the connections until they are back.
     fn want_rules(&mut self) {
-        let is_needed = self.plans.need_table() && !self.devices.is_empty();
+        let has_use = !self.devices.is_empty() || self.table.exists();
+        let is_needed = self.plans.need_table() && has_use;
         let settings = self.plans.settings();
         self.table.want_rules(is_needed.then(|| Settings {
             devices: self.devices.clone(),

@@ -38,7 +38,7 @@ fn chains(settings: &Settings) -> Vec<ChainSpec> {
         chains.extend([choose_of_error(family, settings), errors::error(family)]);
     }
     chains.extend(Family::ALL.map(|family| direct(family, settings)));
-    chains.push(ingress(settings));
+    chains.extend(ingress(settings));
     chains
 }
 
@@ -57,16 +57,20 @@ fn direct(family: Family, settings: &Settings) -> ChainSpec {
     chain(DIRECT, family, None, rules.into_iter().chain(errors::find(family)))
 }
 
-/// Every packet of the devices passes these rules, so they only compare the destination.
-fn ingress(settings: &Settings) -> ChainSpec {
+/// Every packet of the devices passes these rules, so they only compare the destination. Before
+/// Linux 6.16 the kernel refuses a base chain without devices.
+fn ingress(settings: &Settings) -> Option<ChainSpec> {
     /// `NF_IP_PRI_FILTER`.
     const PRIORITY: i32 = 0;
+    if settings.devices.is_empty() {
+        return None;
+    }
     let rule = |family| -> Vec<Phrase> {
         vec![is_to(family, SetId::addresses(family)), goto(named(DIRECT, family))]
     };
     let base = BaseChain::at_ingress(settings.devices.iter().cloned(), PRIORITY);
     let spec = ChainSpec::new(INGRESS, Family::ALL.map(rule));
-    ChainSpec { chain: Chain::at_hook(INGRESS, base), ..spec }
+    Some(ChainSpec { chain: Chain::at_hook(INGRESS, base), ..spec })
 }
 
 #[cfg(test)]
@@ -114,6 +118,8 @@ mod tests {
         let text = "ingress { type filter hook ingress devices = { \"eth0\", \"eth1\" } priority 0; \
                     policy accept; }";
         assert_eq!(last.chain.text(TableFamily::Netdev).to_string(), text);
+        let without = super::base(&Settings { devices: Vec::new(), ..settings() });
+        assert_eq!(without.chains, others);
     }
 
     #[test]

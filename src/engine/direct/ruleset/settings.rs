@@ -7,7 +7,7 @@ use nft::Name;
 /// The settings of the fixed rules of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The devices at whose ingress packets are handed on; never empty.
+    /// The devices at whose ingress packets are handed on. Without any there is no base chain.
     pub devices: Vec<Name>,
     /// Time after its last packet for which a connection keeps its node.
     pub remember: Duration,
