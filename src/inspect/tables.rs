@@ -1,5 +1,9 @@
 //! Our tables in the kernel: presence, contents, and elements of their sets.
 
+use std::collections::BTreeSet;
+
+use engine::direct::is_own;
+use engine::direct::ruleset::{self as direct, Destination, DirectElement};
 use engine::model::Protocol;
 use engine::ruleset::number::ListId;
 use engine::ruleset::{self, LAYOUT, Layouts, NamedList, SetId, SlotKeys};
@@ -103,6 +107,34 @@ impl TableReader {
         each: &mut dyn FnMut(ElementView<'_>),
     ) -> Result<bool, ReadError> {
         self.kernel.read_elements_once(&ruleset::table(family), set.name(), each)
+    }
+
+    /// Returns the destinations whose packets table direct-return hands to nodes, and whether the
+    /// read is whole; none without the table.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn direct_destinations(&mut self) -> Result<(BTreeSet<Destination>, bool), ReadError> {
+        let mut found = BTreeSet::new();
+        let table = direct::table();
+        if !self.kernel.read_table(&table)?.as_ref().is_some_and(is_own) {
+            return Ok((found, true));
+        }
+        let mut is_whole = true;
+        for set in Family::ALL.map(direct::SetId::frontends) {
+            let read = self.kernel.read_elements_once(&table, set.name(), &mut |view| {
+                if let Some(DirectElement::Frontend(to, _)) = DirectElement::read(set, &view) {
+                    found.insert(to);
+                }
+            });
+            match read {
+                Ok(is_whole_set) => is_whole &= is_whole_set,
+                // The table, or its layout, changed meanwhile.
+                Err(error) if error.is_missing() => is_whole = false,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((found, is_whole))
     }
 
     /// Calls `each` for every endpoint in the slots of these lists.

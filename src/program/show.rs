@@ -33,7 +33,8 @@ Columns:
   SCHEDULER  random, wrr (random with weights), lc (weights follow connections), mh or mh-port (a
              hash of the source), or affinity with its timeout in seconds; refuse (packets are
              rejected) or drop if there is no endpoint for connections from outside. rr is random: even over
-             time, not in turn
+             time, not in turn. direct: nodes hand connections from outside to each other (direct
+             return), and the scheduler chooses among the endpoints of the node that serves them
   ENDPOINTS  those that get new connections; LOCAL are on this node
   DRAINING   former endpoints with live connections
   ACTIVE     answered connections that at most one side has closed

@@ -85,6 +85,27 @@ fn what_another_program_removed_from_the_table_is_a_difference_of_its_service() 
 }
 
 #[test]
+fn show_marks_the_addresses_whose_packets_nodes_hand_to_each_other() {
+    let mut cluster = cluster();
+    let shown = cluster.command(0, &["show", "default/web"]);
+    assert_prints(
+        &shown,
+        0,
+        &["  198.51.100.2:80/tcp  external address, external policy Cluster, "],
+    );
+    let of = |address: &str| {
+        let lines = shown.stdout.lines().filter(|line| line.trim_start().starts_with(address));
+        lines.map(|line| line.contains(", direct return")).collect::<Vec<_>>()
+    };
+    assert_eq!(of("198.51.100.2:80/"), [true; 3], "{}", shown.stdout);
+    assert_eq!(of("10.96."), [false; 3], "{}", shown.stdout);
+    cluster.kill(0);
+    let _ = cluster.on_manifests(0, "apply", &[]);
+    let translated = cluster.command(0, &["show", "default/web"]);
+    assert!(!translated.stdout.contains("direct return"), "{}", translated.stdout);
+}
+
+#[test]
 fn a_node_that_went_is_a_difference_and_a_mode_that_is_turned_on_is_planned() {
     let mut cluster = cluster();
     cluster.kill(0);

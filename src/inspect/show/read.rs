@@ -5,6 +5,7 @@
 
 use ahash::HashMap;
 use engine::diff::{FoundElements, FrontendState};
+use engine::direct::ruleset::Destination;
 use engine::model::Target;
 use engine::ruleset::affinity::timeouts_of;
 use engine::ruleset::base::serves_node_ports_everywhere;
@@ -53,6 +54,7 @@ pub fn read(reader: &mut TableReader) -> Result<(Services, Vec<OurTable>), Table
         for table in &tables {
             reading.read_table(reader, table)?;
         }
+        reading.read_direct(reader)?;
         let mut services = reading.services;
         services.refused = refused_packets(&tables);
         services.finish(reading.entries);
@@ -98,6 +100,20 @@ impl Reading {
                 Member::NodePortIp(address) => services.add_node_port_ip(address),
                 Member::Hairpin(target, protocol) => services.add_local(target, protocol),
                 Member::ClusterIp(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Reading {
+    /// Marks the frontends whose packets nodes hand to each other.
+    fn read_direct(&mut self, reader: &mut TableReader) -> Result<(), ReadError> {
+        let (direct, is_whole) = reader.direct_destinations()?;
+        self.is_torn |= !is_whole;
+        for entry in self.entries.iter_mut().filter(|entry| !entry.is_cluster_ip) {
+            if let Frontend::Address { address, protocol, port } = entry.frontend {
+                entry.is_direct = direct.contains(&Destination { address, protocol, port });
             }
         }
         Ok(())

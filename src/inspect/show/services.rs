@@ -57,6 +57,8 @@ pub struct Entry {
     pub source_ranges: Vec<Range>,
     /// The frontend is a cluster IP.
     pub is_cluster_ip: bool,
+    /// Nodes hand packets to this address to each other, by table direct-return.
+    pub is_direct: bool,
     /// Counted connections, if the tables have counters.
     pub counted: Option<Counter>,
     /// Packets that it refused, for each reason that it may have.
@@ -105,6 +107,7 @@ impl Entry {
             has_source_ranges: false,
             source_ranges: Vec::new(),
             is_cluster_ip: false,
+            is_direct: false,
             counted: None,
             refused: Vec::new(),
         }

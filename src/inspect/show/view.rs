@@ -206,6 +206,8 @@ impl<'a> View<'a> {
     /// Returns the policy, as far as the tables determine it.
     fn policy(&self, entry: &Entry, place: usize) -> Option<Policy> {
         match (entry.route, entry.unserved) {
+            // A node serves what it is handed by its own endpoints, and that is no policy Local.
+            _ if entry.is_direct => Some(Policy::Cluster),
             (Some(route), _) if route.flags().local => Some(Policy::Local),
             (Some(route), _) if route.flags().masquerade => Some(Policy::Cluster),
             (Some(route), _) => self.internal_policy(entry, route.list()?, place),

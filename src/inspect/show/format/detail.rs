@@ -49,6 +49,9 @@ fn write_frontend(out: &mut dyn Write, view: &View<'_>, row: &Row<'_>) -> io::Re
         chosen @ (Scheduler::Chosen(_) | Scheduler::Affinity(..)) => chosen.to_string(),
     };
     write!(out, "  {}  {kind}, {policy}, {scheduler}", view.address(&row.entry.frontend))?;
+    if row.entry.is_direct {
+        write!(out, ", direct return")?;
+    }
     if let Some(clients) = row.clients {
         write!(out, ", client hashes: {clients}")?;
     }
@@ -58,7 +61,8 @@ fn write_frontend(out: &mut dyn Write, view: &View<'_>, row: &Row<'_>) -> io::Re
     for (reason, Counter { packets, bytes }) in &row.entry.refused {
         write!(out, ", {packets} packets {} ({bytes} bytes)", fate(*reason))?;
     }
-    if row.has_two_ways() && row.policy == Some(Policy::Local) {
+    let is_of_own = row.policy == Some(Policy::Local) || row.entry.is_direct;
+    if row.has_two_ways() && is_of_own {
         write!(out, "; from pods and this node to all endpoints")?;
     }
     writeln!(out)
@@ -241,6 +245,14 @@ default/empty
   10.96.0.30:80/tcp  cluster IP, internal policy not known, refused: no endpoint, 12 packets rejected (720 bytes)
 ";
         assert_eq!(written(|out| detail(out, &empty.view())), expected);
+    }
+
+    #[test]
+    fn an_address_with_direct_return_says_so() {
+        let web = Sample::new().direct().of("default/web");
+        let expected =
+            "  10.96.0.10:80/tcp  cluster IP, internal policy Cluster, random, direct return";
+        assert_eq!(written(|out| detail(out, &web.view())).lines().nth(1), Some(expected));
     }
 
     #[test]

@@ -48,6 +48,9 @@ struct Service<'a> {
     affinity_seconds: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     affinity_clients: Option<u32>,
+    /// Nodes hand packets to each other; absent if not.
+    #[serde(skip_serializing_if = "is_false")]
+    direct_return: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     connections: Option<Connections>,
     /// Absent if the tables have no counters.
@@ -120,6 +123,11 @@ struct Draining<'a> {
     connections: u32,
     /// `null` if conntrack stores no timestamps.
     oldest_seconds: Option<u64>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// Writes `{"services": [...]}`, a line for each frontend.
@@ -238,6 +246,7 @@ impl<'a> Service<'a> {
             choice,
             affinity_seconds,
             affinity_clients: row.clients,
+            direct_return: row.entry.is_direct,
             connections: row.connections.as_ref().map(|counts| Connections::new(view, counts)),
             counted: row.entry.counted.map(Counted::from),
             refused: row.entry.refused.iter().copied().map(Refused::from).collect(),
@@ -319,6 +328,16 @@ mod tests {
         let services = limited["services"].as_array().unwrap();
         assert_eq!(services[0]["source_ranges"], serde_json::json!(["192.0.2.0/24"]));
         assert_eq!(services[3]["node_addresses"], serde_json::json!(["192.168.50.2"]));
+    }
+
+    #[test]
+    fn an_address_with_direct_return_says_so() {
+        let sample = Sample::new().direct();
+        let all: Value = serde_json::from_str(&written(|out| json(out, &sample.view()))).unwrap();
+        let marks =
+            all["services"].as_array().unwrap().iter().map(|it| it["direct_return"].clone());
+        let marked: Vec<_> = marks.collect();
+        assert_eq!(marked, [Value::Null, Value::Null, true.into(), Value::Null]);
     }
 
     #[test]

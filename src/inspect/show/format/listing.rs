@@ -24,13 +24,19 @@ const COLUMNS: [Column; 10] = [
     text("ADDRESS", |view, row| view.address(&row.entry.frontend)),
     text("KIND", |_, row| row.kind.word().to_owned()),
     text("POLICY", |_, row| OrDash(row.policy.map(|it| it.word())).to_string()),
-    text("SCHEDULER", |_, row| row.scheduler.to_string()),
+    text("SCHEDULER", |_, row| {
+        let direct = if row.entry.is_direct { DIRECT } else { "" };
+        format!("{}{direct}", row.scheduler)
+    }),
     number("ENDPOINTS", |_, row| row.serving().to_string()),
     number("LOCAL", |_, row| row.local().to_string()),
     number("DRAINING", |_, row| OrDash(row.connections.map(|_| row.draining())).to_string()),
     number("ACTIVE", |_, row| count(row, |it| it.active)),
     number("NEW", |_, row| count(row, |it| it.new)),
 ];
+
+/// After the scheduler of an address with direct return.
+const DIRECT: &str = ", direct";
 
 const BEGAN: Column = number("BEGAN", |_, row| count(row, |it| it.began));
 
@@ -89,12 +95,13 @@ pub fn listing(out: &mut dyn Write, view: &View<'_>, wide: bool) -> io::Result<(
 /// Returns the widths of columns. The first two fit their cells, which do not depend on
 /// connections. Numbers and words have fixed widths.
 fn widths(view: &View<'_>, columns: &[&Column]) -> Vec<usize> {
+    let direct = if view.entries().any(|entry| entry.is_direct) { DIRECT.len() } else { 0 };
     let mut widths: Vec<_> = columns
         .iter()
         .map(|column| match column.title {
             "KIND" => "load-balancer".len(),
             "POLICY" => "Cluster".len(),
-            "SCHEDULER" => "affinity 10800s".len(),
+            "SCHEDULER" => "affinity 10800s".len() + direct,
             "BYTES" => "1000000000".len(),
             title => title.len(),
         })
@@ -144,6 +151,18 @@ default/web:http  10.96.0.10:80/tcp  cluster-ip     Cluster  random             
 default/web:http  *:30080/tcp        node-port      Local    random                   2      1         0       1    0      1
 ";
         assert_eq!(written(|out| listing(out, &sample.view(), false)), expected);
+    }
+
+    #[test]
+    fn an_address_with_direct_return_has_it_after_its_scheduler() {
+        let sample = Sample::new().direct().of("default/web");
+        let expected = "\
+SERVICE           ADDRESS            KIND           POLICY   SCHEDULER                ENDPOINTS  LOCAL  DRAINING  ACTIVE  NEW
+default/web:http  10.96.0.10:80/tcp  cluster-ip     Cluster  random, direct                   2      1         -       -    -
+default/web:http  *:30080/tcp        node-port      Local    random                           2      1         -       -    -
+";
+        let view = sample.without_connections();
+        assert_eq!(written(|out| listing(out, &view, false)), expected);
     }
 
     #[test]

@@ -157,6 +157,13 @@ impl Sample {
         self
     }
 
+    /// Lets nodes hand packets to the address of `default/web:http` to each other.
+    pub(super) fn direct(mut self) -> Self {
+        let of_web = |entry: &&mut Entry| entry.frontend == at("10.96.0.10:80");
+        self.services.entries.iter_mut().filter(of_web).for_each(|entry| entry.is_direct = true);
+        self
+    }
+
     /// Adds refused packets: 12 to `default/empty`, 3 to the node port.
     pub(super) fn refusing(mut self) -> Self {
         let counter = |packets| Counter { packets, bytes: 60 * packets };
