@@ -29,6 +29,8 @@ mod obstacles;
 mod sizes;
 #[path = "direct_return/source_ranges.rs"]
 mod source_ranges;
+#[path = "direct_return/status_page.rs"]
+mod status_page;
 #[path = "direct_return/switching.rs"]
 mod switching;
 #[path = "direct_return/ways.rs"]

@@ -1,4 +1,4 @@
-//! `verify`, `plan`, `apply` and `cleanup` beside table direct-return.
+//! `verify`, `plan`, `apply`, `cleanup` and `show` beside table direct-return.
 
 use engine::direct::ruleset::{DirectElement, table};
 use netlink_tests::Finished;

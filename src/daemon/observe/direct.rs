@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use std::sync::{Mutex, PoisonError};
+
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use serde_json::{Value, json};
 
 use super::names::{Label, Names};
 
@@ -13,6 +16,8 @@ pub struct DirectReturn {
     connections: Gauge,
     services: Gauge,
     nodes: Family<Label<&'static str>, Gauge>,
+    /// The other nodes by state; `None` without direct return.
+    by_state: Mutex<Option<BTreeMap<&'static str, usize>>>,
 }
 
 impl DirectReturn {
@@ -33,6 +38,7 @@ impl DirectReturn {
                 "Other nodes, by whether packets can be handed to them",
                 Family::default(),
             ),
+            by_state: Mutex::default(),
         }
     }
 
@@ -49,6 +55,18 @@ impl DirectReturn {
         for (state, count) in nodes {
             self.nodes.get_or_create(&[("state", *state)]).set(number(*count));
         }
+        // A map is whole after every step of a writer.
+        *self.by_state.lock().unwrap_or_else(PoisonError::into_inner) = Some(nodes.clone());
+    }
+
+    /// Returns the content of the status page; `None` without direct return.
+    pub(super) fn document(&self) -> Option<Value> {
+        let nodes = self.by_state.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        Some(json!({
+            "services": self.services.get(),
+            "connections": self.connections.get(),
+            "nodes": nodes,
+        }))
     }
 }
 
@@ -62,6 +80,7 @@ mod tests {
     fn a_state_that_no_node_has_any_more_has_no_series() {
         let observe = Observe::new();
         let direct = observe.direct_return();
+        assert_eq!(direct.document(), None);
         direct.connections(5);
         direct.state(2, &BTreeMap::from([("reachable", 3), ("node-not-ready", 1)]));
         has(
@@ -74,6 +93,8 @@ mod tests {
             ],
         );
         direct.state(2, &BTreeMap::from([("reachable", 4)]));
+        let document = json!({ "services": 2, "connections": 5, "nodes": { "reachable": 4 } });
+        assert_eq!(direct.document(), Some(document));
         has(&observe, &["deltaproxy_direct_nodes{state=\"reachable\"} 4"]);
         assert!(!observe.shared.metrics.text().contains("node-not-ready"));
     }

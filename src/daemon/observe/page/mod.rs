@@ -39,7 +39,7 @@ const HTML: &str = "text/html; charset=utf-8";
 
 /// Nothing is loaded from elsewhere, and only the file's own script runs.
 const POLICY: &str = "default-src 'none'; \
-     script-src 'sha256-FnUd7QPQnxvIucRDYytsob4E6KGb9ICjvJNJMW+ZdgM='; \
+     script-src 'sha256-pAWGbZxVh6Jc2ww52ISjVqTUNTMD3tuGWBf1D/dsYbQ='; \
      style-src 'sha256-iZ3Q1YfL+Dq7cffsaQXlK9/MAFX0HkYeFrppuZice6Q='; \
      img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; \
      frame-ancestors 'none'";
@@ -122,6 +122,7 @@ fn status(observe: &Observe, setup: Option<&PageSetup>, now: (Instant, SystemTim
         "healthy": verdict.healthy(),
         "node_eligible": verdict.node_eligible,
         "families": families.collect::<Value>(),
+        "direct_return": observe.direct_return().document(),
         "watches": record.watches,
         "latency": record.latency,
         "transactions": record.transactions,

@@ -20,6 +20,8 @@ pub struct Brief {
     pub policy: Option<&'static str>,
     /// Treatment of a new connection from outside.
     pub scheduler: String,
+    /// Nodes hand packets to this address to each other.
+    pub direct_return: bool,
     /// Number of endpoints that get new connections.
     pub endpoints: usize,
     /// Number of those on this node.
@@ -37,6 +39,7 @@ pub fn brief(view: View<'_>) -> Vec<Brief> {
             kind: row.kind.word(),
             policy: row.policy.map(|policy| policy.word()),
             scheduler: row.scheduler.to_string(),
+            direct_return: row.entry.is_direct,
             endpoints: row.serving(),
             local: row.local(),
         }
