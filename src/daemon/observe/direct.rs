@@ -1,7 +1,6 @@
 //! Metrics of direct return.
 
 use std::collections::BTreeMap;
-
 use std::sync::{Mutex, PoisonError};
 
 use prometheus_client::metrics::family::Family;
