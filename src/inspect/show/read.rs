@@ -104,9 +104,7 @@ impl Reading {
         }
         Ok(())
     }
-}
 
-impl Reading {
     /// Marks the frontends whose packets nodes hand to each other.
     fn read_direct(&mut self, reader: &mut TableReader) -> Result<(), ReadError> {
         let (direct, is_whole) = reader.direct_destinations()?;

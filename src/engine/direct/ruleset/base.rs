@@ -57,8 +57,8 @@ fn direct(family: Family, settings: &Settings) -> ChainSpec {
     chain(DIRECT, family, None, rules.into_iter().chain(errors::find(family)))
 }
 
-/// Every packet of the devices passes these rules, so they only compare the destination. Before
-/// Linux 6.16 the kernel refuses a base chain without devices.
+/// Every packet of the devices passes these rules, so they only compare the destination. Without
+/// devices there are no packets.
 fn ingress(settings: &Settings) -> Option<ChainSpec> {
     /// `NF_IP_PRI_FILTER`.
     const PRIORITY: i32 = 0;
