@@ -5,9 +5,11 @@
 pub mod apiserver;
 pub mod builds;
 pub mod cluster;
+mod flowtables;
 pub mod http;
 pub mod kernel_memory;
 pub mod metrics;
 pub mod scenario;
 
+pub use flowtables::kernel_has_flowtables;
 pub use test_hosts::*;

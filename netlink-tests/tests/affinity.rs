@@ -77,7 +77,7 @@ fn many() -> impl Iterator<Item = IpAddr> {
 #[track_caller]
 fn ask_from_many(world: &World, to: &str) -> Vec<String> {
     let answer = |source: IpAddr| {
-        let family = if source.is_ipv4() { Family::Ipv4 } else { Family::Ipv6 };
+        let family = Family::of_address(source);
         world.node().send_udp_from((source, 0), destination(to, family))
     };
     many().map(|source| answer(source).server().to_owned()).collect()

@@ -11,6 +11,8 @@ mod changes;
 mod commands;
 #[path = "direct_return/daemons.rs"]
 mod daemons;
+#[path = "direct_return/device_kinds.rs"]
+mod device_kinds;
 #[path = "direct_return/devices.rs"]
 mod devices;
 #[path = "direct_return/explaining.rs"]
@@ -48,7 +50,12 @@ fn cluster() -> Cluster {
 /// The same with these fields of `deltaproxy.directReturn`.
 #[track_caller]
 fn with_settings(direct_return: &str) -> Cluster {
-    let cluster = Cluster::new(direct_return);
+    with_web(Cluster::new(direct_return))
+}
+
+/// Gives a cluster the service `web`.
+#[track_caller]
+fn with_web(cluster: Cluster) -> Cluster {
     cluster.apply("web", &web());
     cluster.apply("slice", &slice(SERVERS));
     cluster.wait_for_slots_everywhere("abc");

@@ -20,7 +20,8 @@ use netlink_tests::scenario::{
     web_with_node_port,
 };
 use netlink_tests::{
-    Answer, Connection, Flow, Host, Namespace, Net, Process, Server, eventually, nft_available,
+    Answer, Connection, Flow, Host, Net, Process, Server, eventually, kernel_has_flowtables,
+    nft_available,
 };
 use nft::expression::Immediate;
 use nft::kernel::{Kernel, Nftables};
@@ -85,7 +86,7 @@ impl Lab {
 
     /// Starts if the kernel has flowtables.
     fn new(endpoints: &str) -> Option<Self> {
-        if !has_flowtables() {
+        if !kernel_has_flowtables() {
             let hint = "make test-kernel KERNEL_TESTS=flowtable";
             eprintln!("left out: this kernel has no flowtables; run {hint}");
             return None;
@@ -201,15 +202,6 @@ fn open(host: &Host, to: &str, family: Family) -> [Box<dyn Talk>; 2] {
 }
 
 /// Whether the kernel has flowtables, tried in a namespace of its own.
-fn has_flowtables() -> bool {
-    Namespace::new().run(|| {
-        let table = Table::new(nft::Family::Ip, "test");
-        let flowtable = Operation::AddFlowtable(table.reference(), ruleset::flowtable());
-        let operations = vec![Operation::AddTable(table), flowtable];
-        Nftables::open().unwrap().commit(&Transaction { operations }).is_ok()
-    })
-}
-
 /// Drops all forwarded packets after our own chain, as a network policy of another program does.
 fn drop_forwarded(node: &Host) {
     node.run(|| {
@@ -233,7 +225,7 @@ fn drop_forwarded(node: &Host) {
 
 #[test]
 fn a_kernel_without_flowtables_serves_all_the_same_and_one_line_reports_it() {
-    if has_flowtables() {
+    if kernel_has_flowtables() {
         eprintln!("left out: this kernel has flowtables");
         return;
     }
@@ -262,7 +254,7 @@ fn a_kernel_without_flowtables_serves_all_the_same_and_one_line_reports_it() {
 
 #[test]
 fn apply_works_without_flowtables() {
-    if has_flowtables() {
+    if kernel_has_flowtables() {
         eprintln!("left out: this kernel has flowtables");
         return;
     }
@@ -557,7 +549,7 @@ fn large_packets_of_an_offloaded_connection_find_the_path_mtu() {
 
 #[test]
 fn devices_are_selected_by_patterns() {
-    if !has_flowtables() {
+    if !kernel_has_flowtables() {
         return;
     }
     let lab = Lab::start("a", &["--flowtable-devices=vetha,out*"]);
@@ -591,7 +583,7 @@ fn devices_are_selected_by_patterns() {
 /// nft 1.0.6 does not load the listing: it has no length for `ct original proto-dst` in a key.
 #[test]
 fn nft_lists_the_flowtable_and_its_rules() {
-    if !has_flowtables() || !nft_available() {
+    if !kernel_has_flowtables() || !nft_available() {
         return;
     }
     for (after, printed) in [("20packets", "ct packets > 20"), ("65536bytes", "ct bytes > 65536")] {

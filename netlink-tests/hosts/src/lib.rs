@@ -25,6 +25,7 @@ mod answer;
 mod capture;
 mod conntrack;
 mod deadline;
+mod device;
 mod echo;
 mod host;
 mod interruption;
@@ -44,6 +45,7 @@ pub use answer::Answer;
 pub use capture::{Capture, Frame};
 pub use conntrack::{Tracked, TrackedFlows};
 pub use deadline::{Deadline, PATIENCE, SILENCE, eventually, stretched};
+pub use device::DeviceKind;
 pub use host::{
     Host, chromium_available, in_user_namespace, kernel_has_owners, nft_available, nft_can_load,
 };

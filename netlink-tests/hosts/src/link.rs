@@ -16,6 +16,7 @@ use rtnetlink::packet_route::link::{
 };
 use rtnetlink::{Error, Handle, LinkBridge, LinkUnspec, LinkVeth, RouteMessageBuilder};
 
+use crate::device::{DeviceKind, End};
 use crate::namespace::Namespace;
 
 /// The number of `lo` in every namespace.
@@ -58,17 +59,23 @@ pub fn hardware_addresses(index: u32) -> [HardwareAddress; 2] {
 
 /// Makes a veth pair: `name` with number `index` in `here`, up, and `eth0` in `there`, still down.
 pub fn connect(here: &Namespace, there: &Namespace, name: &str, index: u32) {
-    let [near, far] = hardware_addresses(index);
-    let peer = LinkUnspec::new_with_index(ETH0).name("eth0").address(far.to_vec());
+    connect_ends(End { namespace: here, name, index }, DeviceKind::Veth.end(there));
+}
+
+/// Makes a veth pair: the near end, up, and the far one, still down. Both have hardware addresses by
+/// the near end's number.
+pub(crate) fn connect_ends(near: End<'_>, far: End<'_>) {
+    let [near_address, far_address] = hardware_addresses(near.index);
+    let peer = LinkUnspec::new_with_index(far.index).name(far.name).address(far_address.to_vec());
     let mut peer = peer.build();
-    peer.attributes.push(LinkAttribute::NetNsFd(there.file().as_raw_fd()));
-    let mut link = LinkVeth::new(name, "eth0")
+    peer.attributes.push(LinkAttribute::NetNsFd(far.namespace.file().as_raw_fd()));
+    let mut link = LinkVeth::new(near.name, far.name)
         .set_info_data(InfoData::Veth(InfoVeth::Peer(peer)))
-        .address(near.to_vec())
-        .index(index)
+        .address(near_address.to_vec())
+        .index(near.index)
         .build();
     set_up(&mut link);
-    here.run(|| talk(async |handle| handle.link().add(link).execute().await));
+    near.namespace.run(|| talk(async |handle| handle.link().add(link).execute().await));
 }
 
 /// Sets interface `index` up and gives it its addresses and routes.
@@ -234,18 +241,25 @@ fn unspecified(like: IpAddr) -> IpAddr {
     }
 }
 
-fn set_up(link: &mut LinkMessage) {
+pub(crate) fn set_up(link: &mut LinkMessage) {
     link.header.flags |= LinkFlags::Up;
     link.header.change_mask |= LinkFlags::Up;
 }
 
 /// Runs `requests` on a route socket of the calling thread's namespace.
-fn talk(requests: impl AsyncFnOnce(Handle) -> Result<(), Error>) {
+pub(crate) fn talk(requests: impl AsyncFnOnce(Handle) -> Result<(), Error>) {
+    let done = try_talk(requests);
+    done.unwrap_or_else(|error| panic!("the kernel refused a link, address or route: {error}"));
+}
+
+/// The same, with the error of the kernel.
+pub(crate) fn try_talk(
+    requests: impl AsyncFnOnce(Handle) -> Result<(), Error>,
+) -> Result<(), Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
-    let done = runtime.expect("an event loop for one socket").block_on(async {
+    runtime.expect("an event loop for one socket").block_on(async {
         let (connection, handle, _) = rtnetlink::new_connection().expect("a route socket");
         tokio::spawn(connection);
         requests(handle).await
-    });
-    done.unwrap_or_else(|error| panic!("the kernel refused a link, address or route: {error}"));
+    })
 }

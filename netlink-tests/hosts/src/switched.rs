@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use crate::capture::Capture;
 use crate::deadline::eventually;
+use crate::device::{DeviceKind, End};
 use crate::echo;
 use crate::host::Host;
 use crate::link::{self, ETH0, HardwareAddress, LOOPBACK, Route, Setup};
@@ -34,10 +35,18 @@ pub const CLIENT: &str = "203.0.113.10";
 /// Three nodes with pods, a router and clients.
 #[derive(Debug)]
 pub struct Switched {
-    switch: Namespace,
+    switch: Switch,
     router: Net,
     clients: Host,
     nodes: Vec<SwitchedNode>,
+}
+
+/// The link.
+#[derive(Debug)]
+struct Switch {
+    namespace: Namespace,
+    /// The kind of the devices of router and nodes.
+    kind: DeviceKind,
 }
 
 /// A node with the pods behind it.
@@ -53,15 +62,19 @@ impl Switched {
     #[must_use]
     #[track_caller]
     pub fn new() -> Self {
-        let switch = Namespace::new();
-        // Else the switch takes part in IPv6 itself, and asks for group members.
-        switch.sysctl("ipv6/conf/default/disable_ipv6", "1");
-        link::add_bridge(&switch, "link", BRIDGE);
-        let router = Net::around(attach(&switch, ROUTER_PORT, ROUTER));
+        Self::with_devices(DeviceKind::Veth)
+    }
+
+    /// The same with another kind of devices of router and nodes.
+    #[must_use]
+    #[track_caller]
+    pub fn with_devices(kind: DeviceKind) -> Self {
+        let switch = Switch::new(kind);
+        let router = Net::around(switch.attach(ROUTER_PORT, ROUTER));
         let clients = router.pod_behind("clients", CLIENT);
         let node = |number: u8| {
             let port = NODE_PORTS + u32::from(number);
-            let net = Net::around(attach(&switch, port, node_address(number)));
+            let net = Net::around(switch.attach(port, node_address(number)));
             let pod = |last: u8| {
                 net.pod(&format!("pod{last}"), &Ipv4Addr::new(10, 244, number, last).to_string())
             };
@@ -113,7 +126,7 @@ impl Switched {
     /// Returns a capture of the frames that enter the link from now on.
     #[must_use]
     pub fn capture(&self) -> Capture {
-        self.switch.run(Capture::open)
+        self.switch.namespace.run(Capture::open)
     }
 
     /// Gives the node's device on the link another hardware address. The router learns it, as the
@@ -133,7 +146,7 @@ impl Switched {
     /// Makes the deleted device of a node again, with the addresses and routes that it had.
     pub fn restore_device(&self, place: usize) {
         let node = self.node(place);
-        plug(&self.switch, node.namespace(), self.port(place), node.ip());
+        self.switch.plug(node.namespace(), self.port(place), node.ip());
         self.add_routes(node);
     }
 
@@ -160,12 +173,12 @@ impl Switched {
 
     /// Lets every frame leave by all ports from now on, so that nodes overhear the others' packets.
     pub fn flood(&self) {
-        link::forget_at_once(&self.switch, BRIDGE);
+        link::forget_at_once(&self.switch.namespace, BRIDGE);
     }
 
     /// Takes the node's device off the link: frames to it are lost.
     pub fn cut_off(&self, place: usize) {
-        link::remove_port(&self.switch, self.port(place));
+        link::remove_port(&self.switch.namespace, self.port(place));
     }
 
     /// Gives router and nodes routes to what is behind the others, and waits until they reach each
@@ -202,26 +215,42 @@ impl Default for Switched {
     }
 }
 
+impl Switch {
+    /// A switch without ports.
+    #[track_caller]
+    fn new(kind: DeviceKind) -> Self {
+        let namespace = Namespace::new();
+        // Else the switch takes part in IPv6 itself, and asks for group members.
+        namespace.sysctl("ipv6/conf/default/disable_ipv6", "1");
+        link::add_bridge(&namespace, "link", BRIDGE);
+        Self { namespace, kind }
+    }
+
+    /// A host with `eth0` at this port.
+    #[track_caller]
+    fn attach(&self, port: u32, ip: Ipv4Addr) -> Host {
+        let namespace = forwarding_namespace();
+        link::configure(&namespace, LOOPBACK, &Setup::default());
+        self.plug(&namespace, port, ip);
+        Host::new(namespace, (ip, ip6_of(ip)), None)
+    }
+
+    /// Makes `eth0` with these addresses at a port.
+    fn plug(&self, host: &Namespace, port: u32, ip: Ipv4Addr) {
+        let name = format!("port{port}");
+        let near = End { namespace: &self.namespace, name: &name, index: port };
+        link::connect_ends(near, self.kind.end(host));
+        link::add_port(&self.namespace, port, BRIDGE);
+        let [.., last] = port.to_be_bytes();
+        self.kind.stack(host, [2, 0, 2, 0, 0, last]);
+        let shared = vec![(ip.into(), 24), (ip6_of(ip).into(), 64)];
+        link::configure(host, ETH0, &Setup { shared, ..Setup::default() });
+    }
+}
+
 /// The address of the node with this number, from 1.
 fn node_address(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(192, 168, 60, 10 + number)
-}
-
-/// A host with `eth0` at this port of the switch.
-#[track_caller]
-fn attach(switch: &Namespace, port: u32, ip: Ipv4Addr) -> Host {
-    let namespace = forwarding_namespace();
-    link::configure(&namespace, LOOPBACK, &Setup::default());
-    plug(switch, &namespace, port, ip);
-    Host::new(namespace, (ip, ip6_of(ip)), None)
-}
-
-/// Makes `eth0` with these addresses at a port of the switch.
-fn plug(switch: &Namespace, namespace: &Namespace, port: u32, ip: Ipv4Addr) {
-    link::connect(switch, namespace, &format!("port{port}"), port);
-    link::add_port(switch, port, BRIDGE);
-    let shared = vec![(ip.into(), 24), (ip6_of(ip).into(), 64)];
-    link::configure(namespace, ETH0, &Setup { shared, ..Setup::default() });
 }
 
 /// Routes to the pods of a node: 10.244.N.0/24 and fd00:10:244:N::/64.

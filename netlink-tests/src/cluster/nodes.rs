@@ -38,22 +38,30 @@ impl Cluster {
     #[must_use]
     #[track_caller]
     pub fn new(direct_return: &str) -> Self {
-        let mut cluster = Self::without_daemons(direct_return);
+        Self::on(Switched::new(), &format!("directReturn: {{{direct_return}}}"))
+    }
+
+    /// Starts the daemons of the nodes of a link, with these fields of `deltaproxy`.
+    #[must_use]
+    #[track_caller]
+    pub fn on(link: Switched, settings: &str) -> Self {
+        let mut cluster = Self::prepared(link, settings);
         (0..NODES.len()).for_each(|place| cluster.start(place));
         cluster
     }
 
-    /// The same before any daemon is started.
-    ///
-    /// # Panics
-    /// When a file cannot be written.
+    /// The same as [`Self::new`] before any daemon is started.
     #[must_use]
     #[track_caller]
     pub fn without_daemons(direct_return: &str) -> Self {
-        let link = Switched::new();
+        Self::prepared(Switched::new(), &format!("directReturn: {{{direct_return}}}"))
+    }
+
+    #[track_caller]
+    fn prepared(link: Switched, settings: &str) -> Self {
         let servers = (0..NODES.len()).flat_map(|place| serve(&link, place)).collect();
         let mut config = NamedTempFile::new().expect("a temporary file");
-        config.write_all(configuration(direct_return).as_bytes()).expect("a temporary file");
+        config.write_all(configuration(settings).as_bytes()).expect("a temporary file");
         let cluster = Self {
             link,
             folders: [(); 3].map(|()| Manifests::new(&[])),
@@ -182,7 +190,7 @@ fn serve(link: &Switched, place: usize) -> Vec<Server> {
     .collect()
 }
 
-fn configuration(direct_return: &str) -> String {
+fn configuration(settings: &str) -> String {
     let mut text = String::new();
     let lines = [
         "apiVersion: kubeproxy.config.k8s.io/v1alpha1",
@@ -193,7 +201,7 @@ fn configuration(direct_return: &str) -> String {
     for line in lines {
         let _ = writeln!(text, "{line}");
     }
-    let _ = writeln!(text, "deltaproxy: {{directReturn: {{{direct_return}}}}}");
+    let _ = writeln!(text, "deltaproxy: {{{settings}}}");
     text
 }
 

@@ -1,6 +1,6 @@
 //! Connections of clients to the service, each from a port of its own.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 
 use test_hosts::{Answer, CLIENT, Connection, NODES, Tracked, TrackedFlows};
@@ -55,7 +55,7 @@ impl Cluster {
     #[must_use]
     #[track_caller]
     pub fn ask_from(&self, client: SocketAddr, protocol: Protocol) -> Answer {
-        let to = service(family_of(client.ip()));
+        let to = service(Family::of_address(client.ip()));
         let clients = self.link.clients();
         match protocol {
             Protocol::Tcp => clients.connect_tcp_from(client, to),
@@ -121,8 +121,4 @@ pub fn place_of(server: &str) -> usize {
 #[must_use]
 pub fn service(family: Family) -> SocketAddr {
     SocketAddr::new(family.of(ADDRESS.parse().expect("an address")), 80)
-}
-
-fn family_of(address: IpAddr) -> Family {
-    if address.is_ipv4() { Family::Ipv4 } else { Family::Ipv6 }
 }

@@ -1,7 +1,7 @@
 //! The expected outcome of a row and the probes that check it.
 
 use std::collections::BTreeSet;
-use std::net::{SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 
 /// A transport protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,6 +47,12 @@ impl Protocol {
 impl Family {
     /// Both.
     pub const ALL: [Self; 2] = [Self::Ipv4, Self::Ipv6];
+
+    /// The family of an address.
+    #[must_use]
+    pub fn of_address(address: IpAddr) -> Self {
+        if address.is_ipv4() { Self::Ipv4 } else { Self::Ipv6 }
+    }
 
     /// Its name in the Kubernetes API.
     #[must_use]

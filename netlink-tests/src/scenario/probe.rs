@@ -111,7 +111,7 @@ impl Probe<'_> {
 
     /// The client's own address, or the node's on its way to the server.
     fn source_seen_by(self, server: &str, masqueraded: bool) -> IpAddr {
-        let family = if self.to.is_ipv4() { Family::Ipv4 } else { Family::Ipv6 };
+        let family = Family::of_address(self.to.ip());
         family.of(match (masqueraded, is_on_node(server)) {
             (false, _) => self.world.host(self.client).ip(),
             (true, true) => POD_GATEWAY,

@@ -1,36 +1,35 @@
-//! A service address inside the subnet of the link, which one node announces by ARP.
+//! A service address inside the subnet of the link, which one node announces.
 
 use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use netlink_tests::cluster::{Cluster, PORT, SOON, endpoint};
 use netlink_tests::scenario::{Family, Protocol, Service, Slice};
-use netlink_tests::{Announcer, Answer, Connection, eventually};
+use netlink_tests::{Announcer, Answer, Connection, eventually, ip6_of};
 
 use crate::cluster;
 use crate::ways::assert_all_go_on;
 
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 168, 60, 200);
 
-/// Lets nodes hand packets to each other for a service at [`ADDRESS`].
+/// Lets nodes hand packets to each other for a service at [`ADDRESS`] and its IPv6 twin.
 fn serve(cluster: &Cluster) {
-    let service = Service::new("near", "10.96.0.13").only(Family::Ipv4);
-    let service = service.named_port("tcp", Protocol::Tcp, 80, 0);
+    let service = Service::new("near", "10.96.0.13").named_port("tcp", Protocol::Tcp, 80, 0);
     let service = service.load_balancer_ip(&ADDRESS.to_string());
     cluster.apply("near", &service.annotation("deltaproxy.io/forwarding", "direct"));
-    let slice = Slice::new("near").only(Family::Ipv4).named_target("tcp", Protocol::Tcp, PORT);
+    let slice = Slice::new("near").named_target("tcp", Protocol::Tcp, PORT);
     let slice = ["a1", "b1", "c1"].into_iter().fold(slice, |it, name| it.endpoint(endpoint(name)));
     cluster.apply("near-slice", &slice);
 }
 
 /// Opens connections, all of which see their client; returns them when each server has one.
-fn open(cluster: &Cluster) -> Vec<Connection> {
+fn open(cluster: &Cluster, to: IpAddr) -> Vec<Connection> {
     let mut connections = Vec::new();
     let mut servers = BTreeSet::new();
     eventually("connections to all servers", SOON, || {
-        let client = cluster.next_client(Family::Ipv4);
+        let client = cluster.next_client(Family::of_address(to));
         let clients = cluster.link.clients().hasty();
-        let connection = clients.open_tcp_from(client, SocketAddr::from((ADDRESS, 80))).ok()?;
+        let connection = clients.open_tcp_from(client, SocketAddr::from((to, 80))).ok()?;
         let Answer::From { server, seen } = connection.first() else { return None };
         if *seen == client {
             servers.insert(server.clone());
@@ -41,29 +40,39 @@ fn open(cluster: &Cluster) -> Vec<Connection> {
     connections
 }
 
-/// Waits until the router sends packets to [`ADDRESS`] to this node.
-fn wait_for_entry(cluster: &Cluster, place: usize) {
+/// Waits until the router sends packets to this address to this node.
+fn wait_for_entry(cluster: &Cluster, place: usize, to: IpAddr) {
     let hardware = [2, 0, 1, 0, 0, 31 + u8::try_from(place).unwrap()];
     let mut capture = cluster.link.capture();
     eventually("frames of the router to another node", SOON, || {
-        let client = cluster.next_client(Family::Ipv4);
-        let _ = cluster.link.clients().hasty().connect_tcp_from(client, (ADDRESS, 80));
+        let client = cluster.next_client(Family::of_address(to));
+        let _ = cluster.link.clients().hasty().connect_tcp_from(client, (to, 80));
         let frames = capture.frames().into_iter();
         let mut of_router = frames.filter(|it| it.device == cluster.link.router_port());
-        of_router.any(|it| it.to == ADDRESS && it.to_hardware == hardware).then_some(())
+        of_router.any(|it| it.to == to && it.to_hardware == hardware).then_some(())
     });
 }
 
-#[test]
-fn connections_go_on_when_another_node_announces_the_address() {
+#[track_caller]
+fn check(to: IpAddr) {
     let cluster = cluster();
-    let announcer = Announcer::start(cluster.node(0), ADDRESS);
+    let announcer = Announcer::start(cluster.node(0), to);
     serve(&cluster);
-    let mut connections = open(&cluster);
+    let mut connections = open(&cluster, to);
     drop(announcer);
     for place in [1, 2, 0] {
-        let _announcer = Announcer::start(cluster.node(place), ADDRESS);
-        wait_for_entry(&cluster, place);
+        let _announcer = Announcer::start(cluster.node(place), to);
+        wait_for_entry(&cluster, place, to);
         assert_all_go_on(&mut connections);
     }
+}
+
+#[test]
+fn connections_go_on_when_another_node_announces_the_address_by_arp() {
+    check(ADDRESS.into());
+}
+
+#[test]
+fn connections_go_on_when_another_node_advertises_the_address_as_neighbour() {
+    check(ip6_of(ADDRESS).into());
 }

@@ -7,13 +7,14 @@ use netlink_tests::{Connection, Segments};
 use crate::cluster;
 
 /// More than the buffers of a path hold.
-const LONG: usize = 1 << 20;
+pub(crate) const LONG: usize = 1 << 20;
 
 /// Of all devices, in bytes.
 const MTU: usize = 1500;
 
 /// Opens connections until one is to a server on each node, by the letters of the nodes.
-fn one_to_each_node(cluster: &Cluster, family: Family) -> Vec<Connection> {
+#[track_caller]
+pub(crate) fn one_to_each_node(cluster: &Cluster, family: Family) -> Vec<Connection> {
     let connections = cluster.open(40, family);
     let mut found: Vec<Connection> = Vec::new();
     for connection in connections {
@@ -36,16 +37,17 @@ fn long_transfers_arrive_in_both_directions() {
     let cluster = cluster();
     for (segments, family) in segments_and_families() {
         cluster.link.set_segments(segments);
-        let mut capture = cluster.link.capture();
         for mut connection in one_to_each_node(&cluster, family) {
+            // Its buffer holds the begin of a transfer.
+            let mut capture = cluster.link.capture();
             let server = connection.first().server().to_owned();
             let answer = connection.upload(LONG);
             let answer = answer.unwrap_or_else(|error| panic!("to {server}: {error}"));
             assert_eq!(&answer, connection.first());
             connection.download(LONG).unwrap_or_else(|error| panic!("from {server}: {error}"));
+            let longest = capture.frames().iter().map(|frame| frame.payload.len()).max().unwrap();
+            assert_eq!(longest > MTU, segments == Segments::Joined, "{longest}");
         }
-        let longest = capture.frames().iter().map(|frame| frame.payload.len()).max().unwrap();
-        assert_eq!(longest > MTU, segments == Segments::Joined, "{longest}");
     }
 }
 

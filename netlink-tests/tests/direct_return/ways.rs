@@ -11,7 +11,8 @@ use crate::{SERVERS, cluster};
 /// One of four servers, with a share of a third at most, stays silent with a chance of 1 in 10^5.
 const CONNECTIONS: usize = 40;
 
-fn ask_often(cluster: &Cluster, protocol: Protocol, family: Family) -> Vec<Seen> {
+#[track_caller]
+pub(crate) fn ask_often(cluster: &Cluster, protocol: Protocol, family: Family) -> Vec<Seen> {
     let seen: Vec<_> = (0..CONNECTIONS).map(|_| cluster.ask(protocol, family)).collect();
     let servers: BTreeSet<_> = seen.iter().map(|it| it.server.as_str()).collect();
     assert_eq!(servers, SERVERS.split(' ').collect(), "{protocol:?} {family:?}");
@@ -88,7 +89,7 @@ fn pods_and_nodes_reach_all_endpoints_as_without_direct_return() {
 }
 
 /// Every protocol in both families.
-fn ways() -> impl Iterator<Item = (Protocol, Family)> {
+pub(crate) fn ways() -> impl Iterator<Item = (Protocol, Family)> {
     Protocol::ALL.into_iter().flat_map(|protocol| Family::ALL.map(|family| (protocol, family)))
 }
 
