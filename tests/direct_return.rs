@@ -47,8 +47,12 @@ impl World {
 
     /// Starts on what the kernel holds.
     fn with(mode: DirectMode, kernel: Fake) -> Self {
-        let settings = DirectReturn { remember: REMEMBER, ..DirectReturn::new(mode) };
-        let routing = Routing { direct_return: Some(settings), ..Routing::default() };
+        Self::with_routing(Routing::default(), DirectReturn::new(mode), kernel)
+    }
+
+    fn with_routing(routing: Routing, settings: DirectReturn, kernel: Fake) -> Self {
+        let direct_return = Some(DirectReturn { remember: REMEMBER, ..settings });
+        let routing = Routing { direct_return, ..routing };
         let mut engine = Engine::new(routing, TableFlags::default());
         let start = Instant::now();
         engine.hand_packets_on(start);
@@ -116,6 +120,12 @@ impl World {
         self.commit();
     }
 
+    /// Waits until the first connections of new services are remembered.
+    fn end_news(&mut self) {
+        self.commit();
+        self.wait(Duration::from_secs(1));
+    }
+
     fn elements(&mut self) -> BTreeSet<DirectElement> {
         read(&mut self.kernel).unwrap().elements.into_iter().collect()
     }
@@ -179,6 +189,10 @@ fn is(service: Service) -> Event {
 
 /// Endpoints of `web`, one on each of these nodes.
 fn endpoints(nodes: &[u8]) -> Event {
+    endpoints_of(nodes, Protocol::Tcp)
+}
+
+fn endpoints_of(nodes: &[u8], protocol: Protocol) -> Event {
     let endpoint = |n: &u8| {
         let mut endpoint = Endpoint::ready([10, 244, *n, 1].into());
         endpoint.conditions.local = *n == 1;
@@ -189,7 +203,7 @@ fn endpoints(nodes: &[u8]) -> Event {
     Event::EndpointSlice(Change::Is(EndpointSlice {
         name: name("web-1"),
         service: name("web"),
-        ports: vec![EndpointPort::tcp("http", PORT)],
+        ports: vec![EndpointPort { protocol, ..EndpointPort::tcp("http", PORT) }],
         endpoints: nodes.iter().map(endpoint).collect(),
         triggered: None,
         weighing: Some(Box::new(weighing)),
@@ -201,13 +215,15 @@ fn shares(shares: &[(&str, usize)]) -> BTreeMap<String, usize> {
 }
 
 #[test]
-fn packets_of_a_new_service_are_spread_over_its_nodes_at_once() {
+fn packets_of_a_new_service_are_spread_over_its_nodes_after_a_second() {
     let mut world = World::new(DirectMode::LoadBalancers);
     world.begin();
     world.learn(&[]);
     assert!(!world.has_table(), "without such a service there is no table");
     world.apply([is(service(None)), endpoints(&[1, 2, 3])]);
     world.commit();
+    assert_eq!(world.shares(), shares(&[("n1", 251)]), "table kube-proxy had it first");
+    world.end_news();
     assert_eq!(world.shares(), shares(&[("n1", 84), ("n2", 83), ("n3", 84)]));
     assert!(world.is_local());
     let elements = world.elements();
@@ -244,7 +260,7 @@ fn a_service_that_leaves_hands_known_connections_on_for_a_while() {
     world.begin();
     world.learn(&[]);
     world.apply([is(service(None)), endpoints(&[2, 3])]);
-    world.commit();
+    world.end_news();
     let list = |world: &mut World| {
         let elements = world.elements();
         let slot = elements.iter().find(|it| matches!(it, DirectElement::Slot(..))).copied();
@@ -267,7 +283,7 @@ fn a_node_that_is_not_ready_leaves_at_once_and_others_keep_most_clients() {
     world.begin();
     world.learn(&[]);
     world.apply([is(service(None)), endpoints(&[1, 2, 3])]);
-    world.commit();
+    world.end_news();
     let before = world.elements();
     world.apply([peer(2, false)]);
     let first = world.commit().remove(0);
@@ -373,7 +389,7 @@ fn a_restart_keeps_lists_numbers_and_routes() {
     world.begin();
     world.learn(&[]);
     world.apply([is(service(None)), endpoints(&[1, 2, 3])]);
-    world.commit();
+    world.end_news();
     let before = world.elements();
     let mut world = World::with(DirectMode::LoadBalancers, world.kernel);
     world.apply([peer(2, true), peer(3, true), is(service(None)), endpoints(&[1, 2, 3])]);
@@ -395,7 +411,7 @@ fn an_element_that_another_program_deleted_is_added_after_a_refusal() {
     world.begin();
     world.learn(&[]);
     world.apply([is(service(None)), endpoints(&[1, 2, 3])]);
-    world.commit();
+    world.end_news();
     let before = world.elements();
     let set = Arc::new(SetId::NodeDevices.set(1));
     let keys = before.iter().filter(|it| it.set() == SetId::NodeDevices).map(DirectElement::to_key);
@@ -444,4 +460,41 @@ fn without_the_kernels_part_services_are_translated_with_a_problem() {
     assert!(!world.is_local());
     let problems = world.problems();
     assert!(problems.iter().any(|it| it.message.contains("kernel-without-fwd")), "{problems:?}");
+}
+
+#[test]
+fn node_ports_of_tcp_are_handed_on_at_the_nodes_address_where_they_are_open() {
+    let node_port = NonZeroU16::new(30_080).unwrap();
+    for (node_ports, open_at, protocol, expected) in [
+        (true, "", Protocol::Tcp, true),
+        (true, "primary", Protocol::Tcp, true),
+        (true, "10.0.0.0/8", Protocol::Tcp, false),
+        (true, "", Protocol::Udp, false),
+        (false, "", Protocol::Tcp, false),
+    ] {
+        let case = format!("{node_ports} {open_at:?} {protocol:?}");
+        let node_port_addresses = open_at.parse().unwrap();
+        let routing = Routing { node_port_addresses, ..Routing::default() };
+        let settings = DirectReturn { node_ports, ..DirectReturn::new(DirectMode::Annotated) };
+        let mut world = World::with_routing(routing, settings, Fake::new());
+        world.engine.set_local_addresses(vec![node_address(1)]);
+        world.apply([peer(2, true)]);
+        world.begin();
+        world.learn(&[]);
+        let mut web = service(Some(Forwarding::Direct));
+        web.load_balancer_ips.clear();
+        web.ports[0] = ServicePort { node_port: Some(node_port), protocol, ..web.ports[0].clone() };
+        world.apply([is(web), endpoints_of(&[1, 2], protocol)]);
+        world.end_news();
+        let elements = world.elements();
+        let at_node = Destination { address: node_address(1), protocol, port: node_port };
+        let route = elements.iter().find_map(|element| {
+            let DirectElement::Frontend(at, route) = element else { return None };
+            (*at == at_node).then_some(*route)
+        });
+        assert_eq!(route.map(|route| route.from_start), expected.then_some(true), "{case}");
+        // What the other node hands on has its own address.
+        let has_other = elements.contains(&DirectElement::Address(node_address(2)));
+        assert_eq!(has_other, expected, "{case}");
+    }
 }

@@ -25,6 +25,8 @@ mod loops;
 mod memory;
 #[path = "direct_return/node_addresses.rs"]
 mod node_addresses;
+#[path = "direct_return/node_ports.rs"]
+mod node_ports;
 #[path = "direct_return/obstacles.rs"]
 mod obstacles;
 #[path = "direct_return/sizes.rs"]

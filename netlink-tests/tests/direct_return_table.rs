@@ -27,6 +27,7 @@ fn settings() -> Settings {
         devices: DEVICES.map(Into::into).to_vec(),
         remember: Duration::from_secs(300),
         connections: 262_144,
+        node_ports: true,
         hash_seed: 1,
     }
 }

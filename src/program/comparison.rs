@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use daemon::direct;
-use engine::direct::ruleset::Destination;
 use engine::routing::DirectReturn;
 use engine::ruleset::{self, Frontend, SetId, TableElement};
 use engine::{Engine, FoundTable};
@@ -60,7 +59,7 @@ impl Comparison<'_> {
     fn observe(&mut self) -> Result<(), Failure> {
         let found = read_tables(self.engine, self.kernel)?;
         if let Some(direct) = self.engine.direct_mut() {
-            direct.note_local(local_destinations(self.kernel, &found)?);
+            direct.note_local(local_frontends(self.kernel, &found)?);
             direct.replace_installed(direct::read(self.kernel).map_err(Failure::new)?);
         }
         (self.accept)(self.engine, &found);
@@ -89,11 +88,11 @@ impl Comparison<'_> {
     }
 }
 
-/// Returns the destinations that the tables translate to endpoints of this node alone.
-fn local_destinations(
+/// Returns the frontends whose packets the tables translate to endpoints of this node alone.
+fn local_frontends(
     kernel: &mut Nftables,
     found: &[FoundTable; 2],
-) -> Result<BTreeSet<Destination>, Failure> {
+) -> Result<BTreeSet<Frontend>, Failure> {
     let mut local = BTreeSet::new();
     for family in Family::ALL {
         let contents = found[family.index()].contents.iter();
@@ -101,23 +100,23 @@ fn local_destinations(
         if !sets.any(|set| SetId::by_name(&set.name) == Some(SetId::Services)) {
             continue;
         }
-        let mut of_family = Vec::new();
-        let table = ruleset::table(family);
-        let read = kernel.read_elements(&table, SetId::Services.name(), &mut |read| match read {
-            ElementRead::Start => of_family.clear(),
-            ElementRead::Element(view) => of_family.extend(local_destination(family, &view)),
-        });
-        read.map_err(Failure::new)?;
-        local.extend(of_family);
+        for set in [SetId::Services, SetId::NodePorts] {
+            let mut of_set = Vec::new();
+            let table = ruleset::table(family);
+            let read = kernel.read_elements(&table, set.name(), &mut |read| match read {
+                ElementRead::Start => of_set.clear(),
+                ElementRead::Element(view) => of_set.extend(local_frontend(family, set, &view)),
+            });
+            read.map_err(Failure::new)?;
+            local.extend(of_set);
+        }
     }
     Ok(local)
 }
 
-fn local_destination(family: Family, view: &ElementView<'_>) -> Option<Destination> {
-    let element = TableElement::read(family, SetId::Services, view)?;
-    let TableElement::Route(Frontend::Address { address, protocol, port }, route, _) = element
-    else {
+fn local_frontend(family: Family, set: SetId, view: &ElementView<'_>) -> Option<Frontend> {
+    let TableElement::Route(frontend, route, _) = TableElement::read(family, set, view)? else {
         return None;
     };
-    route.flags().local.then_some(Destination { address, protocol, port })
+    route.flags().local.then_some(frontend)
 }

@@ -277,7 +277,7 @@ impl Wanted {
             for port in desired::render(&view, None, slots.of(&service.name)).ports {
                 for wanted in &port.frontends {
                     let works = match wanted.traffic {
-                        Traffic::To { .. } => true,
+                        Traffic::To { .. } | Traffic::ChosenNode => true,
                         Traffic::ExternalLocal => !port.endpoints(desired::Scope::Local).is_empty(),
                         Traffic::Unserved(_) => false,
                     };

@@ -178,7 +178,9 @@ mod tests {
             ],
             "oomScoreAdj" => vec![json!(0), json!(-1000), json!(1000)],
             "deltaproxy.counters" => vec![json!(false), json!("services"), json!("endpoints")],
-            "deltaproxy.flowtable" => vec![json!(true), json!(false), json!("on"), json!("off")],
+            "deltaproxy.flowtable" | "deltaproxy.directReturn.nodePorts" => {
+                vec![json!(true), json!(false), json!("on"), json!("off")]
+            }
             "deltaproxy.flowtableAfter" => texts(&["", "9bytes", "3 packets"]),
             "deltaproxy.flowtableDevices" => texts(&["", "eth0,cali*", "*"]),
             "deltaproxy.scheduler" => texts(&["", "random", "sed", "lc", "mh-port"]),

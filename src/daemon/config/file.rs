@@ -790,12 +790,14 @@ mod tests {
         }
         let annotated = DirectReturn::new(DirectMode::Annotated);
         assert_eq!(parsed("mode: annotated"), Ok(Some(annotated)));
-        let all = "mode: loadBalancers, devices: [eth0, bond1], remember: 90s, connections: 4096";
+        let all = "mode: loadBalancers, devices: [eth0, bond1], remember: 90s, connections: 4096, \
+                   nodePorts: true";
         let expected = DirectReturn {
             mode: DirectMode::LoadBalancers,
             devices: vec!["eth0".parse().unwrap(), "bond1".parse().unwrap()],
             remember: Duration::from_secs(90),
             connections: 4_096,
+            node_ports: true,
         };
         assert_eq!(parsed(all), Ok(Some(expected)));
         for (wrong, expected) in [
@@ -808,6 +810,7 @@ mod tests {
             ("remember: 500ms", "remember: is 500ms; expected 1s to 24h0m0s"),
             ("remember: 0", "remember: is 0s; expected 1s to 24h0m0s"),
             ("connections: 1023", "connections: is 1023; expected 1024 to 16777216"),
+            ("nodePorts: 1", "nodePorts: is 1; expected off or on"),
             ("connections: -1", "connections: is -1; expected a number from 0"),
         ] {
             for mode in ["", "mode: annotated, "] {

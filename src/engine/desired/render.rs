@@ -149,7 +149,10 @@ impl PortRenderer<'_> {
         let service = &self.view.service;
         let ranges = self.ranges(problems);
         let (internal, external) = (internal(service, rendered), external(service, rendered));
-        let outside = outside(self.view, rendered, external);
+        let is_handed = self.view.is_handed(self.family);
+        let outside = handed(is_handed, rendered, external, Traffic::ExternalLocal);
+        let is_handed = self.view.hands_node_ports(self.family, self.port.protocol);
+        let at_node = handed(is_handed, rendered, external, Traffic::ChosenNode);
         let cluster_ips = service.cluster_ips.iter().map(|ip| (ip, internal, false));
         // Only load balancer addresses have source ranges. They come before external IPs, because
         // an address may be both.
@@ -167,7 +170,7 @@ impl PortRenderer<'_> {
         }));
         rendered.frontends.extend(node_port.map(|port| {
             let frontend = Frontend::NodePort { family: self.family, protocol, port };
-            DesiredFrontend { frontend, traffic: external, has_source_ranges: false }
+            DesiredFrontend { frontend, traffic: at_node, has_source_ranges: false }
         }));
         rendered.ranges = ranges.unwrap_or_default();
     }
@@ -298,15 +301,12 @@ fn external(service: &Service, port: &DesiredPort) -> Traffic {
     }
 }
 
-/// Returns the route of packets to external IPs and load balancer addresses. Those that nodes hand to
-/// each other come to a node with endpoints and go to one of these, without masquerade.
-fn outside(view: &ServiceView<'_>, port: &DesiredPort, external: Traffic) -> Traffic {
+/// Returns the route of packets from outside. Those that nodes hand to each other come to a node with
+/// endpoints and go to one of these, without masquerade, by the route `by_node`.
+fn handed(is_handed: bool, port: &DesiredPort, external: Traffic, by_node: Traffic) -> Traffic {
     let has_local = !port.endpoints(Scope::Local).is_empty();
     let is_served = matches!(external, Traffic::To { .. });
-    if is_served && has_local && view.is_handed(port.family) {
-        return Traffic::ExternalLocal;
-    }
-    external
+    if is_served && has_local && is_handed { by_node } else { external }
 }
 
 /// Counts as kube-proxy: by the policies, whether or not the service has external addresses

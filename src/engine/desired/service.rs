@@ -95,6 +95,9 @@ pub enum Traffic {
     /// External packets: to local endpoints, or dropped if there are none. Packets of pods and of
     /// the node: to all endpoints, of which there is at least one.
     ExternalLocal,
+    /// Packets for which direct return has chosen this node: to local endpoints, of which there is at
+    /// least one. Others: to all endpoints, masqueraded.
+    ChosenNode,
     /// No endpoints: packets are rejected or dropped.
     Unserved(Unserved),
 }
@@ -127,11 +130,19 @@ impl DesiredPort {
 }
 
 impl Traffic {
+    /// Returns whether the route leads to local endpoints, and another one to all.
+    pub fn has_two_routes(self) -> bool {
+        match self {
+            Self::ExternalLocal | Self::ChosenNode => true,
+            Self::To { .. } | Self::Unserved(_) => false,
+        }
+    }
+
     /// Returns whether packets may go to endpoints of this scope.
     pub fn uses(self, scope: Scope) -> bool {
         match self {
             Self::To { scope: own, .. } => own == scope,
-            Self::ExternalLocal => true,
+            Self::ExternalLocal | Self::ChosenNode => true,
             Self::Unserved(_) => false,
         }
     }

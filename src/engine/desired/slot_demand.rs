@@ -8,7 +8,9 @@ use nft::family::Family;
 use smallvec::SmallVec;
 
 use super::maglev;
-use crate::model::{Scheduler, Service, ServicePort, ServiceView, TargetList, TrafficPolicy};
+use crate::model::{
+    Protocol, Scheduler, Service, ServicePort, ServiceView, TargetList, TrafficPolicy,
+};
 use crate::ruleset::number::{SizeClass, TableSize};
 
 /// The demand of a service, and the slots that it was given.
@@ -56,15 +58,19 @@ const MOST_BALANCED: usize = 8_192;
 impl SlotDemand {
     /// Returns the demand of a service; `None` if one slot for each endpoint suffices.
     pub fn of(view: &ServiceView<'_>) -> Option<Self> {
-        Self::of_kinds(view, &[Kind::Endpoints])
+        Self::of_lists(view, |_, _| false)
     }
 
-    /// Returns the demand of a service with direct return, which has tables of nodes too.
-    pub fn with_nodes(view: &ServiceView<'_>) -> Option<Self> {
-        Self::of_kinds(view, &[Kind::Endpoints, Kind::Nodes])
+    /// Returns the demand of a service with direct return, which has tables of nodes too; with
+    /// `node_ports` also for node ports.
+    pub fn with_nodes(view: &ServiceView<'_>, node_ports: bool) -> Option<Self> {
+        Self::of_lists(view, |port, family| has_nodes(&view.service, port, family, node_ports))
     }
 
-    fn of_kinds(view: &ServiceView<'_>, kinds: &[Kind]) -> Option<Self> {
+    fn of_lists(
+        view: &ServiceView<'_>,
+        has_nodes: impl Fn(&ServicePort, Family) -> bool,
+    ) -> Option<Self> {
         let service = &view.service;
         let mut demand = SmallVec::new();
         for family in Family::ALL {
@@ -78,9 +84,8 @@ impl SlotDemand {
                     let (kind, count) = (Kind::Endpoints, count_of_lists(service, port, family));
                     demand.push(Lists { family, port: index, kind, count, in_table, slots });
                 }
-                if kinds.contains(&Kind::Nodes) {
-                    demand.extend(of_nodes(view, (index, port), family));
-                }
+                let nodes = has_nodes(port, family).then(|| of_nodes(view, (index, port), family));
+                demand.extend(nodes.flatten());
             }
         }
         (!demand.is_empty()).then_some(Self(demand))
@@ -193,18 +198,20 @@ fn distance(slots: u32) -> u32 {
     1 << slots.checked_ilog2().unwrap_or(0).saturating_sub(2)
 }
 
-/// Returns the demand for the table of a port's nodes; `None` without endpoints or external
-/// addresses.
+/// Returns whether packets to a port of a service come from outside, so that nodes hand them to each
+/// other.
+fn has_nodes(service: &Service, port: &ServicePort, family: Family, node_ports: bool) -> bool {
+    let mut external = service.external_ips.iter().chain(&service.load_balancer_ips);
+    let has_node_port = port.node_port.is_some() && port.protocol == Protocol::Tcp;
+    node_ports && has_node_port || external.any(|ip| Family::of(*ip) == family)
+}
+
+/// Returns the demand for the table of a port's nodes; `None` without endpoints.
 fn of_nodes(
     view: &ServiceView<'_>,
     (index, port): (usize, &ServicePort),
     family: Family,
 ) -> Option<Lists> {
-    let service = &view.service;
-    let mut external = service.external_ips.iter().chain(&service.load_balancer_ips);
-    if !external.any(|ip| Family::of(*ip) == family) {
-        return None;
-    }
     let nodes = view.endpoints_by_node(port, family).len();
     let requested = maglev::size_for(nodes).slots();
     let in_table = Some(u32::try_from(nodes).unwrap_or(requested).min(requested));

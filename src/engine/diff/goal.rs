@@ -23,8 +23,8 @@ pub(super) fn goal<'a>(
                 None => Goal { unserved: Some(Unserved::Refuse), ..goal },
             }
         }
-        Traffic::ExternalLocal => {
-            let flags = Flags { masquerade: false, local: true };
+        traffic @ (Traffic::ExternalLocal | Traffic::ChosenNode) => {
+            let flags = Flags { masquerade: traffic == Traffic::ChosenNode, local: true };
             let local = route(lists, port, Scope::Local, flags);
             Goal {
                 route: Some(local.unwrap_or(Route::WITHOUT_LIST)),

@@ -16,7 +16,7 @@ use super::lists_by_purpose::ListsByPurpose;
 use super::patch::Patch;
 use super::progress::{Progress, Updated};
 use crate::desired::{
-    self, DesiredFrontend, DesiredPort, DesiredService, Label, Scope, SlotPlan, SmallSet, Traffic,
+    self, DesiredFrontend, DesiredPort, DesiredService, Label, Scope, SlotPlan, SmallSet,
 };
 use crate::model::{Cluster, EndpointChanges, ObjectName, Problem, Protocol};
 use crate::piece::{Full, Piece};
@@ -373,11 +373,11 @@ impl ServiceUpdate<'_> {
             }
             let (route, is_local) = match (wanted.traffic, scope) {
                 // An internal route that the route does not lead to may be another service's.
-                (Traffic::ExternalLocal, Scope::Cluster) => {
+                (traffic, Scope::Cluster) if traffic.has_two_routes() => {
                     let is_in_use = state.route.is_some_and(|route| route.flags().local);
                     (state.internal().filter(|_| is_in_use), false)
                 }
-                (traffic, _) => (state.route, traffic == Traffic::ExternalLocal),
+                (traffic, _) => (state.route, traffic.has_two_routes()),
             };
             let route = route.filter(|route| route.flags().local == is_local);
             route.filter(|_| wanted.traffic.uses(scope))?.list()

@@ -11,12 +11,16 @@ use crate::model::Protocol;
 
 /// Destinations with elements. An address has one element, whatever number of destinations it has.
 #[derive(Debug, Default)]
-pub(super) struct Destinations(BTreeSet<Destination>);
+pub(super) struct Destinations {
+    all: BTreeSet<Destination>,
+    /// Addresses that have an element without a destination.
+    kept: BTreeSet<IpAddr>,
+}
 
 impl Destinations {
     /// Wants the elements of a destination with this route.
     pub(super) fn want(&mut self, destination: Destination, route: Route, table: &mut Table) {
-        self.0.insert(destination);
+        self.all.insert(destination);
         table.want(DirectElement::Address(destination.address));
         table.want(DirectElement::Frontend(destination, route));
         table.want(DirectElement::ErrorFrontend(destination, route));
@@ -24,13 +28,26 @@ impl Destinations {
 
     /// Wants no elements of a destination.
     pub(super) fn want_no(&mut self, destination: Destination, table: &mut Table) {
-        if !self.0.remove(&destination) {
+        if !self.all.remove(&destination) {
             return;
         }
         table.want_no(Place::Frontend(destination));
         table.want_no(Place::ErrorFrontend(destination));
-        if self.at(destination.address).is_none() {
-            table.want_no(Place::Address(destination.address));
+        self.want_no_address(destination.address, table);
+    }
+
+    /// Wants the elements of these addresses, whether or not they have destinations.
+    pub(super) fn keep(&mut self, addresses: BTreeSet<IpAddr>, table: &mut Table) {
+        addresses.iter().for_each(|address| table.want(DirectElement::Address(*address)));
+        for former in std::mem::replace(&mut self.kept, addresses) {
+            self.want_no_address(former, table);
+        }
+    }
+
+    /// Wants no element of an address that needs none.
+    fn want_no_address(&self, address: IpAddr, table: &mut Table) {
+        if self.at(address).is_none() && !self.kept.contains(&address) {
+            table.want_no(Place::Address(address));
         }
     }
 
@@ -38,7 +55,7 @@ impl Destinations {
     pub(super) fn at(&self, address: IpAddr) -> Option<Destination> {
         // They are sorted by address.
         let lowest = Destination { address, protocol: Protocol::Tcp, port: NonZeroU16::MIN };
-        let next = self.0.range(lowest..).next().copied();
+        let next = self.all.range(lowest..).next().copied();
         next.filter(|next| next.address == address)
     }
 }

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use nft::Family;
-
 use super::elements::Elements;
 use super::phase::Phase;
 use super::planned::{FamilyPlan, PortPlan};
 use super::ruleset::{Destination, NodeNumber, Route};
 use super::target::Target;
-use crate::model::{Cluster, Handed, ObjectName, ServicePort};
+use crate::model::{Cluster, ObjectName, ServicePort};
+use crate::ruleset::Frontend;
 
 /// The tables of an earlier run.
 #[derive(Clone, Copy, Debug)]
@@ -18,26 +17,31 @@ pub(super) struct Former<'a> {
     pub(super) elements: &'a Elements,
     /// The number of this node.
     pub(super) own: NodeNumber,
-    /// Destinations that table kube-proxy translates to endpoints of this node alone, if known.
-    pub(super) local: &'a BTreeSet<Destination>,
+    /// Frontends whose packets table kube-proxy translates to endpoints of this node alone, if known.
+    pub(super) local: &'a BTreeSet<Frontend>,
 }
 
 impl Former<'_> {
-    /// Returns what was made of a service; `None` if nodes did not hand its packets to each other.
-    pub(super) fn handed(self, name: &ObjectName, cluster: &Cluster) -> Option<Handed> {
+    /// Returns the families in which nodes handed packets of a service to each other, if any.
+    pub(super) fn handed(self, name: &ObjectName, cluster: &Cluster) -> Option<[bool; 2]> {
         let service = cluster.service(name)?.service;
         let external = || service.load_balancer_ips.iter().chain(&service.external_ips).copied();
-        let mut handed = Handed::default();
-        for ServicePort { protocol, port, .. } in &service.ports {
-            for address in external() {
-                let destination = Destination { address, protocol: *protocol, port: *port };
-                let route = self.elements.route(destination);
-                if route.is_some_and(|route| self.is_direct(destination, route)) {
-                    handed.families[Family::of(address).index()] = true;
-                }
+        let own = || cluster.node().into_iter().flat_map(|node| &node.addresses).copied();
+        let mut families = [false; 2];
+        for ServicePort { protocol, port, node_port, .. } in &service.ports {
+            let at = |port| move |address| Destination { address, protocol: *protocol, port };
+            let at_nodes = node_port.iter().flat_map(|port| own().map(at(*port)));
+            let destinations = external().map(at(*port)).chain(at_nodes);
+            for destination in destinations.filter(|it| self.has_direct(*it)) {
+                families[destination.family().index()] = true;
             }
         }
-        handed.families.contains(&true).then_some(handed)
+        families.contains(&true).then_some(families)
+    }
+
+    fn has_direct(self, destination: Destination) -> bool {
+        let route = self.elements.route(destination);
+        route.is_some_and(|route| self.is_direct(destination, route))
     }
 
     /// Takes over the lists of a service, and returns its phase then.
@@ -60,6 +64,9 @@ impl Former<'_> {
     /// or packets were translated as if it could.
     fn is_direct(self, destination: Destination, route: Route) -> bool {
         let mut nodes = self.elements.slots(route.list).iter().flatten();
-        self.local.contains(&destination) || nodes.any(|node| *node != self.own)
+        let leads_here = |frontend| self.local.contains(&frontend);
+        leads_here(destination.frontend())
+            || leads_here(destination.node_port())
+            || nodes.any(|node| *node != self.own)
     }
 }

@@ -41,9 +41,17 @@ impl Planned {
         self.families.iter().any(|plan| !plan.ports.is_empty())
     }
 
+    /// Returns whether nodes hand its packets to each other.
+    pub(super) fn is_direct(&self) -> bool {
+        self.directions().contains(&true)
+    }
+
     /// Returns what the rendering of the service depends on.
-    pub(super) fn handed(&self) -> Handed {
-        let families = self.families.each_ref().map(|plan| plan.phase == Some(Phase::Direct));
-        Handed { families, problems: self.problems.clone() }
+    pub(super) fn handed(&self, node_ports: bool) -> Handed {
+        Handed { families: self.directions(), node_ports, problems: self.problems.clone() }
+    }
+
+    fn directions(&self) -> [bool; 2] {
+        self.families.each_ref().map(|plan| plan.phase == Some(Phase::Direct))
     }
 }

@@ -21,7 +21,12 @@ use super::target::{Target, World};
 use super::wanted::{self, Slots, WantedPort};
 use crate::model::{Cluster, Handed, ObjectName, Problem, ServiceView};
 use crate::routing::DirectReturn;
+use crate::ruleset::Frontend;
 use crate::ruleset::number::TableSize;
+
+/// Time in which the first connections of a new service are remembered: those that came after table
+/// kube-proxy had it, and before table direct-return.
+const NEW: Duration = Duration::from_secs(1);
 
 /// The services with direct return.
 #[derive(Debug)]
@@ -33,9 +38,11 @@ pub(super) struct Plans {
     fresh: BTreeSet<ObjectName>,
     /// Addresses of this node and of others.
     node_addresses: BTreeSet<IpAddr>,
+    /// Addresses of this node at which node ports are open.
+    open: BTreeSet<IpAddr>,
     destinations: Destinations,
-    /// Destinations that table kube-proxy translates to endpoints of this node alone, if known.
-    local: BTreeSet<Destination>,
+    /// Frontends whose packets table kube-proxy translates to endpoints of this node alone, if known.
+    local: BTreeSet<Frontend>,
     pub(super) lists: Lists,
     lacks_fwd: bool,
     now: Instant,
@@ -51,6 +58,7 @@ impl Plans {
             touched: BTreeSet::new(),
             fresh: BTreeSet::new(),
             node_addresses: BTreeSet::new(),
+            open: BTreeSet::new(),
             destinations: Destinations::default(),
             local: BTreeSet::new(),
             lists: Lists::default(),
@@ -91,7 +99,7 @@ impl Plans {
         let view = cluster.service(name);
         if self.includes(view.as_ref()) || self.services.contains_key(name) {
             self.touched.insert(name.clone());
-        } else if view.is_none_or(|view| view.has_external_addresses()) {
+        } else if view.is_none_or(|view| view.has_external_traffic()) {
             self.fresh.remove(name);
         }
     }
@@ -107,11 +115,26 @@ impl Plans {
         self.touch_all();
     }
 
-    /// Records the addresses of all nodes.
-    pub(super) fn note_nodes(&mut self, cluster: &Cluster) {
-        let peers = cluster.peers().values().flat_map(|peer| &peer.addresses);
-        let own = cluster.node().into_iter().flat_map(|node| &node.addresses);
-        self.node_addresses = own.chain(peers).copied().collect();
+    /// Records the addresses of this node at which node ports are open.
+    pub(super) fn note_open_node_ports(&mut self, addresses: &[IpAddr]) {
+        if !self.settings.node_ports {
+            return;
+        }
+        let open = addresses.iter().copied().collect();
+        if self.open != open {
+            self.open = open;
+            self.touch_all();
+        }
+    }
+
+    /// Records the addresses of all nodes. Packets to node ports of the others are handed to this
+    /// node.
+    pub(super) fn note_nodes(&mut self, cluster: &Cluster, table: &mut Table) {
+        let peers = || cluster.peers().values().flat_map(|peer| &peer.addresses).copied();
+        let own = cluster.node().into_iter().flat_map(|node| &node.addresses).copied();
+        self.node_addresses = own.chain(peers()).collect();
+        let kept = if self.settings.node_ports { peers().collect() } else { BTreeSet::new() };
+        self.destinations.keep(kept, table);
         self.touch_all();
     }
 
@@ -125,8 +148,9 @@ impl Plans {
         !self.lacks_fwd && self.services.values().any(Planned::has_elements)
     }
 
-    /// Records the destinations that table kube-proxy translates to endpoints of this node alone.
-    pub(super) fn note_local(&mut self, local: BTreeSet<Destination>) {
+    /// Records the frontends whose packets table kube-proxy translates to endpoints of this node
+    /// alone.
+    pub(super) fn note_local(&mut self, local: BTreeSet<Frontend>) {
         self.local = local;
     }
 
@@ -138,8 +162,13 @@ impl Plans {
     ) -> Vec<(ObjectName, Handed)> {
         let Some(own) = own_number(cluster) else { return Vec::new() };
         let former = Former { elements, own, local: &self.local };
-        let services = cluster.services_with_external_addresses();
-        services.filter_map(|it| Some((it.clone(), former.handed(it, cluster)?))).collect()
+        let services = cluster.services_with_external_traffic();
+        let node_ports = self.settings.node_ports;
+        let handed = |it: &ObjectName| {
+            let families = former.handed(it, cluster)?;
+            Some((it.clone(), Handed { families, node_ports, problems: Vec::new() }))
+        };
+        services.filter_map(handed).collect()
     }
 
     /// Returns a destination with elements at an address.
@@ -149,7 +178,11 @@ impl Plans {
 
     /// Returns the number of services whose packets nodes hand to each other.
     pub(super) fn handed(&self) -> usize {
-        self.services.values().filter(|planned| planned.handed().families.contains(&true)).count()
+        self.services.values().filter(|planned| planned.is_direct()).count()
+    }
+
+    fn handed_by(&self, planned: &Planned) -> Handed {
+        planned.handed(self.settings.node_ports)
     }
 
     /// Wants the elements of the touched services. Returns those whose packets are to be translated
@@ -163,10 +196,10 @@ impl Plans {
         let mut changed = Vec::new();
         for name in std::mem::take(&mut self.touched) {
             let former = self.services.remove(&name);
-            let had = former.as_ref().map(Planned::handed);
+            let had = former.as_ref().map(|it| self.handed_by(it));
             let planned =
                 self.plan_service(&name, former.unwrap_or_default(), (nodes, table), world);
-            let has = planned.as_ref().map(Planned::handed);
+            let has = planned.as_ref().map(|it| self.handed_by(it));
             self.services.extend(planned.map(|planned| (name.clone(), planned)));
             if had != has {
                 changed.push((name, has));
@@ -212,12 +245,18 @@ impl Plans {
     ) -> Target {
         let Some(view) = view else { return Target::default() };
         let obstacle = self.lacks_fwd.then_some(Obstacle::KernelWithoutFwd);
+        let ports = wanted::ports(view, self.node_port_address(view, family), family, world.diff);
         if self.includes(Some(view)) && obstacle.is_none() {
-            return Target::of(view, family, (nodes, &self.node_addresses), world);
+            return Target::of((view, ports), family, (nodes, &self.node_addresses), world);
         }
-        let ports = wanted::ports(view, family, world.diff);
         let obstacle = obstacle.filter(|_| self.includes(Some(view)) && !ports.is_empty());
         Target::translated(ports, obstacle)
+    }
+
+    /// Returns the address of this node whose node ports have direct return: the one that other nodes
+    /// know, if node ports are open there.
+    fn node_port_address(&self, view: &ServiceView<'_>, family: Family) -> Option<IpAddr> {
+        view.node_address(family).filter(|address| self.open.contains(address))
     }
 
     fn plan_family(
@@ -234,7 +273,7 @@ impl Plans {
             plan.phase = former.and_then(|former| former.adopt(plan, &target));
         }
         let remember = self.settings.remember;
-        let learning = if self.fresh.contains(name) { Duration::ZERO } else { remember };
+        let learning = if self.fresh.contains(name) { remember.min(NEW) } else { remember };
         let times = Times { now: self.now, learning, leaving: remember };
         let phase = Phase::after(plan.phase, target.is_wanted(), times);
         plan.phase = phase.filter(|_| !target.ports.is_empty() && own.is_some());

@@ -16,6 +16,7 @@ use super::table::{Found, Table};
 use super::target::World;
 use crate::model::{Cluster, Handed, ObjectName};
 use crate::routing::DirectReturn;
+use crate::ruleset::Frontend;
 
 /// Direct return on this node.
 #[derive(Debug)]
@@ -67,6 +68,11 @@ impl Direct {
     /// Notes that other nodes came, went or changed.
     pub(crate) fn touch_nodes(&mut self) {
         self.nodes.is_stale = true;
+    }
+
+    /// Records the addresses of this node at which node ports are open.
+    pub(crate) fn note_open_node_ports(&mut self, addresses: &[IpAddr]) {
+        self.plans.note_open_node_ports(addresses);
     }
 
     /// Records what is known of the links.
@@ -133,7 +139,7 @@ impl Direct {
         }
         if std::mem::take(&mut self.nodes.is_stale) {
             self.nodes.want(world.cluster, &mut self.table);
-            self.plans.note_nodes(world.cluster);
+            self.plans.note_nodes(world.cluster, &mut self.table);
         }
         let changed = self.plans.plan((&self.nodes, &mut self.table), world);
         self.want_rules();
@@ -149,6 +155,7 @@ impl Direct {
             devices: self.devices.clone(),
             remember: settings.remember,
             connections: settings.connections,
+            node_ports: settings.node_ports,
             hash_seed: self.hash_seed,
         }));
     }
@@ -163,10 +170,11 @@ impl Direct {
         adopted
     }
 
-    /// Records the destinations that table kube-proxy translates to endpoints of this node alone.
+    /// Records the frontends whose packets table kube-proxy translates to endpoints of this node
+    /// alone.
     /// For callers without a daemon's memory: of a service whose endpoints are all on this node,
     /// the list does not show whether nodes hand its packets to each other.
-    pub fn note_local(&mut self, local: BTreeSet<Destination>) {
+    pub fn note_local(&mut self, local: BTreeSet<Frontend>) {
         self.plans.note_local(local);
     }
 

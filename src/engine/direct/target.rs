@@ -7,7 +7,7 @@ use nft::Family;
 
 use super::nodes::Nodes;
 use super::obstacle::Obstacle;
-use super::wanted::{self, NodeList, Slots, WantedPort};
+use super::wanted::{NodeList, Slots, WantedPort};
 use crate::desired::SlotBudget;
 use crate::diff::Diff;
 use crate::model::{Cluster, Protocol, ServiceView};
@@ -33,12 +33,11 @@ pub(super) struct Target {
 impl Target {
     /// Returns the target of a service that wants direct return.
     pub(super) fn of(
-        view: &ServiceView<'_>,
+        (view, ports): (&ServiceView<'_>, Vec<WantedPort>),
         family: Family,
         (nodes, node_addresses): (&Nodes, &BTreeSet<IpAddr>),
         world: World<'_>,
     ) -> Self {
-        let ports = wanted::ports(view, family, world.diff);
         let grants = world.slots.of(&view.service.name);
         let slots = |port: &WantedPort| {
             check_addresses(port, node_addresses)?;

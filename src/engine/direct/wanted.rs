@@ -1,5 +1,6 @@
 //! What a service wants of direct return, in one family.
 
+use std::net::IpAddr;
 use std::num::NonZeroU16;
 
 use nft::Family;
@@ -21,7 +22,7 @@ pub(super) struct WantedPort {
     pub(super) index: usize,
     pub(super) protocol: Protocol,
     pub(super) port: NonZeroU16,
-    /// The external addresses that are the service's.
+    /// The external addresses that are the service's, and its node port.
     pub(super) destinations: Vec<Destination>,
     /// The hash is of the client's address alone.
     pub(super) by_address: bool,
@@ -36,22 +37,33 @@ pub(super) struct NodeList(Vec<(Hop, Weight)>);
 
 /// Returns the ports of a service with destinations in `family`.
 ///
+/// `node_address` is the address of this node whose node ports of TCP have direct return. Packets of
+/// UDP and SCTP there may be answers to masqueraded connections.
+///
 /// Of an address that several services claim, the one that has the frontend in table kube-proxy has
 /// it here too.
-pub(super) fn ports(view: &ServiceView<'_>, family: Family, diff: &Diff) -> Vec<WantedPort> {
+pub(super) fn ports(
+    view: &ServiceView<'_>,
+    node_address: Option<IpAddr>,
+    family: Family,
+    diff: &Diff,
+) -> Vec<WantedPort> {
     let service = &view.service;
     let by_address = service.session_affinity.is_some();
     let external = || service.load_balancer_ips.iter().chain(&service.external_ips).copied();
     let of_port = |(index, port): (usize, &ServicePort)| {
-        let ServicePort { protocol, port, .. } = *port;
+        let ServicePort { protocol, port, node_port, .. } = *port;
         let destination = |address| Destination { address, protocol, port };
-        let holds = |destination: &Destination| {
-            let Destination { address, protocol, port } = *destination;
-            let frontend = Frontend::Address { address, protocol, port };
-            diff.service_of(family, Subject::Frontend(frontend)) == Some(&service.name)
-        };
+        let holds =
+            |frontend| diff.service_of(family, Subject::Frontend(frontend)) == Some(&service.name);
         let of_family = external().filter(|address| Family::of(*address) == family);
-        let mut destinations: Vec<_> = of_family.map(destination).filter(holds).collect();
+        let mut destinations: Vec<_> =
+            of_family.map(destination).filter(|it| holds(it.frontend())).collect();
+        let node_port = node_port.filter(|port| {
+            protocol == Protocol::Tcp && holds(Frontend::NodePort { family, protocol, port: *port })
+        });
+        let at_node = |(address, port)| Destination { address, protocol, port };
+        destinations.extend(node_address.zip(node_port).map(at_node));
         destinations.sort_unstable();
         destinations.dedup();
         WantedPort { index, protocol, port, destinations, by_address }

@@ -152,14 +152,14 @@ impl Cluster {
         settings.restrict(service, &Internal { node, service_cidrs: &service_cidrs, pod_ranges })
     }
 
-    /// Returns whether a service has external IPs or load balancer addresses.
-    pub(crate) fn has_external_addresses(&self, name: &ObjectName) -> bool {
-        self.services.get(name).is_some_and(Entry::has_external_addresses)
+    /// Returns whether a service has external IPs, load balancer addresses or node ports.
+    pub(crate) fn has_external_traffic(&self, name: &ObjectName) -> bool {
+        self.services.get(name).is_some_and(Entry::has_external_traffic)
     }
 
-    /// Returns the services with external IPs or load balancer addresses.
-    pub(crate) fn services_with_external_addresses(&self) -> impl Iterator<Item = &ObjectName> {
-        let entries = self.services.iter().filter(|(_, entry)| entry.has_external_addresses());
+    /// Returns the services with external IPs, load balancer addresses or node ports.
+    pub(crate) fn services_with_external_traffic(&self) -> impl Iterator<Item = &ObjectName> {
+        let entries = self.services.iter().filter(|(_, entry)| entry.has_external_traffic());
         entries.map(|(name, _)| name)
     }
 
@@ -434,6 +434,10 @@ impl Cluster {
 }
 
 impl Entry {
+    fn has_external_traffic(&self) -> bool {
+        self.service.as_ref().is_some_and(|service| service.has_external_traffic())
+    }
+
     fn has_external_addresses(&self) -> bool {
         self.service.as_ref().is_some_and(|service| service.has_external_addresses())
     }

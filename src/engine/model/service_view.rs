@@ -12,7 +12,7 @@ use super::event::Problem;
 use super::handed::Handed;
 use super::node::Node;
 use super::scheduler::Scheduler;
-use super::service::{Service, ServicePort};
+use super::service::{Protocol, Service, ServicePort};
 use super::stored::StoredSlice;
 use super::target::{Target, TargetList};
 use super::usable::UsableEndpoints;
@@ -39,14 +39,22 @@ impl ServiceView<'_> {
         self.handed.is_some_and(|handed| handed.families[family.index()])
     }
 
+    /// Returns whether they also do so with packets to node ports of a protocol.
+    pub fn hands_node_ports(&self, family: Family, protocol: Protocol) -> bool {
+        let has_node_ports = self.handed.is_some_and(|handed| handed.node_ports);
+        has_node_ports && protocol == Protocol::Tcp && self.is_handed(family)
+    }
+
     /// Returns why nodes do not, although the service wants it.
     pub fn handing_problems(&self) -> &[Problem] {
         self.handed.map_or(&[], |handed| &handed.problems)
     }
 
-    /// Returns whether the service has external IPs or load balancer addresses.
-    pub fn has_external_addresses(&self) -> bool {
-        !self.service.external_ips.is_empty() || !self.service.load_balancer_ips.is_empty()
+    /// Returns whether the service has external IPs, load balancer addresses or node ports.
+    pub fn has_external_traffic(&self) -> bool {
+        let Service { external_ips, load_balancer_ips, ports, .. } = &self.service;
+        let has_node_port = ports.iter().any(|port| port.node_port.is_some());
+        has_node_port || !external_ips.is_empty() || !load_balancer_ips.is_empty()
     }
 
     /// Returns the first address of this node of `family`.

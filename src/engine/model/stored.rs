@@ -206,6 +206,11 @@ impl StoredService {
         }
     }
 
+    /// Returns whether it has external IPs, load balancer addresses or node ports.
+    pub(super) fn has_external_traffic(&self) -> bool {
+        self.has_external_addresses() || self.ports.iter().any(|port| port.node_port.is_some())
+    }
+
     /// Returns whether it has external IPs or load balancer addresses.
     pub(super) fn has_external_addresses(&self) -> bool {
         let has = |it: &Unusual| !it.external_ips.is_empty() || !it.load_balancer_ips.is_empty();

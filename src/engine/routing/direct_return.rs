@@ -17,6 +17,8 @@ pub struct DirectReturn {
     pub remember: Duration,
     /// Limit of remembered connections.
     pub connections: u32,
+    /// It also applies to node ports of TCP, at the node's own address.
+    pub node_ports: bool,
 }
 
 /// Services to which direct return applies, besides those that annotations name.
@@ -42,6 +44,7 @@ impl DirectReturn {
             devices: Vec::new(),
             remember: Self::DEFAULT_REMEMBER,
             connections: Self::DEFAULT_CONNECTIONS,
+            node_ports: false,
         }
     }
 

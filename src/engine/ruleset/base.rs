@@ -10,7 +10,7 @@ use super::chain::{ChainSpec, compare, rule_of};
 use super::element::Unserved;
 use super::field::{Field, NODE_PORT, SERVICE};
 use super::lookups::Lookups;
-use super::number::{AFFINITY, LOCAL, MASQUERADE};
+use super::number::{AFFINITY, CHOSEN_NODE, LOCAL, MASQUERADE};
 use super::phrase::{self, Phrase, Phrases, goto, jump, priority_bits, verdict};
 use super::sets::{SetId, TableSets};
 use super::settings::{OptionalChains, Settings};
@@ -55,13 +55,17 @@ fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
             "the priority is NNNN:NNFS: endpoint list NNNN:NN00, and in FS size class and flags",
         ),
     ]);
+    if settings.node_ports.chosen_node {
+        let comment = "direct return has chosen this node: local endpoints, without masquerade";
+        chains.push(ChainSpec::new(OF_CHOSEN_NODE, of_chosen_node()).with_comment(comment));
+    }
     chains.extend([
         ChainSpec::new(REFUSE, refuse(phrases)),
         ChainSpec::new(NO_ENDPOINT, no_endpoint()),
         ChainSpec::new(CLUSTER_IPS_CHECK, cluster_ips_check(phrases, settings))
             .with_comment("cluster IPs here are for no port of a service"),
     ]);
-    if settings.node_ports_everywhere {
+    if settings.node_ports.everywhere {
         chains.push(ChainSpec::new(LOCAL_NODE_PORTS, node_ports(phrases)));
     }
     if settings.optional_chains.source_ranges {
@@ -105,7 +109,7 @@ fn base_chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
     };
     let nat = |name, point, priority, rules| base(name, "nat", point, priority, rules);
     let mut prerouting = pre_dnat(PRE_DNAT, HookPoint::Prerouting);
-    if settings.localhost {
+    if settings.node_ports.localhost {
         prerouting.put_first(&guard());
     }
     let mut forwarding = after_dnat("filter-forward", HookPoint::Forward);
@@ -119,10 +123,15 @@ fn base_chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
         after_dnat("filter-output", HookPoint::Output),
     ];
     chains.retain(|chain| !chain.rules.is_empty());
-    let services = services(family, settings);
+    let services = |chosen_node| services(family, settings, chosen_node);
     chains.extend([
-        nat("nat-prerouting", HookPoint::Prerouting, -100, services.clone()),
-        nat("nat-output", HookPoint::Output, -100, services),
+        nat(
+            "nat-prerouting",
+            HookPoint::Prerouting,
+            -100,
+            services(settings.node_ports.chosen_node),
+        ),
+        nat("nat-output", HookPoint::Output, -100, services(false)),
         nat("nat-postrouting", HookPoint::Postrouting, 100, masquerading(phrases, settings)),
     ]);
     chains
@@ -162,22 +171,27 @@ fn is_address_lookup(expression: &Expression) -> bool {
 /// lookup counts the packet where elements have counters, so the other conditions of a node port
 /// precede it.
 ///
-/// A packet that found its element does not come to the repeated rules.
-fn services(family: Family, settings: &Settings) -> Vec<Vec<Phrase>> {
+/// A packet that found its element does not come to the repeated rules. `chosen_node`: packets to node
+/// ports, also of other nodes, are served if direct return has chosen this node for them.
+fn services(family: Family, settings: &Settings, chosen_node: bool) -> Vec<Vec<Phrase>> {
     let phrases = Phrases(family);
     let service = vec![phrases.look_up(SERVICE, SetId::Services), jump("service-traffic")];
     let unserved = vec![phrases.look_up(SERVICE, SetId::NoEndpointServices), goto(NO_ENDPOINT)];
-    let mut rules = if settings.node_ports_everywhere {
+    let [node_port, no_endpoint] = node_ports(phrases);
+    let mut rules = if settings.node_ports.everywhere {
         let address = is_not_closed_loopback(family, settings);
         let local = [phrase::destination_is_local(), jump(LOCAL_NODE_PORTS)];
         let node_port = address.into_iter().chain(local).collect();
-        settings.lookups.repeat([service, node_port, unserved])
+        vec![service, node_port, unserved]
     } else {
-        let [node_port, no_endpoint] = node_ports(phrases);
         let at_address = |rule| [vec![is_node_port_ip(phrases)], rule].concat();
-        let rules = [service, at_address(node_port), unserved, at_address(no_endpoint)];
-        settings.lookups.repeat(rules)
+        vec![service, at_address(node_port), unserved, at_address(no_endpoint)]
     };
+    if chosen_node {
+        let lookup = phrases.look_up(NODE_PORT, SetId::NodePorts);
+        rules.insert(1, vec![phrase::priority(CHOSEN_NODE).equal(), lookup, jump(OF_CHOSEN_NODE)]);
+    }
+    let mut rules = settings.lookups.repeat(rules);
     rules.push(vec![goto(CLUSTER_IPS_CHECK)]);
     rules
 }
@@ -200,7 +214,7 @@ fn is_node_port_ip(phrases: Phrases) -> Phrase {
 
 /// Excludes loopback addresses where they do not serve node ports.
 fn is_not_closed_loopback(family: Family, settings: &Settings) -> Option<Phrase> {
-    (!settings.localhost).then(|| phrase::destination(loopback(family)).unequal())
+    (!settings.node_ports.localhost).then(|| phrase::destination(loopback(family)).unequal())
 }
 
 fn loopback(family: Family) -> IpNet {
@@ -222,14 +236,27 @@ fn service_traffic(settings: &Settings) -> Vec<Vec<Phrase>> {
 
 fn special_traffic(settings: &Settings) -> Vec<Vec<Phrase>> {
     let has = |flag| compare(flag, flag);
-    let mut rules = vec![
-        vec![has(LOCAL.get()), goto("external-local")],
-        vec![has(MASQUERADE), phrase::set_mark(settings.masquerade_mark)],
-    ];
+    let masquerade = || phrase::set_mark(settings.masquerade_mark);
+    // Direct return has not chosen this node for the packet.
+    let of_all = || vec![has(CHOSEN_NODE_FLAGS), masquerade(), goto("internal-traffic")];
+    let mut rules = Vec::from_iter(settings.node_ports.chosen_node.then(of_all));
+    rules.push(vec![has(LOCAL.get()), goto("external-local")]);
+    rules.push(vec![has(MASQUERADE), masquerade()]);
     let to_cluster_ip = compare(MASQUERADE, 0);
     rules.extend(mark_to_cluster_ip(settings).map(|mark| [vec![to_cluster_ip], mark].concat()));
     rules.extend(choose());
     rules
+}
+
+/// The chain for packets to node ports for which direct return has chosen this node.
+const OF_CHOSEN_NODE: &str = "chosen-node";
+
+/// The flags of node ports with local endpoints for packets of that chain.
+const CHOSEN_NODE_FLAGS: u32 = MASQUERADE | LOCAL.get();
+
+fn of_chosen_node() -> [Vec<Phrase>; 2] {
+    let has_local = compare(CHOSEN_NODE_FLAGS, CHOSEN_NODE_FLAGS);
+    [vec![has_local, goto(CHOOSE)], vec![goto("service-traffic")]]
 }
 
 /// The chain that chooses an endpoint of any list. Its rules are also repeated where that saves a

@@ -53,7 +53,7 @@ pub(super) fn chain(phrases: Phrases, settings: &Settings) -> ChainSpec {
     let of_map = |key, map| vec![phrases.look_up(key, map), phrase::clear_priority(), add()];
     let node_port_ip = phrases.in_set(&[Field::OriginalDaddr], SetId::NodePortIps.name());
     let mut node_port = of_map(FIRST_NODE_PORT, SetId::NodePorts);
-    if !settings.node_ports_everywhere {
+    if !settings.node_ports.everywhere {
         node_port.insert(0, node_port_ip);
     }
     ChainSpec::new(ESTABLISHED, [of_map(FIRST_SERVICE, SetId::Services), node_port])

@@ -27,11 +27,11 @@ impl Lookups {
     }
 
     /// Returns rules that look elements up, repeated if a lookup may miss one.
-    pub(super) fn repeat<const N: usize>(self, rules: [Vec<Phrase>; N]) -> Vec<Vec<Phrase>> {
+    pub(super) fn repeat(self, rules: impl Into<Vec<Vec<Phrase>>>) -> Vec<Vec<Phrase>> {
         let times = match self {
             Self::Repeated => 1,
             Self::Once => 2,
         };
-        std::iter::repeat_n(rules, times).flatten().collect()
+        std::iter::repeat_n(rules.into(), times).flatten().collect()
     }
 }

@@ -47,5 +47,5 @@ pub use layout::{
 pub use lookups::Lookups;
 pub use refusal::Refusal;
 pub use sets::{CLIENTS, Layouts, SetId, TableSets};
-pub use settings::{LocalDetector, OptionalChains, Settings};
+pub use settings::{LocalDetector, NodePorts, OptionalChains, Settings};
 pub use slots::{NamedList, SlotKeys};

@@ -7,6 +7,8 @@
 //!     FS  the size class in the lowest five bits, and flags:
 //!           20 masquerade regardless of the source
 //!           40 local endpoints only; pods and the node use the internal route
+//!           60 local endpoints if direct return has chosen this node, else the internal route and
+//!              masquerade
 //!           80 session affinity; then SSSS:TTFS is session SSSS with timeout TT
 //! ```
 //!
@@ -16,6 +18,10 @@ use std::fmt;
 use std::num::NonZeroU32;
 
 use crate::model::HashedSource;
+
+/// The priority of the first packet of a connection to a node port for which direct return has chosen
+/// this node, until its frontend is looked up: `ffff:fff0`. No route has it.
+pub const CHOSEN_NODE: u32 = 0xffff_fff0;
 
 /// The value of a frontend: an endpoint list, its size class and flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,7 +62,8 @@ pub const LAST_ENDPOINT: EndpointId = 0x7fff;
 pub struct Flags {
     /// Masquerade regardless of the source.
     pub masquerade: bool,
-    /// The list holds local endpoints; pods and the node use the internal route.
+    /// The list holds local endpoints; pods and the node use the internal route. With `masquerade`,
+    /// everyone does but packets for which direct return has chosen this node.
     pub local: bool,
 }
 
@@ -365,6 +372,11 @@ mod tests {
         assert_eq!(ListId::from_endpoint(0x0101_8003), Some((session, 3)));
         assert_eq!(ListId::from_endpoint(0x0101_0003), None);
         assert_eq!(session.to_string(), "101:0");
+    }
+
+    #[test]
+    fn no_route_has_the_priority_of_a_chosen_node() {
+        assert_eq!(Route::from_bits(CHOSEN_NODE), None);
     }
 
     #[test]

@@ -272,7 +272,12 @@ fn any_bit(load: Expression, bits: u32) -> Phrase {
 
 /// Sets the priority to 0: `meta priority set none`.
 pub fn clear_priority() -> Phrase {
-    vec![Immediate::value([0; 4], FIRST), Meta::set(key::META_PRIORITY, FIRST)]
+    set_priority(0)
+}
+
+/// Sets the priority: `meta priority set ffff:fff0`.
+pub fn set_priority(value: u32) -> Phrase {
+    vec![Immediate::value(value.to_ne_bytes(), FIRST), Meta::set(key::META_PRIORITY, FIRST)]
 }
 
 /// Sets the mark to 0: `meta mark set 0x00000000`.

@@ -87,19 +87,18 @@ mod tests {
     use super::super::base::Base;
     use super::super::lookups::Lookups;
     use super::super::sets::TableSets;
-    use super::super::settings::{OptionalChains, Settings};
+    use super::super::settings::{NodePorts, OptionalChains, Settings};
     use super::*;
     use crate::counters::Counters;
 
     fn every_rule() -> Settings {
         Settings {
-            localhost: true,
             optional_chains: OptionalChains { source_ranges: true, cluster_ip_endpoints: true },
             counts_connections: false,
             masquerade_mark: 0x4000,
             masquerade_all: false,
             local_detector: None,
-            node_ports_everywhere: true,
+            node_ports: NodePorts { everywhere: true, localhost: true, chosen_node: true },
             hash_seed: 1,
             lookups: Lookups::Once,
             offload: None,

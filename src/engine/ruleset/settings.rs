@@ -17,11 +17,8 @@ pub struct Settings {
     pub masquerade_all: bool,
     /// Distinguishes packets of pods from others; `None` if that is not possible.
     pub local_detector: Option<LocalDetector>,
-    /// Node ports are open on every local address, not only on those in `nodeport-ips`.
-    pub node_ports_everywhere: bool,
-    /// Node ports are also open on loopback addresses (IPv4 only), and packets of other hosts to
-    /// these are dropped.
-    pub localhost: bool,
+    /// Where node ports are open.
+    pub node_ports: NodePorts,
     /// Elements of frontends count the connections that match them.
     pub counts_connections: bool,
     /// The optional base chains.
@@ -36,6 +33,17 @@ pub struct Settings {
     pub hash_seed: u32,
     /// How the kernel looks up elements while it commits.
     pub lookups: Lookups,
+}
+
+/// Where node ports are open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodePorts {
+    /// On every local address, not only on those in `nodeport-ips`.
+    pub everywhere: bool,
+    /// Also on loopback addresses (IPv4 only). Packets of other hosts to these are dropped.
+    pub localhost: bool,
+    /// Also for packets to the address of another node, if direct return has chosen this one for them.
+    pub chosen_node: bool,
 }
 
 /// Base chains that a table has only while something needs them: one of type filter costs every

@@ -1,5 +1,6 @@
 //! Direct return beside the other tables: off by default.
 
+use std::net::IpAddr;
 use std::time::Instant;
 
 use nft::kernel::CommitError;
@@ -8,11 +9,11 @@ use nft::{TableFlags, Transaction};
 use super::answer::Answer;
 use super::updates::Updates;
 use crate::diff::Diff;
-use crate::direct::ruleset::{Destination, DirectSubject, SetId};
+use crate::direct::ruleset::{DirectSubject, SetId};
 use crate::direct::{Direct, World};
 use crate::model::{Change, Cluster, Event, ObjectName, Touched};
 use crate::routing::Routing;
-use crate::ruleset::{Frontend, Subject};
+use crate::ruleset::Subject;
 
 /// Direct return, if it is on.
 #[derive(Debug, Default)]
@@ -24,6 +25,13 @@ impl Handing {
         let settings = routing.direct_return.clone();
         let start = |settings| Box::new(Direct::new(settings, routing.hash_seed, flags, now));
         self.0 = settings.map(start);
+    }
+
+    /// Records the addresses of this node at which node ports are open.
+    pub(super) fn note_open_node_ports(&mut self, addresses: &[IpAddr]) {
+        if let Some(direct) = &mut self.0 {
+            direct.note_open_node_ports(addresses);
+        }
     }
 
     pub(super) fn get(&self) -> Option<&Direct> {
@@ -121,9 +129,9 @@ impl Handing {
             DirectSubject::Destination(destination) => destination,
             DirectSubject::Address(address) => direct.destination_at(address)?,
         };
-        let Destination { address, protocol, port } = destination;
-        let frontend = Frontend::Address { address, protocol, port };
-        diff.service_of(destination.family(), Subject::Frontend(frontend))
+        let family = destination.family();
+        let frontends = [destination.frontend(), destination.node_port()];
+        frontends.into_iter().find_map(|it| diff.service_of(family, Subject::Frontend(it)))
     }
 
     /// Processes the outcome of a transaction of table direct-return.

@@ -330,6 +330,7 @@ impl Engine {
         self.cluster.forget_handed();
         let flags = self.tables.flags;
         self.tables.handing.start(&self.routing, flags, now);
+        self.tables.handing.note_open_node_ports(self.node.serving.wanted());
     }
 
     /// Returns direct return; `None` while it is off.
@@ -420,6 +421,7 @@ impl Engine {
         let mut serving = addresses;
         serving.extend(served);
         state.serving.want(serving);
+        self.tables.handing.note_open_node_ports(state.serving.wanted());
     }
 }
 

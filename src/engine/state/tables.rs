@@ -17,7 +17,7 @@ use crate::model::{Cluster, ObjectName, Problem};
 use crate::routing::Routing;
 use crate::ruleset::base::Base;
 use crate::ruleset::{Layouts, TABLE, table_comment};
-use crate::ruleset::{OptionalChains, Settings};
+use crate::ruleset::{NodePorts, OptionalChains, Settings};
 
 /// Both tables, without the elements of services.
 ///
@@ -134,10 +134,13 @@ impl Tables {
                 masquerade_mark: routing.masquerade_mark(),
                 masquerade_all: routing.masquerade_all,
                 local_detector: routing.local_detector(cluster.node(), table.family),
-                node_ports_everywhere: routing.node_ports_everywhere(table.family),
+                node_ports: NodePorts {
+                    everywhere: routing.node_ports_everywhere(table.family),
+                    localhost: node.serves_localhost && table.family == Family::Ip,
+                    chosen_node: routing.direct_return.as_ref().is_some_and(|it| it.node_ports),
+                },
                 hash_seed: routing.hash_seed,
                 lookups: node.lookups,
-                localhost: node.serves_localhost && table.family == Family::Ip,
                 counts_connections: routing.counters != Counters::Off,
                 optional_chains: self.optional_chains,
                 offload: offload.map(|offload| offload.after),

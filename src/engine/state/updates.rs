@@ -152,7 +152,7 @@ impl Updates {
         touched: impl Iterator<Item = &'a ObjectName>,
     ) {
         let may_request = |name: &&ObjectName| {
-            direct_return.is_some() && cluster.has_external_addresses(name)
+            direct_return.is_some() && cluster.has_external_traffic(name)
                 || cluster.may_request_slots(name)
                 || self.slot_budget.has(name)
         };
@@ -180,7 +180,9 @@ impl Updates {
 /// Returns the slots that a service requests.
 fn demand(view: &ServiceView<'_>, direct_return: Option<&DirectReturn>) -> Option<SlotDemand> {
     match direct_return {
-        Some(settings) if settings.includes(&view.service) => SlotDemand::with_nodes(view),
+        Some(settings) if settings.includes(&view.service) => {
+            SlotDemand::with_nodes(view, settings.node_ports)
+        }
         Some(_) | None => SlotDemand::of(view),
     }
 }

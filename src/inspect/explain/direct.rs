@@ -1,7 +1,7 @@
 //! Direct return of a packet: what table direct-return made of it, or why it is translated here.
 
-use engine::direct::ruleset::{Destination, DirectElement, Route, table};
-use engine::ruleset::{self, Frontend};
+use engine::direct::ruleset::{DirectElement, Route, table};
+use engine::ruleset;
 
 use super::direct_elements::{direct_element, remembered};
 use super::direct_way::DirectWay;
@@ -38,11 +38,12 @@ impl Kernel {
             | DirectElement::NodeAddress(..)
             | DirectElement::NodeDevice(..) => None,
         });
-        let Some((Destination { address, protocol, port }, route)) = frontend else {
+        let Some((destination, route)) = frontend else {
             return Some(DirectReturn { way: not_chosen(table, prediction), service: None });
         };
-        let frontend = Frontend::Address { address, protocol, port };
-        let service = self.service_of(&ruleset::table(packet.family()), frontend);
+        let table = ruleset::table(packet.family());
+        let mut frontends = [destination.frontend(), destination.node_port()].into_iter();
+        let service = frontends.find_map(|it| self.service_of(&table, it));
         Some(DirectReturn { way: chosen(route, prediction), service })
     }
 }

@@ -10,8 +10,8 @@ use engine::model::{Protocol, Target};
 use engine::ruleset::base::Base;
 use engine::ruleset::number::{Flags, ListId, Route as Number, SizeClass, Timeout};
 use engine::ruleset::{
-    Frontend, LocalDetector, Lookups, Member, OptionalChains, Settings, TableElement, TableSets,
-    Unserved,
+    Frontend, LocalDetector, Lookups, Member, NodePorts, OptionalChains, Settings, TableElement,
+    TableSets, Unserved,
 };
 use nft::expression::{
     Bytes, Cmp, CounterExpression, Immediate, Limit, Numgen, Payload, Reg, Synproxy,
@@ -37,13 +37,12 @@ struct Node {
 
 fn settings() -> Settings {
     Settings {
-        localhost: false,
         optional_chains: OptionalChains { source_ranges: true, cluster_ip_endpoints: true },
         counts_connections: false,
         masquerade_mark: 0x4000,
         masquerade_all: false,
         local_detector: Some(LocalDetector::Range("10.244.0.0/16".parse().unwrap())),
-        node_ports_everywhere: false,
+        node_ports: NodePorts::default(),
         hash_seed: 1,
         lookups: Lookups::Repeated,
         offload: Some(Threshold::default()),

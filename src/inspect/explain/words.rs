@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 
 use engine::model::HashedSource;
-use engine::ruleset::number::{ListId, Route};
+use engine::ruleset::number::{Flags, ListId, Route};
 use engine::ruleset::{SetId, TABLE, TableElement, Unserved, without_scheduler};
 use nft::{ElementData, ElementView, Family, Verdict};
 
@@ -182,9 +182,11 @@ fn route_words(route: Route) -> String {
         }
     });
     words.push_str(hashed.unwrap_or_default());
+    let Flags { local, masquerade } = route.flags();
     for (is_set, text) in [
-        (route.flags().local, ", external traffic policy Local: endpoints on this node only"),
-        (route.flags().masquerade, ", masquerade whatever the source"),
+        (local && masquerade, ", endpoints on this node if direct return has chosen it"),
+        (local && !masquerade, ", external traffic policy Local: endpoints on this node only"),
+        (masquerade && !local, ", masquerade whatever the source"),
         (route.timeout().is_some(), ", session affinity"),
     ] {
         words.push_str(if is_set { text } else { "" });

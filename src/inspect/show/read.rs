@@ -3,7 +3,7 @@
 //! What the elements mean is decided by [`FoundElements`], as at a read-back of the daemon. The
 //! labels and the counters, which the daemon does not keep, are collected beside it.
 
-use ahash::HashMap;
+use ahash::{HashMap, HashSet};
 use engine::diff::{FoundElements, FrontendState};
 use engine::direct::ruleset::Destination;
 use engine::model::Target;
@@ -109,10 +109,17 @@ impl Reading {
     fn read_direct(&mut self, reader: &mut TableReader) -> Result<(), ReadError> {
         let (direct, is_whole) = reader.direct_destinations()?;
         self.is_torn |= !is_whole;
+        if direct.is_empty() {
+            return Ok(());
+        }
+        let frontends: HashSet<_> = self.entries.iter().map(|entry| entry.frontend).collect();
+        // A destination that no service has as its address is a node port.
+        let frontend = |it: Destination| {
+            if frontends.contains(&it.frontend()) { it.frontend() } else { it.node_port() }
+        };
+        let direct: HashSet<_> = direct.into_iter().map(frontend).collect();
         for entry in self.entries.iter_mut().filter(|entry| !entry.is_cluster_ip) {
-            if let Frontend::Address { address, protocol, port } = entry.frontend {
-                entry.is_direct = direct.contains(&Destination { address, protocol, port });
-            }
+            entry.is_direct = direct.contains(&entry.frontend);
         }
         Ok(())
     }

@@ -284,6 +284,11 @@ pub(in crate::config) static SETTINGS: &[Setting] = &[
         |config| direct_return::or_default(config.routing.direct_return.as_ref()).connections.into())
         .default("262144")
         .about("Connections that direct return remembers at most, 1024 to 16777216; about 130 bytes of kernel memory each"),
+    Setting::new("deltaproxy.directReturn.nodePorts", Kind::Any,
+        |to, value| direct_return::set(&mut to.config.routing.direct_return, |it| &mut it.node_ports, switch(value)),
+        |config| on_or_off(direct_return::or_default(config.routing.direct_return.as_ref()).node_ports))
+        .default("off")
+        .about("on: direct return also for node ports of TCP, at the InternalIP of each node. off: node ports are translated"),
     Setting::new(OWN_SCHEDULER, Kind::Text,
         |to, value| put(&mut to.scheduler, ChosenScheduler::of_field(text(value)).map_err(|error| vec![error])),
         |config| config.routing.scheduler.name().into())

@@ -8,14 +8,15 @@ use super::chain::{chain, named};
 use super::choose::{CHOOSE, choose, choose_of_error, chosen};
 use super::errors;
 use super::packet::{
-    is_for_others, is_from_node, is_later_fragment, is_of, is_to, packet, service,
+    begins_tcp, is_for_others, is_from_node, is_later_fragment, is_of, is_to, packet, service,
 };
 use super::send::{goto_send, here, send};
 use super::sets::SetId;
 use super::settings::Settings;
 use crate::ruleset::ChainSpec;
 use crate::ruleset::base::Base;
-use crate::ruleset::phrase::{Phrase, Phrases, goto, verdict};
+use crate::ruleset::number::CHOSEN_NODE;
+use crate::ruleset::phrase::{Phrase, Phrases, clear_priority, goto, set_priority, verdict};
 
 /// The base chain.
 const INGRESS: &str = "ingress";
@@ -30,7 +31,7 @@ pub fn base(settings: &Settings) -> Base {
 }
 
 fn chains(settings: &Settings) -> Vec<ChainSpec> {
-    let mut chains = vec![here()];
+    let mut chains = vec![here(settings)];
     chains.extend(Family::ALL.map(send));
     chains.extend(Family::ALL.into_iter().flat_map(|family| chosen(family, settings)));
     chains.extend(Family::ALL.map(|family| choose(family, settings)));
@@ -44,16 +45,25 @@ fn chains(settings: &Settings) -> Vec<ChainSpec> {
 
 /// Packets that another node has handed on are served here, also if the tables of two nodes
 /// contradict each other. So a packet is handed on at most once.
+///
+/// Packets of that node itself and of its pods come to addresses of this node. One that was handed on
+/// to a node port has an address of the other node.
 fn direct(family: Family, settings: &Settings) -> ChainSpec {
     let packet = packet(family, settings.hash_seed);
     let of_first = Phrases(family).set_mark(&packet, SetId::fragments(family).name());
     let route = Phrases(family).set_priority(&service(family), SetId::frontends(family).name());
-    let rules = [
-        vec![is_for_others(), verdict(Verdict::Accept)],
+    let mut rules = vec![vec![is_for_others(), verdict(Verdict::Accept)]];
+    if settings.node_ports {
+        let is_own = vec![is_from_node(), begins_tcp(), is_of(family), route.clone()];
+        rules.push([is_own, vec![clear_priority(), verdict(Verdict::Accept)]].concat());
+        let of_others = vec![is_from_node(), begins_tcp()];
+        rules.push([of_others, vec![set_priority(CHOSEN_NODE), verdict(Verdict::Accept)]].concat());
+    }
+    rules.extend([
         vec![is_from_node(), verdict(Verdict::Accept)],
         vec![is_later_fragment(family), of_first, goto_send(family)],
         vec![is_of(family), route, goto(named(CHOOSE, family))],
-    ];
+    ]);
     chain(DIRECT, family, None, rules.into_iter().chain(errors::find(family)))
 }
 
@@ -84,7 +94,8 @@ mod tests {
 
     fn settings() -> Settings {
         let devices = vec!["eth0".into(), "eth1".into()];
-        Settings { devices, remember: Duration::from_secs(60), connections: 9, hash_seed: 7 }
+        let remember = Duration::from_secs(60);
+        Settings { devices, remember, connections: 9, node_ports: true, hash_seed: 7 }
     }
 
     fn expressions(base: &Base) -> impl Iterator<Item = &Expression> {
@@ -131,7 +142,7 @@ mod tests {
                 seeds.push(hash.seed);
             }
         }
-        assert_eq!((seeds.len(), seeds.iter().all(|seed| *seed == Some(7))), (42, true));
+        assert_eq!((seeds.len(), seeds.iter().all(|seed| *seed == Some(7))), (44, true));
     }
 
     #[test]

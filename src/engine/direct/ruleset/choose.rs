@@ -93,13 +93,18 @@ pub(super) fn choose_of_error(family: Family, settings: &Settings) -> ChainSpec 
     chain(CHOOSE_OF_ERROR, family, Some(comment), rules.chain([known]))
 }
 
-/// A connection that is known keeps its node.
-fn remember(family: Family, settings: &Settings) -> [Vec<Phrase>; 2] {
+/// A connection that is known keeps its node. One that needs to be remembered, and cannot be because
+/// the memory is full, stays on this node: its later packets would.
+fn remember(family: Family, settings: &Settings) -> [Vec<Phrase>; 4] {
     let key = connection(SOURCE_ADDRESS_AND_PORT, settings);
     let update = ElementChange::Update(Some(settings.remember));
+    let from_start = || compare(FROM_START, FROM_START);
+    let known = set_node(family, key, SetId::Connections);
     [
         vec![is_of(family), set_node(family, key, SetId::Connections)],
         vec![is_of(family), write(family, update, SetId::Connections, &key)],
+        vec![from_start(), is_of(family), known, verdict(Verdict::Return)],
+        vec![from_start(), goto(HERE)],
     ]
 }
 

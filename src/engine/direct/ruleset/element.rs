@@ -8,8 +8,8 @@ use nft::{Element, ElementView, Family, Value};
 use super::number::{List, NodeNumber, Route};
 use super::sets::SetId;
 use crate::model::Protocol;
-use crate::ruleset::Fields;
 use crate::ruleset::number::TableSize;
+use crate::ruleset::{Fields, Frontend};
 
 /// Address, protocol and port of packets, or of the answers inside ICMP errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -45,6 +45,17 @@ impl Destination {
     /// Returns the family of its address.
     pub fn family(&self) -> Family {
         Family::of(self.address)
+    }
+
+    /// Returns the frontend of a service at its address.
+    pub fn frontend(&self) -> Frontend {
+        let Self { address, protocol, port } = *self;
+        Frontend::Address { address, protocol, port }
+    }
+
+    /// Returns the node port that it is, if its address is that of a node.
+    pub fn node_port(&self) -> Frontend {
+        Frontend::NodePort { family: self.family(), protocol: self.protocol, port: self.port }
     }
 
     fn key(&self) -> Value {

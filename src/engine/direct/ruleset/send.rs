@@ -4,10 +4,14 @@ use nft::expression::{Fwd, Lookup, Meta, Reg};
 use nft::{Family, Verdict, key};
 
 use super::chain::{chain, named};
-use super::packet::has_hop_left;
+use super::number::FROM_START;
+use super::packet::{begins_tcp, has_hop_left};
 use super::sets::SetId;
+use super::settings::Settings;
 use crate::ruleset::ChainSpec;
-use crate::ruleset::phrase::{Phrase, clear_mark, clear_priority, goto, verdict};
+use crate::ruleset::chain::compare;
+use crate::ruleset::number::CHOSEN_NODE;
+use crate::ruleset::phrase::{Phrase, clear_mark, clear_priority, goto, set_priority, verdict};
 
 /// The chain for packets that this node serves.
 pub(super) const HERE: &str = "here";
@@ -17,8 +21,12 @@ pub(super) const SEND: &str = "send";
 
 /// Returns the chain for packets that this node serves. Priority and mark would reach the ordinary
 /// tables, where they have another meaning.
-pub(super) fn here() -> ChainSpec {
-    let rules = [vec![clear_mark()], vec![clear_priority(), verdict(Verdict::Accept)]];
+pub(super) fn here(settings: &Settings) -> ChainSpec {
+    let begins = || vec![compare(FROM_START, FROM_START), begins_tcp()];
+    let accept = || vec![set_priority(CHOSEN_NODE), verdict(Verdict::Accept)];
+    let mut rules = vec![vec![clear_mark()]];
+    rules.extend(settings.node_ports.then(|| [begins(), accept()].concat()));
+    rules.push(vec![clear_priority(), verdict(Verdict::Accept)]);
     ChainSpec::new(HERE, rules)
         .with_comment("this node serves the packet, in chain nat-prerouting of table kube-proxy")
 }

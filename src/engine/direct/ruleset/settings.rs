@@ -13,6 +13,8 @@ pub struct Settings {
     pub remember: Duration,
     /// Maximum number of remembered connections.
     pub connections: u32,
+    /// Other nodes hand on packets to their own addresses, at node ports of TCP.
+    pub node_ports: bool,
     /// The seed of the hash of a client. Nodes with the same seed choose alike.
     pub hash_seed: u32,
 }
