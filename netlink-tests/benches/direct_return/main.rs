@@ -22,6 +22,10 @@ use netlink_tests::scenario::{Family, Object, Protocol, Service, Slice};
 use netlink_tests::{Host, eventually};
 use serde_json::Value;
 
+use self::rates::Load;
+
+mod rates;
+
 /// Where pods take datagrams, without an answer.
 const PORT: u16 = 9000;
 
@@ -73,9 +77,29 @@ fn compare(services: u32, rounds: u32) {
             println!("| {family} | {packet} | {translation:.0} | {direct:.0} | {difference:+.0} |");
         }
     }
+    print_rates(&ways, rounds);
     let [translation, direct] = ways.each_ref().map(Way::tracked);
     println!("\nThe nodes that track a connection: {translation}; with direct return: {direct}.");
     ways[1].print_memory();
+}
+
+fn print_rates(ways: &[Way; 2], rounds: u32) {
+    println!("\n| family | packets a second | translation | direct return | ratio |");
+    println!("|---|---|---|---|---|");
+    for family in Family::ALL {
+        let flows = ways.each_ref().map(|way| Flows::open(way, family));
+        for load in Load::ALL {
+            let turns: Vec<_> =
+                (0..rounds).map(|_| flows.each_ref().map(|flows| flows.rate(load))).collect();
+            let [translation, direct, ratio] = [
+                median(turns.iter().map(|it| it[0]).collect()),
+                median(turns.iter().map(|it| it[1]).collect()),
+                median(turns.iter().map(|it| it[1] / it[0]).collect()),
+            ];
+            let (family, load) = (family.name(), load.name());
+            println!("| {family} | {load} | {translation:.0} | {direct:.0} | {ratio:.2} |");
+        }
+    }
 }
 
 /// The kinds of packets and how far they come.
@@ -184,7 +208,9 @@ impl Way {
 
     fn client(&self, family: Family) -> UdpSocket {
         let address = self.cluster.next_client(family);
-        self.cluster.link.clients().run(|| UdpSocket::bind(address).unwrap())
+        let client = self.cluster.link.clients().run(|| UdpSocket::bind(address).unwrap());
+        client.set_nonblocking(true).unwrap();
+        client
     }
 
     /// Opens flows that the node at `place` serves; returns them with the client that it sees.
