@@ -11,11 +11,13 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use engine::counters::Counters;
+use engine::direct::ruleset as direct_ruleset;
 use engine::routing::Routing;
 use netlink_tests::reader::{Family, Table};
 use netlink_tests::scenario::{Proxy, Sent, objects_for_every_chain, routing};
-use netlink_tests::{Host, Net, in_user_namespace};
+use netlink_tests::{Host, Net, direct_table, in_user_namespace};
 use nft::MessageKind;
+use nft::kernel::{Kernel as _, Nftables};
 use tempfile::NamedTempFile;
 
 const VERSIONS: &str = "DELTAPROXY_NFT_VERSIONS";
@@ -220,5 +222,29 @@ fn every_nft_lists_our_tables_and_those_of_other_programs_as_if_they_were_alone(
         }
         assert_eq!(tables(both.node()), before, "{of}");
         assert_eq!(nft.list(both.node()), nft.list(ours.node()), "{of}");
+    }
+}
+
+/// Loads the listings of table direct-return by each version with it and later ones.
+#[test]
+fn every_nft_loads_listings_of_table_direct_return_of_itself_and_older_ones() {
+    let versions = loading_versions();
+    if versions.is_empty() {
+        return;
+    }
+    let net = direct_table::node();
+    let elements = direct_table::elements(direct_table::index_of(net.node(), "eth1"));
+    let base = direct_ruleset::base(&direct_table::settings());
+    let table = direct_table::transaction(&base, &elements);
+    net.node().run(|| Nftables::open().unwrap().commit(&table).unwrap());
+    for (nth, lister) in versions.iter().enumerate() {
+        let listed = lister.list(net.node());
+        for loader in &versions[nth..] {
+            let pair = format!("listed by {}, loaded by {}", lister.name(), loader.name());
+            let copy = direct_table::node();
+            loader.load(copy.node(), &listed);
+            let [here, there] = [&net, &copy].map(|net| loader.list(net.node()));
+            assert!(here == there, "{pair}: not listed as before");
+        }
     }
 }
