@@ -29,6 +29,10 @@ impl Kernel {
         prediction: &Prediction,
     ) -> Option<DirectReturn> {
         let table = rules.tables.get(&table())?;
+        let sender = |element| matches!(element, DirectElement::HardwareAddress(_));
+        if elements(prediction).any(sender) {
+            return Some(DirectReturn { way: DirectWay::FromNode, service: None });
+        }
         let frontend = elements(prediction).find_map(|element| match element {
             DirectElement::Frontend(destination, route) => Some((destination, route)),
             DirectElement::HardwareAddress(_)
@@ -49,10 +53,6 @@ impl Kernel {
 }
 
 fn not_chosen(table: &Table, prediction: &Prediction) -> DirectWay {
-    let sender = |element| matches!(element, DirectElement::HardwareAddress(_));
-    if elements(prediction).any(sender) {
-        return DirectWay::FromNode;
-    }
     if rules_of_table(prediction).next().is_some() {
         return DirectWay::NoDestination;
     }

@@ -24,6 +24,9 @@ const INGRESS: &str = "ingress";
 /// The chain for packets to addresses of services.
 const DIRECT: &str = "direct";
 
+/// The chain for packets of other nodes, if these hand packets to node ports on.
+const FROM_NODE: &str = "from-node";
+
 /// Returns the table's sets and chains, each chain after those that it refers to.
 pub fn base(settings: &Settings) -> Base {
     let sets = SetId::ALL.map(|set| Arc::new(set.set(settings.connections)));
@@ -38,6 +41,9 @@ fn chains(settings: &Settings) -> Vec<ChainSpec> {
     for family in Family::ALL {
         chains.extend([choose_of_error(family, settings), errors::error(family)]);
     }
+    if settings.node_ports {
+        chains.extend(Family::ALL.map(from_node));
+    }
     chains.extend(Family::ALL.map(|family| direct(family, settings)));
     chains.extend(ingress(settings));
     chains
@@ -45,26 +51,41 @@ fn chains(settings: &Settings) -> Vec<ChainSpec> {
 
 /// Packets that another node has handed on are served here, also if the tables of two nodes
 /// contradict each other. So a packet is handed on at most once.
-///
-/// Packets of that node itself and of its pods come to addresses of this node. One that was handed on
-/// to a node port has an address of the other node.
 fn direct(family: Family, settings: &Settings) -> ChainSpec {
     let packet = packet(family, settings.hash_seed);
     let of_first = Phrases(family).set_mark(&packet, SetId::fragments(family).name());
-    let route = Phrases(family).set_priority(&service(family), SetId::frontends(family).name());
-    let mut rules = vec![vec![is_for_others(), verdict(Verdict::Accept)]];
-    if settings.node_ports {
-        let is_own = vec![is_from_node(), begins_tcp(), is_of(family), route.clone()];
-        rules.push([is_own, vec![clear_priority(), verdict(Verdict::Accept)]].concat());
-        let of_others = vec![is_from_node(), begins_tcp()];
-        rules.push([of_others, vec![set_priority(CHOSEN_NODE), verdict(Verdict::Accept)]].concat());
-    }
-    rules.extend([
-        vec![is_from_node(), verdict(Verdict::Accept)],
+    let from_node =
+        if settings.node_ports { goto(named(FROM_NODE, family)) } else { verdict(Verdict::Accept) };
+    let rules = [
+        vec![is_for_others(), verdict(Verdict::Accept)],
+        vec![is_from_node(), from_node],
         vec![is_later_fragment(family), of_first, goto_send(family)],
-        vec![is_of(family), route, goto(named(CHOOSE, family))],
-    ]);
+        vec![is_of(family), route(family), goto(named(CHOOSE, family))],
+    ];
     chain(DIRECT, family, None, rules.into_iter().chain(errors::find(family)))
+}
+
+/// The first packet of a connection from another node. If that node or a pod of it sends it, the
+/// destination is one of this node. One that was handed on to a node port has an address of the other
+/// node.
+fn from_node(family: Family) -> ChainSpec {
+    let rules = [
+        vec![
+            begins_tcp(),
+            is_of(family),
+            route(family),
+            clear_priority(),
+            verdict(Verdict::Accept),
+        ],
+        vec![begins_tcp(), set_priority(CHOSEN_NODE)],
+    ];
+    let comment = "the first packet to a node port that another node has handed on";
+    chain(FROM_NODE, family, Some(comment), rules)
+}
+
+/// Sets the priority to the route of the packet's service; the rule ends without one.
+fn route(family: Family) -> Phrase {
+    Phrases(family).set_priority(&service(family), SetId::frontends(family).name())
 }
 
 /// Every packet of the devices passes these rules, so they only compare the destination. Without

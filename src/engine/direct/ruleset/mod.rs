@@ -15,6 +15,9 @@
 //! send4      mark -> address and device of another node -> forward
 //! here       no address: this node serves the packet, in table kube-proxy
 //! ```
+//!
+//! The first packet to a node port that this node serves, chosen here or by another node, has the
+//! priority [`CHOSEN_NODE`](crate::ruleset::number::CHOSEN_NODE) there.
 
 mod base;
 mod chain;
