@@ -1,7 +1,10 @@
 //! Direct return with packets: three nodes on one link, a router, and clients behind it.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
+use std::time::Duration;
+
 use netlink_tests::cluster::{Cluster, slice, web};
+use netlink_tests::stretched;
 
 #[path = "direct_return/announcements.rs"]
 mod announcements;
@@ -53,6 +56,12 @@ fn cluster() -> Cluster {
 #[track_caller]
 fn with_settings(direct_return: &str) -> Cluster {
     with_web(Cluster::new(direct_return))
+}
+
+/// Settings with which a connection is remembered for some seconds, more on a slow machine.
+fn remember(seconds: u64) -> String {
+    let time = stretched(Duration::from_secs(seconds));
+    format!("mode: annotated, remember: {}s", time.as_secs())
 }
 
 /// Gives a cluster the service `web`.

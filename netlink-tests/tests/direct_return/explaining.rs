@@ -56,6 +56,13 @@ fn place(cluster: &Cluster, outcome: &Value) -> usize {
 #[track_caller]
 fn both(cluster: &Cluster, protocol: Protocol, family: Family) -> (usize, usize) {
     let client = cluster.next_client(family);
+    // The entry must know the router's hardware address.
+    let router = cluster.link.router();
+    let address = match family {
+        Family::Ipv4 => router.ip().into(),
+        Family::Ipv6 => IpAddr::from(router.ip6()),
+    };
+    assert_eq!(cluster.node(0).icmp_echo(address), Answer::Echoed);
     let explained = explain(cluster, service(family), protocol, &client.to_string());
     let chosen = explained["outcomes"].as_array().unwrap();
     let places: Vec<_> = chosen.iter().map(|outcome| place(cluster, outcome)).collect();

@@ -8,7 +8,7 @@ use netlink_tests::scenario::{Family, Protocol};
 use netlink_tests::{Deadline, eventually};
 
 use crate::ways::assert_all_go_on;
-use crate::with_settings;
+use crate::{remember, with_settings};
 
 #[test]
 fn connections_beyond_a_full_memory_go_on_by_their_hash() {
@@ -33,7 +33,7 @@ fn connections_beyond_a_full_memory_go_on_by_their_hash() {
 
 #[test]
 fn forgotten_connections_go_on_while_the_endpoints_stay() {
-    let cluster = with_settings("mode: annotated, remember: 1s");
+    let cluster = with_settings(&remember(1));
     let mut connections = cluster.open(30, Family::Ipv6);
     assert!(cluster.remembered(0) > 0);
     eventually("an empty memory", SOON, || (cluster.remembered(0) == 0).then_some(()));
@@ -42,7 +42,7 @@ fn forgotten_connections_go_on_while_the_endpoints_stay() {
 
 #[test]
 fn packets_keep_their_connection_in_memory() {
-    let cluster = with_settings("mode: annotated, remember: 3s");
+    let cluster = with_settings(&remember(3));
     let mut connections = cluster.open(30, Family::Ipv4);
     let twice = Deadline::after(Duration::from_secs(6));
     while twice.left().is_some() {

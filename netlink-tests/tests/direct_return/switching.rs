@@ -26,7 +26,7 @@ fn use_until_slots(cluster: &Cluster, connections: &mut [Connection], nodes: &st
 
 #[test]
 fn no_open_connection_is_lost_when_a_live_service_is_switched_on() {
-    let cluster = Cluster::new("mode: annotated, remember: 2s");
+    let cluster = Cluster::new(&crate::remember(2));
     cluster.apply("web", &translated());
     cluster.apply("slice", &slice(SERVERS));
     eventually("an answer", SOON, || {
@@ -45,7 +45,7 @@ fn no_open_connection_is_lost_when_a_live_service_is_switched_on() {
 
 #[test]
 fn no_open_connection_is_lost_for_a_while_after_a_live_service_is_switched_off() {
-    let cluster = crate::with_settings("mode: annotated, remember: 3s");
+    let cluster = crate::with_settings(&crate::remember(3));
     let mut connections = cluster.open(20, Family::Ipv4);
     connections.extend(cluster.open(20, Family::Ipv6));
     cluster.apply("web", &translated());
