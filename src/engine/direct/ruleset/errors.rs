@@ -13,14 +13,15 @@ use super::send::goto_send;
 use super::sets::SetId;
 use crate::ruleset::ChainSpec;
 use crate::ruleset::field::Field;
-use crate::ruleset::phrase::{Phrase, Phrases, goto, jump};
+use crate::ruleset::phrase::{Phrase, Phrases, clear_mark, goto, jump};
 
 const ERROR: &str = "error";
 
-/// Returns the chain for ICMP errors whose priority is a route.
+/// Returns the chain for ICMP errors whose priority is a route. Rules of tc may have set a mark, which
+/// must not be taken for the number of a node if the list has no slots.
 pub(super) fn error(family: Family) -> ChainSpec {
     let choose = vec![jump(named(CHOOSE_OF_ERROR, family))];
-    chain(ERROR, family, None, [choose, vec![goto_send(family)]])
+    chain(ERROR, family, None, [vec![clear_mark()], choose, vec![goto_send(family)]])
 }
 
 /// Returns the rules that find errors about answers of services, one for each type of message.
