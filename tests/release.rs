@@ -33,17 +33,27 @@ const CHANGELOG: &str = "\
 - of 0.3.0
 ";
 
+/// The names of a release's architectures: of the kernel, of Debian, of images, and of Rust.
+const ARCHITECTURES: [[&str; 4]; 4] = [
+    ["x86_64", "amd64", "amd64", "x86_64"],
+    ["aarch64", "arm64", "arm64", "aarch64"],
+    ["ppc64le", "ppc64el", "ppc64le", "powerpc64le"],
+    ["s390x", "s390x", "s390x", "s390x"],
+];
+
 /// Builds as `make release man sbom packages` does: files with names alone.
 const MAKE: &str = r#"
 dist=$CARGO_TARGET_DIR/dist
 mkdir -p "$dist/man" "$dist/completions"
 for name in deltaproxy.cdx.json man/deltaproxy.1 completions/_deltaproxy \
     deltaproxy_0.3.0~rc.1-1_amd64.deb deltaproxy_0.3.0~rc.1-1_arm64.deb \
-    deltaproxy-0.3.0~rc.1-1.x86_64.rpm deltaproxy-0.3.0~rc.1-1.aarch64.rpm; do
+    deltaproxy_0.3.0~rc.1-1_ppc64el.deb deltaproxy_0.3.0~rc.1-1_s390x.deb; do
     echo "$name" >"$dist/$name"
 done
-cp "$world/x86_64" "$dist/deltaproxy-0.3.0-rc.1-x86_64"
-cp "$world/aarch64" "$dist/deltaproxy-0.3.0-rc.1-aarch64"
+for architecture in x86_64 aarch64 ppc64le s390x; do
+    echo rpm >"$dist/deltaproxy-0.3.0~rc.1-1.$architecture.rpm"
+    cp "$world/$architecture" "$dist/deltaproxy-0.3.0-rc.1-$architecture"
+done
 "#;
 
 const HELM: &str = r#"
@@ -80,7 +90,13 @@ fn repository(path: &str) -> PathBuf {
 impl Checkout {
     fn new() -> Self {
         let checkout = Self(tempfile::tempdir().unwrap());
-        for path in ["deploy/release", "deploy/helm", "deploy/kustomize", "deploy/oci-image"] {
+        for path in [
+            "deploy/architectures",
+            "deploy/release",
+            "deploy/helm",
+            "deploy/kustomize",
+            "deploy/oci-image",
+        ] {
             let to = checkout.path(path);
             fs::create_dir_all(to.parent().unwrap()).unwrap();
             let copy = Command::new("cp").arg("-R").arg(repository(path)).arg(to).status().unwrap();
@@ -106,9 +122,10 @@ impl Checkout {
         for (name, text) in programs {
             checkout.add_program(name, text);
         }
-        for (name, machine) in [("x86_64", 62), ("aarch64", 183)] {
+        for (name, machine) in [("x86_64", 62), ("aarch64", 183), ("ppc64le", 21)] {
             fs::write(checkout.path(name), binary(machine)).unwrap();
         }
+        fs::write(checkout.path("s390x"), big_endian_binary(22)).unwrap();
         checkout
     }
 
@@ -169,7 +186,15 @@ impl Checkout {
     }
 }
 
-/// The header of a static program for Linux.
+/// The header of a static program for Linux, in big-endian byte order.
+fn big_endian_binary(machine: u8) -> Vec<u8> {
+    let mut program = vec![0; 64 + 56];
+    program[..7].copy_from_slice(b"\x7fELF\x02\x02\x01");
+    (program[19], program[39], program[55], program[57], program[67]) = (machine, 64, 56, 1, 1);
+    program
+}
+
+/// The header of a static program for Linux, in little-endian byte order.
 fn binary(machine: u8) -> Vec<u8> {
     let mut program = vec![0; 64 + 56];
     program[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
@@ -238,22 +263,28 @@ fn a_build_has_all_files_and_their_checksums() {
         "deltaproxy-0.3.0-rc.1-aarch64",
         "deltaproxy-0.3.0-rc.1-image.tar",
         "deltaproxy-0.3.0-rc.1-man-and-completions.tar.gz",
+        "deltaproxy-0.3.0-rc.1-ppc64le",
+        "deltaproxy-0.3.0-rc.1-s390x",
         "deltaproxy-0.3.0-rc.1-x86_64",
         "deltaproxy-0.3.0-rc.1.cdx.json",
         "deltaproxy-0.3.0-rc.1.tgz",
         "deltaproxy-0.3.0.rc.1-1.aarch64.rpm",
+        "deltaproxy-0.3.0.rc.1-1.ppc64le.rpm",
+        "deltaproxy-0.3.0.rc.1-1.s390x.rpm",
         "deltaproxy-0.3.0.rc.1-1.x86_64.rpm",
         "deltaproxy_0.3.0.rc.1-1_amd64.deb",
         "deltaproxy_0.3.0.rc.1-1_arm64.deb",
+        "deltaproxy_0.3.0.rc.1-1_ppc64el.deb",
+        "deltaproxy_0.3.0.rc.1-1_s390x.deb",
     ];
     assert_eq!(names, expected);
     let chart = checkout.read("files/deltaproxy-0.3.0-rc.1.tgz");
     assert!(chart.contains("  repository: registry.example/owner/name\n"), "{chart}");
     let image = Command::new("tar").arg("-tf").arg(checkout.path("files").join(names[1])).output();
     let image = String::from_utf8(image.unwrap().stdout).unwrap();
-    // Layer, configuration and manifest of two architectures, and their index.
+    // Layer, configuration and manifest of four architectures, and their index.
     let blobs = image.lines().filter(|name| name.len() > 64).count();
-    assert_eq!((image.contains("./oci-layout"), blobs), (true, 7), "{image}");
+    assert_eq!((image.contains("./oci-layout"), blobs), (true, 13), "{image}");
 
     let error = checkout.fail("build", &["files"]);
     assert!(error.contains("is not empty"), "{error}");
@@ -261,6 +292,32 @@ fn a_build_has_all_files_and_their_checksums() {
     fs::remove_dir_all(checkout.path("target")).unwrap();
     let error = checkout.fail("build", &["others"]);
     assert!(error.contains("arm64.deb was not built"), "{error}");
+}
+
+#[test]
+fn every_list_of_architectures_is_the_same() {
+    let read = |path: &str| fs::read_to_string(repository(path)).unwrap();
+    let names: Vec<_> = ARCHITECTURES.iter().map(|[kernel, ..]| *kernel).collect();
+    let list = format!("architectures='{}'\n", names.join(" "));
+    assert!(read("deploy/architectures").contains(&list), "deploy/architectures");
+    let platforms = ARCHITECTURES.map(|[_, _, image, _]| format!("linux/{image}")).join(",");
+    let mut lists = vec![
+        ("deploy/Dockerfile", format!("--platform {platforms} ")),
+        ("docs/install.md", format!("--platform {platforms} ")),
+    ];
+    for [kernel, _, image, rust] in ARCHITECTURES {
+        let copied = format!("COPY target/dist/deltaproxy-*-{kernel} /{image}/deltaproxy\n");
+        lists.push(("deploy/Dockerfile", copied));
+        lists.push(("deny.toml", format!("\"{rust}-unknown-linux-gnu\"")));
+        lists.push((".github/workflows/release.yml", format!("architecture: {kernel}}}")));
+        lists.push(("src/daemon/observe/component.rs", format!("\"linux/{image}\"")));
+        for page in ["README.md", "docs/releases.md", "docs/install.md", "Makefile"] {
+            lists.push((page, kernel.to_owned()));
+        }
+    }
+    for (path, text) in lists {
+        assert!(read(path).contains(&text), "{path} has no {text}");
+    }
 }
 
 #[test]

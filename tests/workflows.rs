@@ -234,7 +234,10 @@ fn a_runner_gets_what_its_jobs_need() {
         ),
         ("kernels", &["qemu-system-x86", "debian-archive-keyring", "chmod 666 /dev/null"]),
         ("fuzz", &["g++"]),
-        ("release", &["qemu-user-static", "rpm", "--target x86_64-unknown-linux-musl,aarch64-"]),
+        (
+            "release",
+            &["qemu-user-static", "rpm", "rust-src --target x86_64-unknown-linux-musl,aarch64-"],
+        ),
         ("cluster", &["sigs.k8s.io/kind@v0.33.0"]),
     ] {
         let (output, calls) = prepare(&[role], Some("/dev/null"));

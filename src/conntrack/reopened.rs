@@ -50,11 +50,6 @@ mod tests {
 
     #[test]
     fn a_table_is_opened_on_first_use_and_closed_after_an_error() {
-        if let Err(error) = ConntrackTable::open() {
-            // qemu has no sockets of netfilter for programs of another processor.
-            eprintln!("left out: {error}");
-            return;
-        }
         let mut table = ReopenedTable::default();
         for fails in [false, true, false] {
             let refused = || ConntrackError::Refused(Errno::EBUSY);

@@ -43,6 +43,10 @@ const PLATFORM: &str = if cfg!(target_arch = "x86_64") {
     "linux/amd64"
 } else if cfg!(target_arch = "aarch64") {
     "linux/arm64"
+} else if cfg!(all(target_arch = "powerpc64", target_endian = "little")) {
+    "linux/ppc64le"
+} else if cfg!(target_arch = "s390x") {
+    "linux/s390x"
 } else {
     "linux"
 };
