@@ -162,6 +162,13 @@ impl BaseChain {
         Self { kind: "filter".into(), hook: INGRESS, priority, devices, ..Self::default() }
     }
 
+    /// Returns the same at the egress of devices. Needs Linux 5.16.
+    pub fn at_egress(devices: impl IntoIterator<Item = Name>, priority: i32) -> Self {
+        /// `NF_NETDEV_EGRESS` of `<linux/netfilter.h>`.
+        const EGRESS: u32 = 1;
+        Self { hook: EGRESS, ..Self::at_ingress(devices, priority) }
+    }
+
     /// Returns the properties as `nft list` prints them, after a space.
     fn text(&self, family: TableFamily) -> String {
         let (kind, hook, priority) = (&self.kind, family.hook(self.hook), self.priority);

@@ -26,6 +26,7 @@ mod replacement;
 mod route;
 mod rtnetlink;
 mod tracer;
+mod tunnel;
 mod whole;
 
 pub use commit_notifications::Notifications;
@@ -45,6 +46,7 @@ pub use read::MAX_ANSWER_TIME;
 pub use release::Release;
 pub use route::{NoRoute, Route, Routes, Way, interface_index, interface_name};
 pub use tracer::Tracer;
+pub use tunnel::{HardwareAddress, TUNNEL_ADDRESS, TunnelDevice, TunnelEntry, Tunnels, Vxlan};
 pub use whole::UpdateError;
 
 pub use crate::request::Generation;

@@ -301,18 +301,18 @@ const STATES: [(u16, NeighbourState); 9] = [
 const NUD_PROBE: u16 = 0x10;
 
 // <linux/rtnetlink.h>
-const RTM_NEWADDR: u16 = 20;
+pub(super) const RTM_NEWADDR: u16 = 20;
 const RTM_DELADDR: u16 = 21;
-const RTM_NEWNEIGH: u16 = 28;
-const RTM_DELNEIGH: u16 = 29;
-const RTM_GETNEIGH: u16 = 30;
+pub(super) const RTM_NEWNEIGH: u16 = 28;
+pub(super) const RTM_DELNEIGH: u16 = 29;
+pub(super) const RTM_GETNEIGH: u16 = 30;
 const RTNLGRP_NEIGH: u32 = 3;
 const RTNLGRP_IPV4_IFADDR: u32 = 5;
 const RTNLGRP_IPV6_IFADDR: u32 = 9;
 // <linux/neighbour.h>
-const NDMSG_LENGTH: usize = 12;
-const NDA_DST: u16 = 1;
-const NDA_LLADDR: u16 = 2;
+pub(super) const NDMSG_LENGTH: usize = 12;
+pub(super) const NDA_DST: u16 = 1;
+pub(super) const NDA_LLADDR: u16 = 2;
 const NDA_FLAGS_EXT: u16 = 15;
 /// The kernel behaves as if it had a packet for the neighbour.
 const NTF_USE: u8 = 0x01;

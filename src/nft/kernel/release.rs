@@ -16,6 +16,8 @@ pub struct Release {
 impl Release {
     /// Oldest kernel whose nftables supports our rules, the same as kube-proxy requires.
     pub const OLDEST: Self = Self { major: 5, minor: 13 };
+    /// First kernel with chains at the egress of devices.
+    pub const EGRESS: Self = Self { major: 5, minor: 16 };
     /// First kernel with `NFT_TABLE_F_PERSIST`: an owned table persists after its owner.
     pub const PERSISTENT_OWNERSHIP: Self = Self { major: 6, minor: 9 };
 
