@@ -20,6 +20,7 @@ pub const DEVICES: [&str; 2] = ["eth0", "eth1"];
 pub fn settings() -> Settings {
     Settings {
         devices: DEVICES.map(Into::into).to_vec(),
+        tunnel: None,
         remember: Duration::from_secs(300),
         connections: 262_144,
         node_ports: true,

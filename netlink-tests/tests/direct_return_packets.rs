@@ -40,6 +40,8 @@ mod source_ranges;
 mod status_page;
 #[path = "direct_return/switching.rs"]
 mod switching;
+#[path = "direct_return/tunnel.rs"]
+mod tunnel;
 #[path = "direct_return/ways.rs"]
 mod ways;
 

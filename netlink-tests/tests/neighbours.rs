@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use daemon::direct::device_settings::DeviceSettings;
-use daemon::direct::{AllowedDevices, Neighbours};
+use daemon::direct::{AllowedDevices, Following, Neighbours};
 use engine::direct::{Links, Reach, Unreachable, Unsuitable};
 use netlink_tests::link::{self, HardwareAddress};
 use netlink_tests::{Namespace, eventually};
@@ -80,7 +80,8 @@ impl Lan {
         devices: AllowedDevices,
     ) -> Followed {
         let (addresses, requested) = watch::channel(addresses.to_vec());
-        let news = self.node.run(|| Neighbours::follow_every(interval, requested, devices));
+        let following = Following { addresses: requested, devices, tunnel: None };
+        let news = self.node.run(|| Neighbours::follow_every(interval, following));
         Followed { addresses, news: news.unwrap(), latest: Links::default() }
     }
 }

@@ -67,6 +67,9 @@ pub(super) fn remove(kernel: &mut Nftables, all: bool) -> Result<Vec<String>, Fa
     if daemon::direct::remove(kernel).map_err(Failure::new)? {
         removed.push(format!("delete table {}\n", engine::direct::ruleset::table()));
     }
+    if daemon::direct::remove_tunnel().map_err(Failure::new)? {
+        removed.push(format!("delete device {}\n", daemon::direct::TUNNEL_DEVICE));
+    }
     kernel.commit(&transaction).map_err(Failure::new)?;
     removed.extend(transaction.operations.iter().map(|operation| format!("{operation}\n")));
     let handover = remove_handover_tables(kernel).map_err(Failure::new)?;

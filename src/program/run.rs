@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use daemon::config::{Config, ConfigError, EXTERNAL_IPS, Source};
 use daemon::conntrack::{Cleaned, Cleaner, ConnectionCounter, Limits};
-use daemon::direct::{AllowedDevices, Neighbours};
 use daemon::links::follow_links;
 use daemon::localhost_proxy::LocalhostProxy;
 use daemon::observe::{
@@ -286,11 +285,7 @@ fn follow_devices(
 
 /// Starts to follow the other nodes on the links of this one, if direct return is on.
 fn follow_nodes(config: &Config) -> io::Result<Option<DirectFollowing>> {
-    let Some(settings) = &config.routing.direct_return else { return Ok(None) };
-    let (nodes, addresses) = watch::channel(Vec::new());
-    let (own_address, address) = watch::channel(None);
-    let news = Neighbours::follow(addresses, AllowedDevices::of(settings, address))?;
-    Ok(Some(DirectFollowing::new(news, nodes, own_address)))
+    config.routing.direct_return.as_ref().map(DirectFollowing::start).transpose()
 }
 
 /// Completes when the file contains another configuration.

@@ -43,7 +43,7 @@ pub enum Route {
     OnLink(IpAddr, HardwareAddress),
     /// Everything else of the gateway's family goes to this gateway.
     DefaultVia(IpAddr, HardwareAddress),
-    /// This prefix is behind a gateway, whose hardware address is looked up.
+    /// This prefix is behind a gateway on the link, whose hardware address is looked up.
     Via((IpAddr, u8), IpAddr),
 }
 
@@ -212,7 +212,7 @@ async fn add_route(handle: &Handle, index: u32, route: &Route) -> Result<(), Err
         Route::Via((to, prefix), gateway) => {
             let builder = builder.destination_prefix(to, prefix);
             let builder = builder.and_then(|builder| builder.gateway(gateway));
-            let message = builder.expect("addresses of one family").build();
+            let message = builder.expect("addresses of one family").onlink().build();
             return handle.route().add(message).replace().execute().await;
         }
         Route::OnLink(to, at) => (builder.destination_prefix(to, host_prefix(to)), to, at),

@@ -47,6 +47,8 @@ struct Switch {
     namespace: Namespace,
     /// The kind of the devices of router and nodes.
     kind: DeviceKind,
+    /// The first node is in a subnet of its own.
+    is_split: bool,
 }
 
 /// A node with the pods behind it.
@@ -69,8 +71,25 @@ impl Switched {
     #[must_use]
     #[track_caller]
     pub fn with_devices(kind: DeviceKind) -> Self {
-        let switch = Switch::new(kind);
+        Self::built(kind, false)
+    }
+
+    /// The same with the first node in a subnet of its own: the router is between it and the others.
+    #[must_use]
+    #[track_caller]
+    pub fn in_two_subnets() -> Self {
+        Self::built(DeviceKind::Veth, true)
+    }
+
+    #[track_caller]
+    fn built(kind: DeviceKind, is_split: bool) -> Self {
+        let switch = Switch::new(kind, is_split);
         let router = Net::around(switch.attach(ROUTER_PORT, ROUTER));
+        // Else it tells nodes that they share a link.
+        for device in ["all", "eth0"] {
+            let sysctl = format!("ipv4/conf/{device}/send_redirects");
+            router.node().sysctl(&sysctl, "0");
+        }
         let clients = router.pod_behind("clients", CLIENT);
         let node = |number: u8| {
             let port = NODE_PORTS + u32::from(number);
@@ -186,7 +205,7 @@ impl Switched {
     fn connect_all(&self) {
         let hosts: Vec<_> = self.nodes.iter().map(|node| node.net.node()).collect();
         hosts.iter().for_each(|host| self.add_routes(host));
-        let routes = hosts.iter().flat_map(|node| routes_to_pods_of(node)).collect();
+        let routes = hosts.iter().flat_map(|node| routes_to_pods(node, node)).collect();
         let setup = Setup { routes, ..Setup::default() };
         link::configure(self.router().namespace(), ETH0, &setup);
         for host in &hosts {
@@ -199,10 +218,18 @@ impl Switched {
 
     /// Gives a node routes to the pods of the others, and by the router.
     fn add_routes(&self, host: &Host) {
+        let router = self.router();
         let others = self.nodes.iter().map(|node| node.net.node());
         let others = others.filter(|other| other.ip() != host.ip());
-        let mut routes: Vec<_> = others.flat_map(routes_to_pods_of).collect();
-        let router = self.router();
+        let mut routes: Vec<_> = Vec::new();
+        for other in others {
+            let is_near = self.switch.is_one_link(host, other);
+            if !is_near {
+                routes.push(Route::Via((other.ip().into(), 32), router.ip().into()));
+                routes.push(Route::Via((other.ip6().into(), 128), router.ip6().into()));
+            }
+            routes.extend(routes_to_pods(other, if is_near { other } else { router }));
+        }
         routes.push(Route::Via((Ipv4Addr::UNSPECIFIED.into(), 0), router.ip().into()));
         routes.push(Route::Via((Ipv6Addr::UNSPECIFIED.into(), 0), router.ip6().into()));
         link::configure(host.namespace(), ETH0, &Setup { routes, ..Setup::default() });
@@ -218,12 +245,22 @@ impl Default for Switched {
 impl Switch {
     /// A switch without ports.
     #[track_caller]
-    fn new(kind: DeviceKind) -> Self {
+    fn new(kind: DeviceKind, is_split: bool) -> Self {
         let namespace = Namespace::new();
         // Else the switch takes part in IPv6 itself, and asks for group members.
         namespace.sysctl("ipv6/conf/default/disable_ipv6", "1");
         link::add_bridge(&namespace, "link", BRIDGE);
-        Self { namespace, kind }
+        Self { namespace, kind, is_split }
+    }
+
+    /// Returns whether the addresses of two hosts are on one link.
+    fn is_one_link(&self, one: &Host, other: &Host) -> bool {
+        !self.is_alone(one.ip()) && !self.is_alone(other.ip())
+    }
+
+    /// Returns whether the host with this address is in a subnet of its own.
+    fn is_alone(&self, ip: Ipv4Addr) -> bool {
+        self.is_split && ip == node_address(1)
     }
 
     /// A host with `eth0` at this port.
@@ -243,7 +280,8 @@ impl Switch {
         link::add_port(&self.namespace, port, BRIDGE);
         let [.., last] = port.to_be_bytes();
         self.kind.stack(host, [2, 0, 2, 0, 0, last]);
-        let shared = vec![(ip.into(), 24), (ip6_of(ip).into(), 64)];
+        let (length, length6) = if self.is_alone(ip) { (32, 128) } else { (24, 64) };
+        let shared = vec![(ip.into(), length), (ip6_of(ip).into(), length6)];
         link::configure(host, ETH0, &Setup { shared, ..Setup::default() });
     }
 }
@@ -253,13 +291,13 @@ fn node_address(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(192, 168, 60, 10 + number)
 }
 
-/// Routes to the pods of a node: 10.244.N.0/24 and fd00:10:244:N::/64.
-fn routes_to_pods_of(node: &Host) -> [Route; 2] {
+/// Routes to the pods of a node, 10.244.N.0/24 and fd00:10:244:N::/64, by a host on the link.
+fn routes_to_pods(node: &Host, next: &Host) -> [Route; 2] {
     let number = node.ip().octets()[3] - 10;
     let pods = Ipv4Addr::new(10, 244, number, 0);
     [
-        Route::Via((pods.into(), 24), node.ip().into()),
-        Route::Via((ip6_of(pods).into(), 64), node.ip6().into()),
+        Route::Via((pods.into(), 24), next.ip().into()),
+        Route::Via((ip6_of(pods).into(), 64), next.ip6().into()),
     ]
 }
 

@@ -1,6 +1,7 @@
 //! The nodes, with a daemon and a folder of manifests each.
 
 use std::fmt::Write as _;
+use std::fs;
 use std::io::Write as _;
 use std::sync::atomic::AtomicU16;
 use std::time::Duration;
@@ -88,6 +89,15 @@ impl Cluster {
         // A service that was there before is learned for a while.
         daemon.wait_for_line("the tables are complete", SOON);
         self.daemons[place] = Some(daemon);
+    }
+
+    /// Replaces the fields of `deltaproxy`, which running daemons notice.
+    ///
+    /// # Panics
+    /// When the file cannot be written.
+    #[track_caller]
+    pub fn configure(&self, settings: &str) {
+        fs::write(self.config.path(), configuration(settings)).expect("a temporary file");
     }
 
     /// Ends the daemon of a node by SIGKILL.

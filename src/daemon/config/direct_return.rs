@@ -1,5 +1,6 @@
 //! The settings of direct return, checked.
 
+use std::num::NonZeroU16;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -90,6 +91,12 @@ pub(super) fn connections(limit: u32) -> Result<u32, Vec<String>> {
     if CONNECTIONS.contains(&limit) { Ok(limit) } else { Err(expected()) }
 }
 
+/// Checks the port of the tunnel: 0 stands for none.
+pub(super) fn vxlan_port(port: u32) -> Result<Option<NonZeroU16>, Vec<String>> {
+    let expected = || vec![format!("is {port}; expected 0, or a port up to {}", u16::MAX)];
+    u16::try_from(port).map(NonZeroU16::new).map_err(|_| expected())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,6 +129,14 @@ mod tests {
             let expected = format!("is {wrong}; expected 1024 to 16777216");
             assert_eq!(connections(wrong).unwrap_err(), [expected]);
         }
+    }
+
+    #[test]
+    fn a_tunnel_has_a_port_or_is_off() {
+        assert_eq!(vxlan_port(0), Ok(None));
+        assert_eq!(vxlan_port(65_535), Ok(NonZeroU16::new(65_535)));
+        let expected = ["is 65536; expected 0, or a port up to 65535"];
+        assert_eq!(vxlan_port(65_536).unwrap_err(), expected);
     }
 
     #[test]

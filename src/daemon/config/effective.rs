@@ -196,6 +196,7 @@ mod tests {
             "deltaproxy.directReturn.devices" => vec![json!([]), json!(["eth0", "bond1"])],
             "deltaproxy.directReturn.remember" => texts(&["", "1s", "24h", "1.5s"]),
             "deltaproxy.directReturn.connections" => vec![json!(1024), json!(16_777_216)],
+            "deltaproxy.directReturn.vxlanPort" => vec![json!(0), json!(1), json!(65_535)],
             "deltaproxy.leastConnections.interval" => texts(&["", "0s", "1s", "1m30s"]),
             "deltaproxy.leastConnections.changesPerSecond" => vec![json!(1), json!(50)],
             _ => of_type(kind),

@@ -262,6 +262,8 @@ fn has_effect(value: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU16;
+
     use engine::counters::Counters;
     use engine::flowtable::{Offload, Threshold};
     use engine::model::{HashedSource, Scheduler};
@@ -791,13 +793,14 @@ mod tests {
         let annotated = DirectReturn::new(DirectMode::Annotated);
         assert_eq!(parsed("mode: annotated"), Ok(Some(annotated)));
         let all = "mode: loadBalancers, devices: [eth0, bond1], remember: 90s, connections: 4096, \
-                   nodePorts: true";
+                   nodePorts: true, vxlanPort: 4789";
         let expected = DirectReturn {
             mode: DirectMode::LoadBalancers,
             devices: vec!["eth0".parse().unwrap(), "bond1".parse().unwrap()],
             remember: Duration::from_secs(90),
             connections: 4_096,
             node_ports: true,
+            vxlan_port: NonZeroU16::new(4789),
         };
         assert_eq!(parsed(all), Ok(Some(expected)));
         for (wrong, expected) in [
@@ -811,6 +814,7 @@ mod tests {
             ("remember: 0", "remember: is 0s; expected 1s to 24h0m0s"),
             ("connections: 1023", "connections: is 1023; expected 1024 to 16777216"),
             ("nodePorts: 1", "nodePorts: is 1; expected off or on"),
+            ("vxlanPort: 65536", "vxlanPort: is 65536; expected 0, or a port up to 65535"),
             ("connections: -1", "connections: is -1; expected a number from 0"),
         ] {
             for mode in ["", "mode: annotated, "] {

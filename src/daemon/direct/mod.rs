@@ -12,9 +12,11 @@ mod refusals;
 mod requested;
 mod rounds;
 mod table;
+mod tunnel;
 
 pub use allowed_devices::AllowedDevices;
 pub use look::look;
-pub use neighbours::Neighbours;
+pub use neighbours::{Following, Neighbours};
 pub(crate) use requested::{other_nodes, own_address};
 pub use table::{RemoveError, read, removal, remove};
+pub use tunnel::{DEVICE as TUNNEL_DEVICE, TunnelEnds, TunnelSettings, remove as remove_tunnel};

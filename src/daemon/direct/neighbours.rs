@@ -16,10 +16,22 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use super::allowed_devices::AllowedDevices;
 use super::node_links::{NodeLinks, Scope};
 use super::rounds::TICKS;
+use super::tunnel::TunnelSettings;
 
 /// Follower of neighbours.
 #[derive(Debug)]
 pub struct Neighbours;
+
+/// What is followed.
+#[derive(Debug)]
+pub struct Following {
+    /// The addresses of other nodes.
+    pub addresses: watch::Receiver<Vec<IpAddr>>,
+    /// The devices that lead to them.
+    pub devices: AllowedDevices,
+    /// The tunnel to those that are on no link.
+    pub tunnel: Option<TunnelSettings>,
+}
 
 impl Neighbours {
     /// Starts a thread in the network namespace of the calling thread. It sends news at its start
@@ -28,11 +40,8 @@ impl Neighbours {
     ///
     /// # Errors
     /// The error of the system if it cannot start a thread.
-    pub fn follow(
-        addresses: watch::Receiver<Vec<IpAddr>>,
-        devices: AllowedDevices,
-    ) -> io::Result<mpsc::Receiver<Links>> {
-        Self::follow_every(INTERVAL, addresses, devices)
+    pub fn follow(following: Following) -> io::Result<mpsc::Receiver<Links>> {
+        Self::follow_every(INTERVAL, following)
     }
 
     /// The same with another time between two confirmations of a neighbour, at least 16 ms.
@@ -41,12 +50,11 @@ impl Neighbours {
     /// As for [`Neighbours::follow`].
     pub fn follow_every(
         interval: Duration,
-        addresses: watch::Receiver<Vec<IpAddr>>,
-        devices: AllowedDevices,
+        following: Following,
     ) -> io::Result<mpsc::Receiver<Links>> {
         let (sender, receiver) = mpsc::channel(1);
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-        let follower = Follower { tick: interval / TICKS, addresses, devices, news: sender };
+        let follower = Follower { tick: interval / TICKS, following, news: sender };
         let run = move || runtime.block_on(follower.run());
         thread::Builder::new().name("neighbours".into()).spawn(run)?;
         Ok(receiver)
@@ -57,8 +65,7 @@ impl Neighbours {
 struct Follower {
     /// Time between two parts of a round.
     tick: Duration,
-    addresses: watch::Receiver<Vec<IpAddr>>,
-    devices: AllowedDevices,
+    following: Following,
     news: mpsc::Sender<Links>,
 }
 
@@ -87,7 +94,7 @@ impl Follower {
 
     /// Sends news until the receiver is dropped.
     async fn follow(&mut self) -> io::Result<()> {
-        let mut links = NodeLinks::open()?;
+        let mut links = NodeLinks::open(self.following.tunnel.clone())?;
         let notifications = links.notifications()?;
         let mut ticks = interval(self.tick);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -105,8 +112,9 @@ impl Follower {
                 }
                 () = self.news.closed() => return Ok(()),
                 _ = ticks.tick() => Wake::Tick,
-                () = changed(&mut self.addresses) => Wake::Request,
-                () = self.devices.changed() => Wake::Request,
+                () = changed(&mut self.following.addresses) => Wake::Request,
+                () = self.following.devices.changed() => Wake::Request,
+                () = changed_ends(&mut self.following.tunnel) => Wake::Request,
                 ready = notifications.readable() => {
                     // Those that the next look leaves are read at the next tick.
                     ready?.clear_ready();
@@ -128,9 +136,11 @@ impl Follower {
             sleep(SETTLE_TIME).await;
         }
         if scope != Scope::Notified {
-            links.request(&self.addresses.borrow_and_update());
+            links.request(&self.following.addresses.borrow_and_update());
         }
-        links.catch_up(&mut self.devices, scope)?;
+        if links.catch_up(&mut self.following.devices, scope)? {
+            links.dig();
+        }
         if wake == Wake::Tick {
             links.ask_next();
         }
@@ -138,7 +148,7 @@ impl Follower {
             // Most answers arrive in this time, so that a neighbour that has another hardware
             // address is not reported as failed before.
             sleep(SETTLE_TIME).await;
-            links.catch_up(&mut self.devices, Scope::Notified)?;
+            links.catch_up(&mut self.following.devices, Scope::Notified)?;
         }
         Ok(links.news())
     }
@@ -148,6 +158,14 @@ impl Follower {
 async fn changed<T>(values: &mut watch::Receiver<T>) {
     if values.changed().await.is_err() {
         pending().await
+    }
+}
+
+/// Completes when the tunnel has other ends; never without a tunnel.
+async fn changed_ends(tunnel: &mut Option<TunnelSettings>) {
+    match tunnel {
+        Some(tunnel) => changed(&mut tunnel.ends).await,
+        None => pending().await,
     }
 }
 

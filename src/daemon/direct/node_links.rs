@@ -17,6 +17,7 @@ use super::device_facts::DeviceFacts;
 use super::known::{KnownNeighbours, Place};
 use super::refusals::Refusals;
 use super::rounds::Rounds;
+use super::tunnel::{Tunnel, TunnelSettings};
 
 /// What is read again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +39,7 @@ pub(super) struct NodeLinks {
     /// Index of the interface on whose link a requested address is. Others are on no link.
     interfaces: BTreeMap<IpAddr, u32>,
     allowed: Vec<AllowedDevice>,
+    tunnel: Option<Tunnel>,
     facts: DeviceFacts,
     known: KnownNeighbours,
     rounds: Rounds,
@@ -46,7 +48,7 @@ pub(super) struct NodeLinks {
 
 impl NodeLinks {
     /// Opens sockets in the network namespace of the calling thread. Nothing is known yet.
-    pub(super) fn open() -> io::Result<Self> {
+    pub(super) fn open(tunnel: Option<TunnelSettings>) -> io::Result<Self> {
         Ok(Self {
             listener: NeighbourListener::open()?,
             table: NeighbourTable::open()?,
@@ -54,6 +56,7 @@ impl NodeLinks {
             requested: BTreeSet::new(),
             interfaces: BTreeMap::new(),
             allowed: Vec::new(),
+            tunnel: tunnel.map(Tunnel::open).transpose()?,
             facts: DeviceFacts::default(),
             known: KnownNeighbours::default(),
             rounds: Rounds::default(),
@@ -77,15 +80,16 @@ impl NodeLinks {
         self.rounds.is_over()
     }
 
-    /// Reads what changed.
+    /// Reads what changed. Returns whether devices and routes were read.
     pub(super) fn catch_up(
         &mut self,
         devices: &mut AllowedDevices,
         scope: Scope,
-    ) -> io::Result<()> {
+    ) -> io::Result<bool> {
         let changes = self.listener.take_changes()?;
         let mut is_unlisted = changes.is_torn || scope == Scope::Round;
-        if is_unlisted || changes.is_device_changed || scope == Scope::Routes {
+        let reads_routes = is_unlisted || changes.is_device_changed || scope == Scope::Routes;
+        if reads_routes {
             self.allowed = devices.existing();
             self.read_facts();
             is_unlisted |= self.look_up()?;
@@ -105,7 +109,7 @@ impl NodeLinks {
             self.refusals.begin_round();
             self.rounds.begin(&self.askable().collect());
         }
-        Ok(())
+        Ok(reads_routes)
     }
 
     /// Reads what the allowed devices do with packets; what was known stays if that fails.
@@ -117,6 +121,23 @@ impl NodeLinks {
             }
             Err(_) => {}
         }
+    }
+
+    /// Makes the tunnel to the requested addresses that are on no link.
+    pub(super) fn dig(&mut self) {
+        let Some(tunnel) = &mut self.tunnel else { return };
+        let (requested, interfaces) = (&self.requested, &self.interfaces);
+        let far = |it| requested.contains(&it) && !interfaces.contains_key(&it);
+        if let Err(error) = tunnel.update(far)
+            && self.refusals.record()
+        {
+            tracing::warn!("cannot make the tunnel of direct return: {error}; trying again");
+        }
+    }
+
+    /// Looks for the tunnel, and makes none.
+    pub(super) fn look_for_tunnel(&mut self) -> io::Result<()> {
+        self.tunnel.as_mut().map_or(Ok(()), Tunnel::look)
     }
 
     /// Looks up the interfaces of all requested addresses. Returns whether one has changed.
@@ -187,13 +208,17 @@ impl NodeLinks {
     /// Returns what is known of the links now.
     pub(super) fn news(&self) -> Links {
         let reach = |address| match self.interfaces.get(address) {
-            None => Reach::Not(Unreachable::NotOnLink),
+            None => match &self.tunnel {
+                Some(tunnel) => tunnel.reach(*address),
+                None => Reach::Not(Unreachable::NotOnLink),
+            },
             Some(interface) if !self.is_allowed(*interface) => Reach::Not(Unreachable::OtherDevice),
             Some(interface) => self.known.reach((*address, *interface)),
         };
         Links {
             reach: self.requested.iter().map(|address| (*address, reach(address))).collect(),
             devices: self.allowed.iter().map(|device| device.name.clone()).collect(),
+            tunnel: self.tunnel.as_ref().and_then(Tunnel::name),
             unsuitable: self.facts.unsuitable.clone(),
             answered: self.facts.answered.clone(),
         }

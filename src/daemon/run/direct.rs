@@ -1,6 +1,7 @@
 //! Direct return in the loop: what is known of the links goes to the engine, and the table is read
 //! when that is due.
 
+use std::io;
 use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -8,6 +9,7 @@ use engine::Engine;
 use engine::direct::ruleset::{SetId, table};
 use engine::direct::{Direct, Found, Links};
 use engine::model::Cluster;
+use engine::routing::DirectReturn;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use nft::kernel::{Kernel, OthersChanges, ReadError};
@@ -15,7 +17,10 @@ use tokio::sync::{mpsc, watch};
 
 use super::reads::OpenReader;
 use super::wait::now;
-use crate::direct::{other_nodes, own_address, read, remove};
+use crate::direct::{
+    AllowedDevices, Following, Neighbours, TUNNEL_DEVICE, TunnelEnds, TunnelSettings, other_nodes,
+    own_address, read, remove, remove_tunnel,
+};
 use crate::handover::LIFETIME;
 use crate::observe::Observe;
 use crate::writer::{Writer, WriterGone};
@@ -25,6 +30,8 @@ pub struct DirectFollowing {
     news: mpsc::Receiver<Links>,
     nodes: watch::Sender<Vec<IpAddr>>,
     own_address: watch::Sender<Option<IpAddr>>,
+    tunnel_ends: watch::Sender<TunnelEnds>,
+    has_tunnel: bool,
     reading: Option<BoxFuture<'static, Result<Result<Found, ReadError>, WriterGone>>>,
     next_count: Option<Instant>,
 }
@@ -41,23 +48,38 @@ pub(super) enum DirectStep {
 }
 
 impl DirectFollowing {
-    /// Returns an instance that follows the addresses of other nodes, which it sends to `nodes`, and
-    /// sends the address of this node to `own_address`.
-    pub fn new(
-        news: mpsc::Receiver<Links>,
-        nodes: watch::Sender<Vec<IpAddr>>,
-        own_address: watch::Sender<Option<IpAddr>>,
-    ) -> Self {
-        Self { news, nodes, own_address, reading: None, next_count: None }
+    /// Starts to follow the links, in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// The error of the system if it cannot start a thread.
+    pub fn start(settings: &DirectReturn) -> io::Result<Self> {
+        let (nodes, addresses) = watch::channel(Vec::new());
+        let (own_address, address) = watch::channel(None);
+        let (tunnel_ends, ends) = watch::channel(TunnelEnds::default());
+        let devices = AllowedDevices::of(settings, address);
+        let tunnel = TunnelSettings::of(settings, ends);
+        let has_tunnel = tunnel.is_some();
+        let news = Neighbours::follow(Following { addresses, devices, tunnel })?;
+        let next_count = None;
+        Ok(Self { news, nodes, own_address, tunnel_ends, has_tunnel, reading: None, next_count })
     }
 
     /// Reads the table before anything is committed: services that nodes hand to each other go on
-    /// so. Removes it if direct return is off.
+    /// so. Removes it if direct return is off, and the tunnel if there is to be none.
     pub(super) async fn begin<K: Kernel + Send + 'static>(
         following: Option<&Self>,
         engine: &mut Engine,
         writer: &Writer<K>,
     ) -> Result<(), WriterGone> {
+        if !following.is_some_and(|it| it.has_tunnel) {
+            match writer.run(|_| remove_tunnel()).await? {
+                Ok(true) => {
+                    tracing::info!("removed device {TUNNEL_DEVICE}: direct return has no tunnel")
+                }
+                Ok(false) => {}
+                Err(error) => tracing::warn!("device {TUNNEL_DEVICE} stays: {error}"),
+            }
+        }
         if following.is_some() {
             engine.hand_packets_on(now());
             take(DirectStep::Read(writer.run(read).await?), engine);
@@ -73,6 +95,7 @@ impl DirectFollowing {
 
     /// Lets the addresses of the cluster's nodes be followed.
     pub(super) fn follow(&self, cluster: &Cluster) {
+        set(&self.tunnel_ends, TunnelEnds::of(cluster));
         set(&self.own_address, own_address(cluster));
         set(&self.nodes, other_nodes(cluster));
     }

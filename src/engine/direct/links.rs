@@ -14,6 +14,9 @@ pub struct Links {
     pub reach: BTreeMap<IpAddr, Reach>,
     /// The devices whose packets are handed on.
     pub devices: Vec<Name>,
+    /// The device over which nodes behind a router hand packets on, if there is one. What arrives
+    /// there comes from nodes alone.
+    pub tunnel: Option<Name>,
     /// Families whose packets cannot be handed on, with the first device that prevents it.
     pub unsuitable: BTreeMap<Family, (Name, Unsuitable)>,
     /// Addresses of this node for which it answers on the link of another device, with that device:

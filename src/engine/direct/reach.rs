@@ -3,7 +3,7 @@
 /// How packets get to a node's address on this node's links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// The address is on a link of this node, and its hardware address is known.
+    /// The address is on a link of this node, or behind its tunnel, and its hardware address is known.
     OnLink {
         /// Index of the interface, as the kernel counts them.
         device: u32,

@@ -24,6 +24,7 @@ pub struct Direct {
     hash_seed: u32,
     /// The devices whose packets are handed on.
     devices: Vec<Name>,
+    tunnel: Option<Name>,
     nodes: Nodes,
     plans: Plans,
     table: Table,
@@ -39,6 +40,7 @@ impl Direct {
         Self {
             hash_seed,
             devices: Vec::new(),
+            tunnel: None,
             nodes: Nodes::new(now),
             plans: Plans::new(settings, now),
             table: Table::new(flags),
@@ -77,8 +79,9 @@ impl Direct {
 
     /// Records what is known of the links.
     pub(crate) fn learn(&mut self, links: Links, cluster: &Cluster) {
-        if self.devices != links.devices {
+        if self.devices != links.devices || self.tunnel != links.tunnel {
             self.devices.clone_from(&links.devices);
+            self.tunnel.clone_from(&links.tunnel);
             // The kernel takes a device that goes out of the chain.
             self.compare();
             self.want_rules();
@@ -153,6 +156,7 @@ impl Direct {
         let settings = self.plans.settings();
         self.table.want_rules(is_needed.then(|| Settings {
             devices: self.devices.clone(),
+            tunnel: self.tunnel.clone(),
             remember: settings.remember,
             connections: settings.connections,
             node_ports: settings.node_ports,

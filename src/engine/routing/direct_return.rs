@@ -1,5 +1,6 @@
 //! The settings of direct return, and the services to which it applies.
 
+use std::num::NonZeroU16;
 use std::time::Duration;
 
 use super::local::InterfaceName;
@@ -19,6 +20,9 @@ pub struct DirectReturn {
     pub connections: u32,
     /// It also applies to node ports of TCP, at the node's own address.
     pub node_ports: bool,
+    /// UDP port of the VXLAN device over which nodes behind a router are reached; without it, they are
+    /// not.
+    pub vxlan_port: Option<NonZeroU16>,
 }
 
 /// Services to which direct return applies, besides those that annotations name.
@@ -45,6 +49,7 @@ impl DirectReturn {
             remember: Self::DEFAULT_REMEMBER,
             connections: Self::DEFAULT_CONNECTIONS,
             node_ports: false,
+            vxlan_port: None,
         }
     }
 

@@ -3,6 +3,8 @@
 //!
 //! An option is set after those before it: a default may depend on them.
 
+use std::num::NonZeroU16;
+
 use engine::routing::local::DetectLocalMode;
 use engine::routing::{InterfaceName, LocalDetection};
 use serde_json::Value;
@@ -289,6 +291,11 @@ pub(in crate::config) static SETTINGS: &[Setting] = &[
         |config| on_or_off(direct_return::or_default(config.routing.direct_return.as_ref()).node_ports))
         .default("off")
         .about("on: direct return also for node ports of TCP, at the InternalIP of each node. off: node ports are translated"),
+    Setting::new("deltaproxy.directReturn.vxlanPort", Kind::Whole,
+        |to, value| direct_return::set(&mut to.config.routing.direct_return, |it| &mut it.vxlan_port, count(value).and_then(direct_return::vxlan_port)),
+        |config| direct_return::or_default(config.routing.direct_return.as_ref()).vxlan_port.map_or(0, NonZeroU16::get).into())
+        .default("0")
+        .about("UDP port of the VXLAN device direct-return, over which direct return reaches nodes behind a router, such as 4789; 0: it does not, and makes no device"),
     Setting::new(OWN_SCHEDULER, Kind::Text,
         |to, value| put(&mut to.scheduler, ChosenScheduler::of_field(text(value)).map_err(|error| vec![error])),
         |config| config.routing.scheduler.name().into())

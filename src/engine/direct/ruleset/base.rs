@@ -16,10 +16,21 @@ use super::settings::Settings;
 use crate::ruleset::ChainSpec;
 use crate::ruleset::base::Base;
 use crate::ruleset::number::CHOSEN_NODE;
-use crate::ruleset::phrase::{Phrase, Phrases, clear_priority, goto, set_priority, verdict};
+use crate::ruleset::phrase::{
+    Phrase, Phrases, clear_mark, clear_priority, goto, jump, set_priority, verdict,
+};
 
 /// The base chain.
-const INGRESS: &str = "ingress";
+pub(super) const INGRESS: &str = "ingress";
+
+/// `NF_IP_PRI_FILTER`, the priority of base chains.
+const PRIORITY: i32 = 0;
+
+/// The base chain of what arrives through the tunnel.
+const INGRESS_OF_TUNNEL: &str = "ingress-of-tunnel";
+
+/// The base chain of what leaves through the tunnel.
+const EGRESS_OF_TUNNEL: &str = "egress-of-tunnel";
 
 /// The chain for packets to addresses of services.
 const DIRECT: &str = "direct";
@@ -45,6 +56,8 @@ fn chains(settings: &Settings) -> Vec<ChainSpec> {
         chains.extend(Family::ALL.map(from_node));
     }
     chains.extend(Family::ALL.map(|family| direct(family, settings)));
+    chains.extend(ingress_of_tunnel(settings));
+    chains.extend(egress_of_tunnel(settings));
     chains.extend(ingress(settings));
     chains
 }
@@ -88,11 +101,36 @@ fn route(family: Family) -> Phrase {
     Phrases(family).set_priority(&service(family), SetId::frontends(family).name())
 }
 
+/// Packets that another node has handed on through the tunnel are served here. Anybody who reaches its
+/// port may send what seems to be one, so no other address can be reached by it.
+fn ingress_of_tunnel(settings: &Settings) -> Option<ChainSpec> {
+    let device = settings.tunnel.clone()?;
+    let mut rules = Vec::new();
+    for family in Family::ALL {
+        let to_service = || is_to(family, SetId::addresses(family));
+        if settings.node_ports {
+            rules.push(vec![to_service(), jump(named(FROM_NODE, family))]);
+        }
+        rules.push(vec![to_service(), verdict(Verdict::Accept)]);
+    }
+    rules.push(vec![verdict(Verdict::Drop)]);
+    let base = BaseChain::at_ingress([device], PRIORITY);
+    let spec = ChainSpec::new(INGRESS_OF_TUNNEL, rules);
+    Some(ChainSpec { chain: Chain::at_hook(INGRESS_OF_TUNNEL, base), ..spec })
+}
+
+/// The kernel sends what leaves by the tunnel as packets of this node, which other tables and routes
+/// would select by the number of a node as their mark.
+fn egress_of_tunnel(settings: &Settings) -> Option<ChainSpec> {
+    let device = settings.tunnel.clone()?;
+    let base = BaseChain::at_egress([device], PRIORITY);
+    let spec = ChainSpec::new(EGRESS_OF_TUNNEL, [vec![clear_mark()], vec![clear_priority()]]);
+    Some(ChainSpec { chain: Chain::at_hook(EGRESS_OF_TUNNEL, base), ..spec })
+}
+
 /// Every packet of the devices passes these rules, so they only compare the destination. Without
 /// devices there are no packets.
 fn ingress(settings: &Settings) -> Option<ChainSpec> {
-    /// `NF_IP_PRI_FILTER`.
-    const PRIORITY: i32 = 0;
     if settings.devices.is_empty() {
         return None;
     }
@@ -116,7 +154,14 @@ mod tests {
     fn settings() -> Settings {
         let devices = vec!["eth0".into(), "eth1".into()];
         let remember = Duration::from_secs(60);
-        Settings { devices, remember, connections: 9, node_ports: true, hash_seed: 7 }
+        Settings {
+            devices,
+            tunnel: Some("tunnel".into()),
+            remember,
+            connections: 9,
+            node_ports: true,
+            hash_seed: 7,
+        }
     }
 
     fn expressions(base: &Base) -> impl Iterator<Item = &Expression> {
@@ -143,15 +188,44 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_chain_has_a_hook_and_it_has_all_devices() {
+    fn only_the_last_chains_have_a_hook_and_they_have_all_devices() {
+        let hooked = |settings: &Settings| {
+            let base = base(settings);
+            let first = base.chains.iter().position(|spec| spec.chain.base.is_some());
+            let (regular, hooked) = base.chains.split_at(first.unwrap_or(base.chains.len()));
+            let texts = hooked.iter().map(|it| it.chain.text(TableFamily::Netdev).to_string());
+            (regular.len(), texts.collect::<Vec<_>>())
+        };
+        let of_tunnel = [
+            "ingress-of-tunnel { type filter hook ingress devices = { \"tunnel\" } priority 0; \
+             policy accept; }",
+            "egress-of-tunnel { type filter hook egress devices = { \"tunnel\" } priority 0; \
+             policy accept; }",
+        ];
+        let ingress = "ingress { type filter hook ingress devices = { \"eth0\", \"eth1\" } \
+                       priority 0; policy accept; }";
+        let (regular, whole) = hooked(&settings());
+        assert_eq!(whole, [&of_tunnel[..], &[ingress]].concat());
+        let without_devices = Settings { devices: Vec::new(), ..settings() };
+        assert_eq!(hooked(&without_devices), (regular, of_tunnel.map(String::from).to_vec()));
+        let without_tunnel = Settings { tunnel: None, ..settings() };
+        assert_eq!(hooked(&without_tunnel), (regular, vec![ingress.to_owned()]));
+    }
+
+    #[test]
+    fn the_last_rule_of_what_arrives_through_the_tunnel_drops_it() {
         let base = base(&settings());
-        let (last, others) = base.chains.split_last().unwrap();
-        assert!(others.iter().all(|spec| spec.chain.base.is_none()));
-        let text = "ingress { type filter hook ingress devices = { \"eth0\", \"eth1\" } priority 0; \
-                    policy accept; }";
-        assert_eq!(last.chain.text(TableFamily::Netdev).to_string(), text);
-        let without = super::base(&Settings { devices: Vec::new(), ..settings() });
-        assert_eq!(without.chains, others);
+        let spec = base.chains.iter().find(|spec| spec.chain.name == INGRESS_OF_TUNNEL).unwrap();
+        let rules: Vec<_> =
+            spec.rules.iter().map(|it| it.text(TableFamily::Netdev).to_string()).collect();
+        let expected = [
+            "ip daddr @addresses4 jump from-node4",
+            "ip daddr @addresses4 accept",
+            "ip6 daddr @addresses6 jump from-node6",
+            "ip6 daddr @addresses6 accept",
+            "drop",
+        ];
+        assert_eq!(rules, expected);
     }
 
     #[test]

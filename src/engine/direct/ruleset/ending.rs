@@ -4,6 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use nft::{Operation, Rule};
 
+use super::base::INGRESS;
 use super::layout::table;
 use crate::ruleset::base::Base;
 use crate::ruleset::phrase;
@@ -13,8 +14,8 @@ use crate::ruleset::phrase;
 pub(in crate::direct) fn ending(base: &Base, end: SystemTime) -> Vec<Operation> {
     let since_1970 = end.duration_since(UNIX_EPOCH).unwrap_or_default();
     let nanoseconds = u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX);
-    let base_chains = base.chains.iter().filter(|spec| spec.chain.base.is_some());
-    let of_chain = base_chains.flat_map(|spec| {
+    let ingress = base.chains.iter().filter(|spec| spec.chain.name == INGRESS);
+    let of_chain = ingress.flat_map(|spec| {
         let flush = Operation::FlushChain(table(), spec.chain.name.clone());
         let rules = spec.rules.iter().map(|rule| {
             let mut expressions = phrase::before(nanoseconds);

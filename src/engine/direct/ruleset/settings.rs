@@ -9,6 +9,8 @@ use nft::Name;
 pub struct Settings {
     /// The devices at whose ingress packets are handed on. Without any there is no base chain.
     pub devices: Vec<Name>,
+    /// The device at whose ingress packets arrive from nodes alone.
+    pub tunnel: Option<Name>,
     /// Time after its last packet for which a connection keeps its node.
     pub remember: Duration,
     /// Maximum number of remembered connections.
