@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 
 use netlink_tests::cluster::{Cluster, SOON, node, service, slice};
 use netlink_tests::scenario::{Family, Protocol};
-use netlink_tests::{NODES, Segments, Switched, Tracked, TrackedFlows, eventually};
+use netlink_tests::{Answer, NODES, Segments, Switched, Tracked, TrackedFlows, eventually};
 use nft::kernel::{TunnelEntry, Tunnels, Vxlan};
 use serde_json::Value;
 
@@ -237,6 +237,23 @@ fn the_device_is_removed_by_a_changed_configuration_and_by_cleanup() {
     assert_eq!(device(&cluster, 0), None);
     let again = cluster.command(0, &["cleanup"]);
     assert!(!again.stdout.contains("device"), "{}", again.stdout);
+}
+
+#[test]
+fn the_device_is_made_again_when_another_program_removes_it() {
+    let cluster = cluster();
+    let whole = entries(&cluster, 0);
+    let mut connections = cluster.open(20, Family::Ipv6);
+    cluster.node(0).remove_device(DEVICE);
+    let has_all = || device(&cluster, 0).is_some() && entries(&cluster, 0) == whole;
+    eventually("the device with its entries", SOON, || has_all().then_some(()));
+    cluster.wait_for_slots(0, "abc");
+    // A packet may be lost until the table leads to the new device.
+    eventually("answers of servers behind the router", SOON, || {
+        let seen = cluster.ask_from(cluster.next_client(Family::Ipv4), Protocol::Tcp);
+        matches!(seen, Answer::From { server, .. } if !server.starts_with('a')).then_some(())
+    });
+    assert_all_go_on(&mut connections);
 }
 
 #[test]
