@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use engine::direct::{Reach, Unreachable, node_number};
 use engine::model::{Cluster, Peer};
 use engine::routing::DirectReturn;
-use nft::kernel::{HardwareAddress, Release, TunnelEntry, Tunnels, Vxlan};
+use nft::kernel::{HardwareAddress, Release, TunnelDevice, TunnelEntry, Tunnels, Vxlan};
 use nft::{Family, Name};
 use tokio::sync::watch;
 
@@ -88,7 +88,7 @@ pub(super) struct Tunnel {
     settings: TunnelSettings,
     kernel: Tunnels,
     state: State,
-    /// The entries of the last update.
+    /// The entries that the kernel has since the last update.
     entries: BTreeSet<TunnelEntry>,
 }
 
@@ -128,15 +128,17 @@ impl Tunnel {
     /// Makes the device and writes its entries: those of the addresses that `is_far` selects.
     ///
     /// # Errors
-    /// There is another device of this name, the kernel has no chains at egress, or refuses something.
+    /// There is another device of this name, the kernel has no chains at egress, or refuses something. An
+    /// entry that it refuses keeps out no other.
     pub(super) fn update(&mut self, is_far: impl Fn(IpAddr) -> bool) -> io::Result<()> {
         let ends = self.settings.ends.borrow_and_update().clone();
         let Some(vxlan) = self.wanted() else {
             self.state = State::Unknown;
             return Ok(());
         };
-        self.state = State::Missing;
-        let index = self.device(&vxlan)?;
+        // What was true stays so if the kernel cannot be asked.
+        let found = self.kernel.find(DEVICE)?;
+        let index = self.device(found, &vxlan).inspect_err(|_| self.state = State::Missing)?;
         let far = ends.others.into_iter().filter(|(address, _)| is_far(*address));
         let wanted: BTreeSet<TunnelEntry> = far
             .flat_map(|(address, end)| {
@@ -148,24 +150,28 @@ impl Tunnel {
             })
             .collect();
         let present = self.kernel.entries(index)?;
-        for entry in wanted.difference(&present) {
-            self.kernel.add(index, entry)?;
+        let (mut written, mut refused) = (BTreeSet::new(), Ok(()));
+        for entry in &wanted {
+            let is_present = present.contains(entry);
+            let added = if is_present { Ok(()) } else { self.kernel.add(index, entry) };
+            written.extend(added.is_ok().then_some(*entry));
+            refused = refused.and(added);
         }
         let gone = present.difference(&wanted);
         for entry in gone.filter(|it| !wanted.iter().any(|other| it.has_place_of(other))) {
-            self.kernel.delete(index, entry)?;
+            refused = refused.and(self.kernel.delete(index, entry));
         }
-        (self.state, self.entries) = (State::Made(index), wanted);
-        Ok(())
+        (self.state, self.entries) = (State::Made(index), written);
+        refused
     }
 
     /// Returns the index of the device, which is made if it does not exist, and made again if it is of
     /// other settings.
-    fn device(&mut self, vxlan: &Vxlan) -> io::Result<u32> {
+    fn device(&mut self, found: Option<TunnelDevice>, vxlan: &Vxlan) -> io::Result<u32> {
         if Release::running().is_some_and(|release| release < Release::EGRESS) {
             return Err(io::Error::other(format!("it needs Linux {}", Release::EGRESS)));
         }
-        if let Some(found) = self.kernel.find(DEVICE)? {
+        if let Some(found) = found {
             match found.vxlan {
                 Some(present) if present == *vxlan => return Ok(found.index),
                 Some(present) if present.id == NETWORK => self.kernel.remove(found.index)?,
