@@ -193,14 +193,20 @@ mod tests {
     fn devices_are_in_a_list_within_the_hook() {
         let sent = flowtable().with_devices(&[Device::Named("lo".into())]).encode("t").unwrap();
         let hook = sent.len() - 32;
-        let expected: &[u8] = &[
-            32, 0, 3, 0x80, // NFTA_FLOWTABLE_HOOK
-            8, 0, 1, 0, 0, 0, 0, 0, // NFTA_FLOWTABLE_HOOK_NUM
-            8, 0, 2, 0, 0, 0, 0, 0, // NFTA_FLOWTABLE_HOOK_PRIORITY
-            12, 0, 3, 0x80, // NFTA_FLOWTABLE_HOOK_DEVS
-            7, 0, 1, 0, b'l', b'o', 0, 0, // NFTA_DEVICE_NAME
+        const NESTED: u16 = 0x8000;
+        // `struct nlattr`: length and type in host byte order.
+        let attribute = |length: u16, kind: u16| [length, kind].map(u16::to_ne_bytes).concat();
+        let expected = [
+            attribute(32, NFTA_FLOWTABLE_HOOK | NESTED),
+            attribute(8, NFTA_FLOWTABLE_HOOK_NUM),
+            vec![0; 4],
+            attribute(8, NFTA_FLOWTABLE_HOOK_PRIORITY),
+            vec![0; 4],
+            attribute(12, NFTA_FLOWTABLE_HOOK_DEVS | NESTED),
+            attribute(7, NFTA_DEVICE_NAME),
+            b"lo\0\0".to_vec(),
         ];
-        assert_eq!(&sent[hook..], expected);
+        assert_eq!(&sent[hook..], expected.concat());
     }
 
     #[test]
