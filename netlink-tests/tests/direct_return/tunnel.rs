@@ -215,19 +215,24 @@ fn the_device_is_removed_by_a_changed_configuration_and_by_cleanup() {
     let mut cluster = cluster();
     let mut connections = cluster.open(20, Family::Ipv4);
     cluster.configure(&settings(8472));
-    eventually("another port", SOON, || (device(&cluster, 0)?.port == 8472).then_some(()));
     (0..3).for_each(|place| {
         eventually("another port", SOON, || (device(&cluster, place)?.port == 8472).then_some(()));
     });
     cluster.wait_for_slots_everywhere("abc");
     assert_all_go_on(&mut connections);
 
+    let wait_for_no_device = |place| {
+        eventually("no device", SOON, || device(&cluster, place).is_none().then_some(()));
+    };
     cluster.configure(&settings(0));
     for place in 0..3 {
-        eventually("no device", SOON, || device(&cluster, place).is_none().then_some(()));
+        wait_for_no_device(place);
         wait_for_problem(&cluster, place);
     }
-
+    cluster.configure(&settings(PORT));
+    cluster.wait_for_slots_everywhere("abc");
+    cluster.configure("directReturn: {mode: 'off'}");
+    (0..3).for_each(wait_for_no_device);
     cluster.configure(&settings(PORT));
     cluster.wait_for_slots_everywhere("abc");
     let _ = cluster.stop(0);
