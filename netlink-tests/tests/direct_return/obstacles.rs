@@ -8,7 +8,7 @@ use crate::cluster;
 
 /// Waits until the problems of a node hold this text.
 #[track_caller]
-fn wait_for_problem(cluster: &Cluster, place: usize, text: &str) {
+pub(crate) fn wait_for_problem(cluster: &Cluster, place: usize, text: &str) {
     eventually(text, SOON, || {
         let problems = cluster.command(place, &["problems"]).stdout;
         problems.contains(text).then_some(())

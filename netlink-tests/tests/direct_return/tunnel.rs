@@ -9,8 +9,9 @@ use netlink_tests::{Answer, NODES, Segments, Switched, Tracked, TrackedFlows, ev
 use nft::kernel::{TunnelEntry, Tunnels, Vxlan};
 use serde_json::Value;
 
-use crate::sizes::{LONG, one_to_each_node};
-use crate::ways::{ask_often, assert_all_go_on, ways};
+use crate::device_kinds::assert_connections_are_whole;
+use crate::obstacles::wait_for_problem;
+use crate::ways::{assert_all_go_on, assert_each_server_sees_the_client};
 use crate::{remember, with_web};
 
 const DEVICE: &str = "direct-return";
@@ -51,22 +52,8 @@ fn entries(cluster: &Cluster, place: usize) -> BTreeSet<TunnelEntry> {
 }
 
 #[track_caller]
-fn wait_for_problem(cluster: &Cluster, place: usize) {
-    let text = "node-not-on-link: Node ";
-    eventually(text, SOON, || {
-        cluster.command(place, &["problems"]).stdout.contains(text).then_some(())
-    });
-}
-
-#[track_caller]
-fn assert_each_server_sees_the_client(cluster: &Cluster) {
-    for (protocol, family) in ways() {
-        for seen in ask_often(cluster, protocol, family) {
-            assert_eq!(seen.source, seen.client, "{seen:?}");
-            let tracked = [0, 1, 2].map(|place| cluster.tracks(place, &seen));
-            assert_eq!(tracked, [0, 1, 2].map(|place| place == seen.place()), "{seen:?}");
-        }
-    }
+fn wait_for_obstacle(cluster: &Cluster, place: usize) {
+    wait_for_problem(cluster, place, "node-not-on-link: Node ");
 }
 
 #[test]
@@ -97,17 +84,7 @@ fn connections_through_the_tunnel_go_on_when_the_entry_moves_and_long_transfers_
     let cluster = cluster();
     for segments in [Segments::Joined, Segments::Single] {
         cluster.link.set_segments(segments);
-        for family in Family::ALL {
-            let mut connections = one_to_each_node(&cluster, family);
-            for entry in [1, 2, 0] {
-                cluster.link.enter_at(entry);
-                assert_all_go_on(&mut connections);
-                for connection in &mut connections {
-                    connection.upload(LONG).unwrap();
-                    connection.download(LONG).unwrap();
-                }
-            }
-        }
+        assert_connections_are_whole(&cluster);
     }
 }
 
@@ -227,7 +204,7 @@ fn the_device_is_removed_by_a_changed_configuration_and_by_cleanup() {
     cluster.configure(&settings(0));
     for place in 0..3 {
         wait_for_no_device(place);
-        wait_for_problem(&cluster, place);
+        wait_for_obstacle(&cluster, place);
     }
     cluster.configure(&settings(PORT));
     cluster.wait_for_slots_everywhere("abc");
@@ -268,7 +245,7 @@ fn a_device_of_another_program_stays_and_its_name_is_a_problem() {
     let mut cluster = Cluster::on(link, &settings(PORT));
     cluster.apply("web", &netlink_tests::cluster::web());
     cluster.apply("slice", &slice("a1 b1"));
-    wait_for_problem(&cluster, 0);
+    wait_for_obstacle(&cluster, 0);
     let output = cluster.stop(0);
     assert!(output.stderr.contains("device direct-return is of another program"), "{output:?}");
     let removed = cluster.command(0, &["cleanup"]);

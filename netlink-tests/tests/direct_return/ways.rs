@@ -19,19 +19,24 @@ pub(crate) fn ask_often(cluster: &Cluster, protocol: Protocol, family: Family) -
     seen
 }
 
+/// Connections by every protocol reach all servers, and only the node of a server tracks them.
+#[track_caller]
+pub(crate) fn assert_each_server_sees_the_client(cluster: &Cluster) {
+    for (protocol, family) in ways() {
+        for seen in ask_often(cluster, protocol, family) {
+            assert_eq!(seen.source, seen.client, "{seen:?}");
+            let tracked = [0, 1, 2].map(|place| cluster.tracks(place, &seen));
+            assert_eq!(tracked, [0, 1, 2].map(|place| place == seen.place()), "{seen:?}");
+        }
+    }
+}
+
 #[test]
 fn servers_of_all_nodes_see_the_client_and_only_their_node_tracks_the_connection() {
     let cluster = cluster();
     for entry in [0, 1] {
         cluster.link.enter_at(entry);
-        for (protocol, family) in ways() {
-            for seen in ask_often(&cluster, protocol, family) {
-                assert_eq!(seen.source, seen.client, "{seen:?}");
-                let tracked = [0, 1, 2].map(|place| cluster.tracks(place, &seen));
-                let expected = [0, 1, 2].map(|place| place == seen.place());
-                assert_eq!(tracked, expected, "{seen:?}");
-            }
-        }
+        assert_each_server_sees_the_client(&cluster);
     }
 }
 

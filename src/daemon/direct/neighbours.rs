@@ -138,9 +138,7 @@ impl Follower {
         if scope != Scope::Notified {
             links.request(&self.following.addresses.borrow_and_update());
         }
-        if links.catch_up(&mut self.following.devices, scope)? {
-            links.dig();
-        }
+        self.catch_up(links, scope)?;
         if wake == Wake::Tick {
             links.ask_next();
         }
@@ -148,9 +146,17 @@ impl Follower {
             // Most answers arrive in this time, so that a neighbour that has another hardware
             // address is not reported as failed before.
             sleep(SETTLE_TIME).await;
-            links.catch_up(&mut self.following.devices, Scope::Notified)?;
+            self.catch_up(links, Scope::Notified)?;
         }
         Ok(links.news())
+    }
+
+    /// Reads what changed, and brings the tunnel up to date with it.
+    fn catch_up(&mut self, links: &mut NodeLinks, scope: Scope) -> io::Result<()> {
+        if links.catch_up(&mut self.following.devices, scope)? {
+            links.dig();
+        }
+        Ok(())
     }
 }
 

@@ -10,8 +10,7 @@ use nft::Family;
 pub(crate) fn other_nodes(cluster: &Cluster) -> Vec<IpAddr> {
     let mut addresses: Vec<IpAddr> = Vec::new();
     for peer in cluster.peers().values() {
-        let of = |family| peer.addresses.iter().find(move |it| Family::of(**it) == family);
-        addresses.extend(Family::ALL.into_iter().filter_map(of));
+        addresses.extend(Family::ALL.into_iter().filter_map(|family| peer.address(family)));
     }
     addresses
 }

@@ -6,11 +6,13 @@ use std::io;
 use std::net::IpAddr;
 
 use engine::direct::{Reach, Unreachable, node_number};
-use engine::model::{Cluster, Peer};
+use engine::model::Cluster;
 use engine::routing::DirectReturn;
 use nft::kernel::{HardwareAddress, Release, TunnelDevice, TunnelEntry, Tunnels, Vxlan};
 use nft::{Family, Name};
 use tokio::sync::watch;
+
+use super::requested::own_address;
 
 /// The name of the device.
 pub const DEVICE: &str = "direct-return";
@@ -38,26 +40,21 @@ impl TunnelEnds {
     /// Returns the ends of a cluster. Packets between them have addresses of the family of this node's
     /// first one; nodes that have none of it have no tunnel.
     pub(crate) fn of(cluster: &Cluster) -> Self {
-        let Some(own) = cluster.node() else { return Self::default() };
-        let Some(address) = own.addresses.first().copied() else { return Self::default() };
+        let own = cluster.node().zip(own_address(cluster));
+        let Some((own, address)) = own else { return Self::default() };
         let family = Family::of(address);
         let mut others = BTreeMap::new();
         for peer in cluster.peers().values() {
-            let first_of = |family| address_of(peer, family);
-            let Some(address) = first_of(family) else { continue };
+            let Some(address) = peer.address(family) else { continue };
             let end = TunnelEnd { address, hardware_address: hardware_address(peer.name.as_str()) };
             // An address of two nodes leads to the first one by name.
-            for inner in Family::ALL.into_iter().filter_map(first_of) {
+            for inner in Family::ALL.into_iter().filter_map(|family| peer.address(family)) {
                 others.entry(inner).or_insert(end);
             }
         }
         let hardware_address = hardware_address(own.name.as_str());
         Self { own: Some(TunnelEnd { address, hardware_address }), others }
     }
-}
-
-fn address_of(peer: &Peer, family: Family) -> Option<IpAddr> {
-    peer.addresses.iter().copied().find(|address| Family::of(*address) == family)
 }
 
 /// Returns the hardware address of the device of a node, the same on all nodes: locally administered, of
@@ -136,7 +133,7 @@ impl Tunnel {
             self.state = State::Unknown;
             return Ok(());
         };
-        // What was true stays so if the kernel cannot be asked.
+        // A failed request leaves the state as it was.
         let found = self.kernel.find(DEVICE)?;
         let index = self.device(found, &vxlan).inspect_err(|_| self.state = State::Missing)?;
         let far = ends.others.into_iter().filter(|(address, _)| is_far(*address));

@@ -58,7 +58,7 @@ impl Nodes {
     pub(super) fn end_wait(&mut self, cluster: &Cluster) {
         let unknown = Reach::Not(Unreachable::HardwareAddressUnknown);
         let known = |peer: &Peer| {
-            let addresses = Family::ALL.into_iter().filter_map(|family| address_of(peer, family));
+            let addresses = Family::ALL.into_iter().filter_map(|family| peer.address(family));
             addresses.into_iter().all(|address| self.reach(address) != unknown)
         };
         if self.awaited.is_some() && cluster.peers().values().all(known) {
@@ -107,7 +107,7 @@ impl Nodes {
         }
         let unknown = || Obstacle::NodeAddressUnknown(name.to_owned());
         let peer = cluster.peers().get(&ObjectName::cluster_scoped(name)).ok_or_else(unknown)?;
-        let address = address_of(peer, family).ok_or_else(unknown)?;
+        let address = peer.address(family).ok_or_else(unknown)?;
         match self.reach(address) {
             Reach::OnLink { .. } => Ok(peer.ready.then_some(hop)),
             Reach::Not(Unreachable::HardwareAddressUnknown | Unreachable::Failed) => Ok(None),
@@ -129,7 +129,7 @@ impl Nodes {
             // Of two nodes with the same number, the first one by name has it.
             let is_first = *names.entry(number).or_insert(&peer.name) == &peer.name;
             let mut device_of_node = None;
-            for address in Family::ALL.into_iter().filter_map(|family| address_of(peer, family)) {
+            for address in Family::ALL.into_iter().filter_map(|family| peer.address(family)) {
                 let Reach::OnLink { device, hardware_address } = self.reach(address) else {
                     continue;
                 };
@@ -169,8 +169,4 @@ impl Nodes {
         let known = self.links.as_ref().and_then(|links| links.reach.get(&address));
         known.copied().unwrap_or(Reach::Not(Unreachable::HardwareAddressUnknown))
     }
-}
-
-fn address_of(peer: &Peer, family: Family) -> Option<IpAddr> {
-    peer.addresses.iter().copied().find(|address| Family::of(*address) == family)
 }

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
+use nft::Family;
 
 use super::name::ObjectName;
 
@@ -32,6 +33,13 @@ pub struct Peer {
     pub addresses: Vec<IpAddr>,
     /// Condition `Ready` is `True`, and `metadata.deletionTimestamp` is not set.
     pub ready: bool,
+}
+
+impl Peer {
+    /// Returns its first address of a family, by which packets are handed to it.
+    pub fn address(&self, family: Family) -> Option<IpAddr> {
+        self.addresses.iter().copied().find(|address| Family::of(*address) == family)
+    }
 }
 
 /// A range that cluster IPs are allocated from.

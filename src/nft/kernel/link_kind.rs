@@ -4,7 +4,10 @@
 use std::io;
 
 use crate::netlink::attr::Attrs;
-use crate::netlink::link::{IFINFOMSG_LENGTH, IFLA_IFNAME, RTM_GETLINK, RTM_NEWLINK};
+use crate::netlink::link::{
+    IFINFOMSG_LENGTH, IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_LINKINFO, RTM_GETLINK,
+    RTM_NEWLINK,
+};
 use crate::netlink::message;
 
 use super::rtnetlink::{Request, Rtnetlink};
@@ -73,9 +76,6 @@ fn decode(payload: &[u8]) -> LinkKind {
 
 const BRIDGE: &str = "bridge";
 // <linux/if_link.h>
-const IFLA_LINKINFO: u16 = 18;
-const IFLA_INFO_KIND: u16 = 1;
-const IFLA_INFO_DATA: u16 = 2;
 const IFLA_INFO_SLAVE_KIND: u16 = 4;
 const IFLA_BR_NF_CALL_IPTABLES: u16 = 36;
 const IFLA_BR_NF_CALL_IP6TABLES: u16 = 37;

@@ -14,7 +14,10 @@ use nix::errno::Errno;
 use crate::abi::NLM_F_CREATE;
 use crate::family::Family;
 use crate::netlink::attr::{AttrWriter, Attrs};
-use crate::netlink::link::{IFINFOMSG_LENGTH, IFLA_IFNAME, RTM_DELLINK, RTM_GETLINK, RTM_NEWLINK};
+use crate::netlink::link::{
+    IFINFOMSG_LENGTH, IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_LINKINFO, RTM_DELLINK,
+    RTM_GETLINK, RTM_NEWLINK,
+};
 use crate::netlink::message::{self, Message};
 
 use super::neighbours::{
@@ -336,10 +339,7 @@ const NLM_F_REPLACE: u16 = 0x100;
 const NLM_F_EXCL: u16 = 0x200;
 // <linux/if_link.h>
 const IFLA_ADDRESS: u16 = 1;
-const IFLA_LINKINFO: u16 = 18;
 const IFLA_AF_SPEC: u16 = 26;
-const IFLA_INFO_KIND: u16 = 1;
-const IFLA_INFO_DATA: u16 = 2;
 const IFLA_INET_CONF: u16 = 1;
 const IFLA_VXLAN_ID: u16 = 1;
 const IFLA_VXLAN_LOCAL: u16 = 4;
