@@ -241,10 +241,11 @@ bench-publish: ## Measure the figures of docs/performance.md and draw its plot
 	"$(TARGET_DIR)/release/deltaproxy" bench --services 1000 --distribution even --traffic \
 		--baseline nft --json "$(TARGET_DIR)/performance-baseline.json"
 
-bench-daemon: ## Measure memory, start and large changes of the daemon at 50,000 services
+bench-daemon: ## Measure memory, start and large changes of the daemon at 50,000 services (BEFORE=... for starts of two builds in turns)
 	cargo build --locked --release --bin deltaproxy
 	cargo bench --locked --package netlink-tests --bench daemon --no-run
-	$(IN_NAMESPACES) cargo bench --offline --package netlink-tests --bench daemon
+	$(IN_NAMESPACES) env BEFORE="$(BEFORE)" AFTER="$(AFTER)" \
+		cargo bench --offline --package netlink-tests --bench daemon
 
 bench-latency: ## Measure the time from an event to its commit, idle and on busy processors (root; BEFORE=... for another build beside it)
 	cargo build --locked --release --bin deltaproxy

@@ -3,11 +3,14 @@
 //! The server runs in this process, the daemon in its own; both in one network namespace. Times
 //! include the server's, which is no fast one, and the reading of its objects. `SERVICES=50000`
 //! says how many services there are. With `API_SERVER_JSON=1` the server answers JSON alone.
+//! `BEFORE` and `AFTER` name two binaries: then starts alone are measured, in turns; `ROUNDS` is the
+//! number of turns.
 
 #![allow(clippy::disallowed_methods, clippy::print_stdout, clippy::unwrap_used)]
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -15,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use netlink_tests::apiserver::ApiServer;
 use netlink_tests::apiserver::object::{node, service_cidr};
+use netlink_tests::builds::{builds, number};
 use netlink_tests::{Host, Net, Process, deltaproxy_binary};
 use nft::kernel::{Kernel, Nftables};
 use nft::{Family, Operation, Table, Transaction};
@@ -52,17 +56,20 @@ fn main() {
     if std::env::args().any(|argument| argument == "--test") {
         return;
     }
-    let services = std::env::var("SERVICES").map_or(50_000, |number| number.parse().unwrap());
+    let services = number("SERVICES", 50_000);
     let net = Net::new();
     let api = net.node().run(ApiServer::start);
     api.push_all([node("node1", "192.168.50.2"), service_cidr("kubernetes", "10.96.0.0/12")]);
     api.push_all((0..services).flat_map(|number| [service(number), slice(number, 0)]));
     api.compact();
     api.encode();
-    println!("| {services} services with {ENDPOINTS} endpoints each | time | commits | memory |");
-    println!("|---|---|---|---|");
     let mut bench = Bench { net, api, watch: None };
     let kill = |daemon: Process| daemon.signal(Signal::SIGKILL);
+    if let builds @ [_, _, ..] = &*builds() {
+        return bench.compare(builds, number("ROUNDS", 5));
+    }
+    println!("| {services} services with {ENDPOINTS} endpoints each | time | commits | memory |");
+    println!("|---|---|---|---|");
     kill(bench.start("start on an empty table", None));
     kill(bench.start("start on the table of the run before", None));
     let beside = "the same beside 200 commits a second of another program";
@@ -82,11 +89,45 @@ struct Bench {
     watch: Option<Nftables>,
 }
 
+/// A daemon that is ready, and the seconds that it took and worked.
+struct Started {
+    daemon: Process,
+    took: f64,
+    worked: f64,
+}
+
 impl Bench {
     fn start(&mut self, what: &str, others: Option<fn(&Host) -> Others>) -> Process {
         self.settled();
         let before = self.generation();
         let others = others.map(|start| start(self.net.node()));
+        let Started { daemon, took, worked } = self.start_build(&deltaproxy_binary());
+        let of_others = others.map_or(0, Others::stop);
+        self.settled();
+        let commits = self.generation() - before - of_others;
+        let memory = memory(&daemon);
+        println!("| {what} | {took:.2} s, CPU {worked:.2} s | {commits} | {memory} |");
+        daemon
+    }
+
+    /// Measures starts of builds in turns, on an empty table and on that of the start before.
+    fn compare(&mut self, builds: &[(&str, PathBuf)], rounds: u32) {
+        println!("| build | start on | time, s | CPU, s |");
+        println!("|---|---|---|---|");
+        for (build, binary) in (0..rounds).flat_map(|_| builds) {
+            _ = self.net.node().output(binary, &["cleanup"]).ok();
+            for tables in ["no table", "its tables"] {
+                self.settled();
+                let Started { daemon, took, worked } = self.start_build(binary);
+                println!("| {build} | {tables} | {took:.3} | {worked:.2} |");
+                self.settled();
+                daemon.signal(Signal::SIGKILL);
+            }
+        }
+    }
+
+    /// Starts a build, and waits until the kernel holds the desired state.
+    fn start_build(&self, binary: &Path) -> Started {
         let kubeconfig = format!("--kubeconfig={}", self.api.kubeconfig().display());
         let metrics = format!("--metrics-bind-address={METRICS}");
         let arguments = [
@@ -98,18 +139,13 @@ impl Bench {
             &metrics,
         ];
         let start = Instant::now();
-        let daemon = self.net.node().spawn(deltaproxy_binary(), &arguments);
+        let daemon = self.net.node().spawn(binary, &arguments);
         while !self.net.node().run(is_synced) {
             assert!(start.elapsed() < LIMIT, "not ready in {LIMIT:?}:\n{}", daemon.output());
             std::thread::sleep(LOOK);
         }
         let (took, worked) = (start.elapsed().as_secs_f64(), processor_time(&daemon).as_secs_f64());
-        let of_others = others.map_or(0, Others::stop);
-        self.settled();
-        let commits = self.generation() - before - of_others;
-        let memory = memory(&daemon);
-        println!("| {what} | {took:.2} s, CPU {worked:.2} s | {commits} | {memory} |");
-        daemon
+        Started { daemon, took, worked }
     }
 
     fn change(&mut self, what: &str, daemon: &Process, objects: Vec<Value>) {

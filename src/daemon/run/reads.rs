@@ -1,5 +1,6 @@
 //! What the loop reads of the kernel, and whether it must.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use engine::doubt::{Doubt, Reading, Reply};
@@ -21,8 +22,8 @@ pub(super) struct Reads<K> {
     /// A request for which commits do not wait: parts of both tables while the source lists objects,
     /// later dumps.
     pub(super) long_request: Option<BoxFuture<'static, Answered>>,
-    /// A request for endpoint lists that was sent before the answer to the last one was processed.
-    pub(super) lists_ahead: Option<BoxFuture<'static, Answered>>,
+    /// Requests for endpoint lists that were sent before the answer to the last one was processed.
+    pub(super) lists_ahead: VecDeque<BoxFuture<'static, Answered>>,
     /// The parts of both tables that were read while the source lists objects.
     pub(super) early: Option<Box<Reading>>,
     /// The kernel reports changes of our tables by other programs: no process owns them.
@@ -41,7 +42,7 @@ impl<K: Kernel + Send + 'static> Reads<K> {
         Self {
             doubt: Doubt::new(check_period, now),
             long_request: None,
-            lists_ahead: None,
+            lists_ahead: VecDeque::new(),
             early: None,
             // Before the first reading there is no installed state that other programs could change.
             is_watching: false,

@@ -8,9 +8,13 @@ use smallvec::SmallVec;
 /// Items, searched by value.
 #[derive(Debug)]
 pub struct SmallSet<T> {
-    few: SmallVec<[T; FEW]>,
-    many: HashSet<T>,
+    few: SmallVec<[T; INLINE]>,
+    /// Further items. A hash table takes random numbers, so most sets have none.
+    many: Option<HashSet<T>>,
 }
+
+/// Number of items stored in the set itself, which is moved with them.
+const INLINE: usize = 4;
 
 /// Number of items up to which a linear search is used.
 const FEW: usize = 16;
@@ -18,7 +22,7 @@ const FEW: usize = 16;
 impl<T: Copy + Eq + Hash> SmallSet<T> {
     /// Returns whether the item is in the set.
     pub fn contains(&self, item: &T) -> bool {
-        self.few.contains(item) || self.many.contains(item)
+        self.few.contains(item) || self.many.as_ref().is_some_and(|many| many.contains(item))
     }
 
     /// Adds an item; returns whether it is new.
@@ -27,7 +31,7 @@ impl<T: Copy + Eq + Hash> SmallSet<T> {
             return false;
         }
         if self.few.len() == FEW {
-            return self.many.insert(item);
+            return self.many.get_or_insert_default().insert(item);
         }
         self.few.push(item);
         true
@@ -36,7 +40,7 @@ impl<T: Copy + Eq + Hash> SmallSet<T> {
 
 impl<T> Default for SmallSet<T> {
     fn default() -> Self {
-        Self { few: SmallVec::new(), many: HashSet::default() }
+        Self { few: SmallVec::new(), many: None }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::ruleset::number::ListId;
 pub(super) struct ListsByPurpose {
     lists: SmallVec<[HeldList; 2]>,
     /// Index of each list, once there are many.
-    index: HashMap<(ListPurpose, bool), usize>,
+    index: Option<HashMap<(ListPurpose, bool), usize>>,
     ids: SmallSet<(Family, ListId)>,
 }
 
@@ -25,20 +25,20 @@ impl ListsByPurpose {
     pub(super) fn push(&mut self, list: HeldList) {
         self.lists.push(list);
         self.ids.insert((list.family, list.id));
-        match self.lists.len() {
-            0..FEW => {}
-            FEW => self.index = (0..).zip(&self.lists).map(|(i, it)| (it.key(), i)).collect(),
-            many => _ = self.index.insert(list.key(), many - 1),
+        let index = || (0..).zip(&self.lists).map(|(i, it)| (it.key(), i)).collect();
+        match (&mut self.index, self.lists.len()) {
+            (None, FEW..) => self.index = Some(index()),
+            (None, _) => {}
+            (Some(index), many) => _ = index.insert(list.key(), many - 1),
         }
     }
 
     /// Returns the list of a purpose, with affinity or without.
     pub(super) fn find(&self, purpose: ListPurpose, has_affinity: bool) -> Option<HeldList> {
         let key = (purpose, has_affinity);
-        if self.index.is_empty() {
-            self.lists.iter().find(|list| list.key() == key).copied()
-        } else {
-            self.index.get(&key).map(|i| self.lists[*i])
+        match &self.index {
+            None => self.lists.iter().find(|list| list.key() == key).copied(),
+            Some(index) => index.get(&key).map(|i| self.lists[*i]),
         }
     }
 

@@ -90,15 +90,11 @@ fn keep_in_order(
 
 /// Keeps those of the unplaced endpoints that have another slot.
 fn keep_elsewhere(slots: &mut Assignment, installed: &[Option<Target>], unplaced: &mut Unplaced) {
-    let is_many = unplaced.len() > FEW;
-    let mut many = HashSet::default();
-    if is_many {
-        many.extend(unplaced.iter().copied());
-    }
-    let mut take = |target: &Target| {
-        if is_many {
-            many.remove(target)
-        } else {
+    let mut many: Option<HashSet<Target>> =
+        (unplaced.len() > FEW).then(|| unplaced.iter().copied().collect());
+    let mut take = |target: &Target| match &mut many {
+        Some(many) => many.remove(target),
+        None => {
             let position = unplaced.iter().position(|other| other == target);
             position.map(|position| unplaced.remove(position)).is_some()
         }
@@ -106,7 +102,7 @@ fn keep_elsewhere(slots: &mut Assignment, installed: &[Option<Target>], unplaced
     for (slot, target) in slots.iter_mut().zip(installed).filter(|(slot, _)| slot.is_none()) {
         *slot = target.filter(&mut take);
     }
-    if is_many {
+    if let Some(many) = many {
         unplaced.retain(|target| many.contains(target));
     }
 }

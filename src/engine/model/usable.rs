@@ -139,10 +139,7 @@ fn distinct<'a>(
 ///
 /// Stores positions instead of targets, because services have thousands of endpoints.
 #[derive(Default)]
-struct Index {
-    positions: HashTable<usize>,
-    hasher: RandomState,
-}
+struct Index(Option<(HashTable<usize>, RandomState)>);
 
 impl Index {
     const FEW: usize = 16;
@@ -153,15 +150,17 @@ impl Index {
         if found.len() < Self::FEW {
             return !found.contains(&target);
         }
-        let hash_at = |position: &usize| self.hasher.hash_one(found[*position]);
-        if self.positions.is_empty() {
-            self.positions.reserve(most, hash_at);
+        let (positions, hasher) = self.0.get_or_insert_with(|| {
+            let (mut positions, hasher) = (HashTable::with_capacity(most), RandomState::new());
+            let hash_at = |position: &usize| hasher.hash_one(found[*position]);
             for position in 0..found.len() {
-                self.positions.insert_unique(hash_at(&position), position, hash_at);
+                positions.insert_unique(hash_at(&position), position, hash_at);
             }
-        }
-        let hash = self.hasher.hash_one(target);
-        let entry = self.positions.entry(hash, |position| found[*position] == target, hash_at);
+            (positions, hasher)
+        });
+        let hash_at = |position: &usize| hasher.hash_one(found[*position]);
+        let hash = hasher.hash_one(target);
+        let entry = positions.entry(hash, |position| found[*position] == target, hash_at);
         let is_new = matches!(entry, Entry::Vacant(_));
         entry.or_insert(found.len());
         is_new

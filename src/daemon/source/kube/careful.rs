@@ -18,10 +18,17 @@ use crate::source::objects::{self, Converter, Followed, object_name};
 /// An object, or the reason why it cannot be read.
 #[derive(Clone, Debug)]
 pub(super) enum Careful<T> {
-    /// A readable object.
-    Read(T),
+    /// A readable object. In a box, because it passes several streams by value.
+    Read(Box<T>),
     /// An object with a name and a wrong shape.
     Unreadable { metadata: Box<ObjectMeta>, field: String, message: String },
+}
+
+impl<T> Careful<T> {
+    /// Returns a readable object.
+    pub(super) fn read(object: T) -> Self {
+        Self::Read(Box::new(object))
+    }
 }
 
 impl<T: Watched> Careful<T> {
@@ -45,7 +52,7 @@ impl<T: Watched> Careful<T> {
     /// Returns the event of the object, invalid if it cannot be read, and its problems.
     pub(super) fn convert(self, converter: &mut Converter) -> (Event, Vec<Problem>) {
         match self {
-            Self::Read(object) => object.convert(converter),
+            Self::Read(object) => (*object).convert(converter),
             Self::Unreadable { metadata, field, message } => {
                 let object = T::object(object_name(&metadata));
                 let kind = ProblemKind::Invalid;
@@ -62,7 +69,7 @@ impl<'de, T: Followed> Deserialize<'de> for Careful<T> {
         let metadata = Box::new(metadata);
         Ok(objects::read(&value).map_or_else(
             |(field, message)| Self::Unreadable { metadata, field, message },
-            Self::Read,
+            Self::read,
         ))
     }
 }

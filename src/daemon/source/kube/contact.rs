@@ -49,8 +49,14 @@ impl Link {
         }
     }
 
+    /// Data arrives now.
     pub(super) fn heard(&self) {
-        let after = u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.heard_now(Instant::now());
+    }
+
+    /// Data arrives; `now` is the time.
+    pub(super) fn heard_now(&self, now: Instant) {
+        let after = u64::try_from((now - self.since).as_nanos()).unwrap_or(u64::MAX);
         self.heard_after.store(after, Ordering::Relaxed);
         let was_up = self.is_up.swap(true, Ordering::Relaxed);
         let since_report = after.saturating_sub(self.reported_after.load(Ordering::Relaxed));

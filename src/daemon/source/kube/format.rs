@@ -123,11 +123,11 @@ pub(super) fn event<T: Watched>(
 ) -> Result<Option<Item<Careful<T>>>, DecodeError> {
     match (format, asked) {
         (Format::Protobuf, _) => {
-            protobuf_event::<T>(frame).map(|item| Some(item.map(Careful::Read)))
+            protobuf_event::<T>(frame).map(|item| Some(item.map(Careful::read)))
         }
         (Format::Json, Asked::CarefulJson) => json_event(frame),
         (Format::Json, Asked::Any | Asked::Json) => {
-            json_event::<T>(frame).map(|item| item.map(|item| item.map(Careful::Read)))
+            json_event::<T>(frame).map(|item| item.map(|item| item.map(Careful::read)))
         }
     }
 }
@@ -174,7 +174,7 @@ pub(super) fn page<T: Watched>(
         (Format::Json, Asked::CarefulJson) => json_page(body).map_err(DecodeError::Json),
         (Format::Json, Asked::Any | Asked::Json) => {
             let Page { items, version, next } = json_page::<T>(body).map_err(DecodeError::Json)?;
-            let items = items.into_iter().map(Careful::Read).collect();
+            let items = items.into_iter().map(Careful::read).collect();
             Ok(Page { items, version, next })
         }
     }
@@ -185,7 +185,7 @@ fn protobuf_page<T: Watched>(body: &[u8]) -> Result<Page<Careful<T>>, DecodeErro
     let mut items = Vec::new();
     while let Some(fields) = page.next_item()? {
         let object = T::from_protobuf(fields).map_err(FormError::from)?;
-        items.push(Careful::Read(object));
+        items.push(Careful::read(object));
     }
     Ok(Page { items, version: page.resource_version, next: page.next })
 }

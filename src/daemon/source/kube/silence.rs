@@ -129,7 +129,7 @@ where
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
             self.last = Instant::now();
             if let (Some(link), Some(Ok(_))) = (&self.link, &frame) {
-                link.heard();
+                link.heard_now(self.last);
             }
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }

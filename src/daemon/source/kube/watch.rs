@@ -270,17 +270,20 @@ impl<T: Watched> Watch<T> {
 
     /// Returns the next event. Collects the events that are ready, and sends them before waiting
     /// for a change. During a list only full arrivals are sent, because an incomplete list is not
-    /// useful.
+    /// useful. So a list is polled once for each wait: a poll passes all layers of the client.
     async fn next(
         &mut self,
         stream: &mut Stream<T>,
     ) -> Result<Result<Received<T>, Failure>, Closed> {
-        if self.sender.events.len() < MAX_EVENTS
+        let (is_full, is_list) =
+            (self.sender.events.len() >= MAX_EVENTS, self.stage == Stage::Listing);
+        if !is_full
+            && !is_list
             && let Some(Some(event)) = stream.next().now_or_never()
         {
             return Ok(event.map_err(Failure::Received));
         }
-        if self.sender.events.len() >= MAX_EVENTS || self.stage != Stage::Listing {
+        if is_full || !is_list {
             self.sender.flush().await?;
         }
         let event = loop {

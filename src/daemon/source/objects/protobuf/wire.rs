@@ -47,6 +47,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Returns the next field and its number; `None` at the end of the message.
+    #[inline]
     pub(in crate::source) fn next(&mut self) -> Result<Option<(u32, Value<'a>)>, WireError> {
         if self.0.is_empty() {
             return Ok(None);
@@ -68,6 +69,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Reads a number, which mostly has one byte: tags, flags and most lengths.
+    #[inline]
     fn varint(&mut self) -> Result<u64, WireError> {
         match self.0.split_first() {
             Some((byte, rest)) if byte & 0x80 == 0 => {
@@ -79,6 +81,7 @@ impl<'a> Fields<'a> {
         }
     }
 
+    #[inline(never)]
     fn long_varint(&mut self) -> Result<u64, WireError> {
         let mut value = 0;
         for shift in (0..70).step_by(7) {
