@@ -106,8 +106,9 @@ reproducible: man ## Build the last commit in two folders and compare all files 
 # a fast engine, a first demonstration a short build.
 QUICK_BUILD = --config profile.dev.package.deltaproxy-engine.opt-level=0 \
 	--config profile.dev.package.nft-netlink.opt-level=0
+DEMO_BUILD = cargo build --locked $(QUICK_BUILD) --no-default-features --package deltaproxy --package test-hosts --bins
 demo: ## Demonstrate services between temporary network namespaces
-	@cargo build --locked $(QUICK_BUILD) --no-default-features --package deltaproxy --package test-hosts --bins
+	@$(DEMO_BUILD)
 	@$(IN_NAMESPACES) "$(TARGET_DIR)/debug/demo"
 
 demo-direct-return: ## Demonstrate direct return beside translation, with three nodes, a router and a client
