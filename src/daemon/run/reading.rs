@@ -18,10 +18,6 @@ use crate::observe::Cause;
 use crate::read_back::answer;
 use crate::writer::{Writer, WriterGone};
 
-/// Most requests for endpoint lists at the end of an early reading. Each takes some 20 ms, and the
-/// first comparison of 50,000 services takes 150 ms.
-const MOST_AHEAD: usize = 8;
-
 impl<K: Kernel + Send + 'static> Run<K> {
     /// Returns whether the kernel should hold the installed state and, for the background, also the
     /// desired one.
@@ -149,7 +145,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         self.reads.lists_ahead.clear();
         let reading = match self.take_early_read().await? {
             Some(mut reading) => {
-                self.request_rest(&mut reading);
+                self.request_ahead(&mut reading);
                 Reply::Tables(reading)
             }
             None => match self.request(Request::Tables, &self.writer).await? {
@@ -211,12 +207,13 @@ impl<K: Kernel + Send + 'static> Run<K> {
 
     /// Requests endpoint lists that a reading lacks, so that they are read while all services are
     /// compared for the first time.
-    fn request_rest(&mut self, reading: &mut Reading) {
-        while self.reads.lists_ahead.len() < MOST_AHEAD
-            && let Some((family, lists)) = reading.next_lists()
-        {
-            let request = self.request(Request::Lists(family, lists), &self.writer);
-            self.reads.lists_ahead.push_back(request.boxed());
+    fn request_ahead(&mut self, reading: &mut Reading) {
+        for table in &mut reading.tables {
+            let family = table.elements.family();
+            for lists in table.elements.lists_ahead() {
+                let request = self.request(Request::Lists(family, lists), &self.writer);
+                self.reads.lists_ahead.push_back(request.boxed());
+            }
         }
     }
 

@@ -1,12 +1,18 @@
 //! discovery.k8s.io/v1 EndpointSlice as protobuf.
 
+use std::borrow::Cow;
+
 use super::super::endpoint_slice::{EndpointSlice, PortFields, SliceFields, kept_names};
 use super::super::endpoints::{
-    EndpointConditions, EndpointFields, Endpoints, Hint, HintFields, Hints, KeptNames, TargetFields,
+    Endpoint, EndpointConditions, Endpoints, FirstAddress, KeptNames, Names,
 };
 use super::super::metadata::{Object, SliceMetadata};
+use super::super::text::{Span, Texts};
 use super::metadata::read_slice_metadata;
-use super::wire::{Fields, Value, WireError};
+use super::wire::{Fields, WireError};
+
+/// Number of `name` in an ObjectReference.
+const TARGET_NAME: u32 = 3;
 
 impl EndpointSlice {
     /// Reads a message EndpointSlice.
@@ -20,7 +26,7 @@ impl EndpointSlice {
         let mut fields = message;
         while let Some((number, value)) = fields.next()? {
             match number {
-                2 => slice.endpoints.push(endpoint(value.message()?, names)?, names),
+                2 => push_endpoint(value.message()?, names, &mut slice.endpoints)?,
                 3 => slice.ports.push(Object(port(value.message()?)?)),
                 4 => slice.address_type = value.text()?.into(),
                 _ => {}
@@ -42,23 +48,37 @@ fn metadata(message: Fields<'_>) -> Result<SliceMetadata<'_>, WireError> {
     Ok(metadata)
 }
 
-fn endpoint(message: Fields<'_>, names: KeptNames) -> Result<EndpointFields<'_>, WireError> {
-    let has_names = names == KeptNames::All;
-    let (mut endpoint, mut fields) = (EndpointFields::default(), message);
+/// Reads an Endpoint, and appends it.
+fn push_endpoint(
+    message: Fields<'_>,
+    kept: KeptNames,
+    endpoints: &mut Endpoints,
+) -> Result<(), WireError> {
+    let has_names = kept == KeptNames::All;
+    let Endpoints { list, texts, names } = endpoints;
+    let mut endpoint = Endpoint::new(EndpointConditions::default());
+    let (mut of_endpoint, mut fields) = (Names::default(), message);
     while let Some((number, value)) = fields.next()? {
         match number {
-            1 if endpoint.addresses.0.is_none() => {
-                endpoint.addresses.0 = Some(value.text()?.into());
+            1 if matches!(endpoint.address, FirstAddress::Missing) => {
+                endpoint.address = FirstAddress::new(&value.text()?);
             }
             2 => endpoint.conditions = conditions(value.message()?)?,
-            4 if has_names => endpoint.target_ref = target(value.message()?)?,
-            6 => endpoint.node_name = Some(value.text()?.into()),
-            7 if has_names => endpoint.zone = Some(value.text()?.into()),
-            8 => endpoint.hints = hints(value.message()?)?,
+            4 if has_names => of_endpoint.pod = texts.add(&text_of(value.message()?, TARGET_NAME)?),
+            6 => endpoint.node_name = texts.add(&value.text()?),
+            7 if has_names => of_endpoint.zone = texts.add(&value.text()?),
+            8 => {
+                endpoint.for_zones = hints(value.message()?, 1, texts)?;
+                endpoint.for_nodes = hints(value.message()?, 2, texts)?;
+            }
             _ => {}
         }
     }
-    Ok(endpoint)
+    list.push(endpoint);
+    if has_names {
+        names.push(of_endpoint);
+    }
+    Ok(())
 }
 
 fn conditions(message: Fields<'_>) -> Result<EndpointConditions, WireError> {
@@ -74,39 +94,29 @@ fn conditions(message: Fields<'_>) -> Result<EndpointConditions, WireError> {
     Ok(conditions)
 }
 
-/// Reads `name` of an ObjectReference.
-fn target(message: Fields<'_>) -> Result<TargetFields<'_>, WireError> {
-    let (mut target, mut fields) = (TargetFields::default(), message);
+/// Reads the names in one field of EndpointHints: 1 has those of zones, 2 those of nodes. Each is a
+/// message with one field.
+fn hints(message: Fields<'_>, hints: u32, texts: &mut Texts) -> Result<Span, WireError> {
+    let (mut list, mut fields) = (Span::default(), message);
     while let Some((number, value)) = fields.next()? {
-        if number == 3 {
-            target.name = Some(value.text()?.into());
+        if number == hints {
+            let name = text_of(value.message()?, 1)?;
+            // Nothing else is appended meanwhile, so the list is the last item.
+            let _ = texts.extend_list(&mut list, &name);
         }
     }
-    Ok(target)
+    Ok(list)
 }
 
-fn hints(message: Fields<'_>) -> Result<HintFields<'_>, WireError> {
-    let (mut hints, mut fields) = (HintFields::default(), message);
+/// Reads the text in one field of a message; empty if the message lacks it.
+fn text_of(message: Fields<'_>, field: u32) -> Result<Cow<'_, str>, WireError> {
+    let (mut text, mut fields) = (Cow::default(), message);
     while let Some((number, value)) = fields.next()? {
-        match number {
-            1 => hint(value, &mut hints.for_zones)?,
-            2 => hint(value, &mut hints.for_nodes)?,
-            _ => {}
+        if number == field {
+            text = value.text()?;
         }
     }
-    Ok(hints)
-}
-
-/// Reads `name` of a ForZone or ForNode.
-fn hint<'a>(value: Value<'a>, hints: &mut Hints<'a>) -> Result<(), WireError> {
-    let (mut hint, mut fields) = (Hint::default(), value.message()?);
-    while let Some((number, value)) = fields.next()? {
-        if number == 1 {
-            hint.name = value.text()?.into();
-        }
-    }
-    hints.push(Object(hint));
-    Ok(())
+    Ok(text)
 }
 
 fn port(message: Fields<'_>) -> Result<PortFields<'_>, WireError> {

@@ -49,9 +49,22 @@ impl<'a> Fields<'a> {
     /// Returns the next field and its number; `None` at the end of the message.
     #[inline]
     pub(in crate::source) fn next(&mut self) -> Result<Option<(u32, Value<'a>)>, WireError> {
-        if self.0.is_empty() {
-            return Ok(None);
+        match self.0 {
+            [] => Ok(None),
+            // Most fields: bytes of a short length, in a field with a small number.
+            [tag, length, rest @ ..] if (tag | length) & 0x80 == 0 && tag & 7 == 2 => {
+                let (bytes, rest) =
+                    rest.split_at_checked((*length).into()).ok_or(WireError::Truncated)?;
+                self.0 = rest;
+                let number = u32::from(tag >> 3);
+                Ok(Some((number, Value { number, content: Content::Bytes(bytes) })))
+            }
+            [..] => self.any_field().map(Some),
         }
+    }
+
+    #[inline(never)]
+    fn any_field(&mut self) -> Result<(u32, Value<'a>), WireError> {
         let tag = self.varint()?;
         // Larger numbers are no fields of the API, so their value does not matter.
         let number = u32::try_from(tag >> 3).unwrap_or(u32::MAX);
@@ -65,7 +78,7 @@ impl<'a> Fields<'a> {
             5 => self.take(4).map(|_| Content::Fixed)?,
             other => return Err(WireError::UnknownType(other.to_le_bytes()[0])),
         };
-        Ok(Some((number, Value { number, content })))
+        Ok((number, Value { number, content }))
     }
 
     /// Reads a number, which mostly has one byte: tags, flags and most lengths.
