@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use netlink_tests::apiserver::ApiServer;
 use netlink_tests::apiserver::object::{node, service_cidr};
-use netlink_tests::builds::{builds, number};
+use netlink_tests::builds::{builds_in_turns, number};
 use netlink_tests::{Host, Net, Process, deltaproxy_binary};
 use nft::kernel::{Kernel, Nftables};
 use nft::{Family, Operation, Table, Transaction};
@@ -65,8 +65,8 @@ fn main() {
     api.encode();
     let mut bench = Bench { net, api, watch: None };
     let kill = |daemon: Process| daemon.signal(Signal::SIGKILL);
-    if let builds @ [_, _, ..] = &*builds() {
-        return bench.compare(builds, number("ROUNDS", 5));
+    if let Some(builds) = builds_in_turns() {
+        return bench.compare(&builds, number("ROUNDS", 5));
     }
     println!("| {services} services with {ENDPOINTS} endpoints each | time | commits | memory |");
     println!("|---|---|---|---|");

@@ -35,6 +35,15 @@ pub fn builds() -> Vec<(&'static str, PathBuf)> {
     builds.map(|(name, path)| (name, absolute(Path::new(&path)))).collect()
 }
 
+/// Returns the same builds; `None` unless `BEFORE` is set.
+///
+/// # Panics
+/// There is no such binary.
+#[must_use]
+pub fn builds_in_turns() -> Option<Vec<(&'static str, PathBuf)>> {
+    set("BEFORE").is_some().then(builds)
+}
+
 fn set(variable: &str) -> Option<String> {
     env::var(variable).ok().filter(|value| !value.is_empty())
 }
