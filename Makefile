@@ -34,10 +34,8 @@ KERNEL_TESTS = node_settings packets refused_packets affinity priority policies 
 
 # Those of the loop wait for answers and for intervals, most of their time.
 UNIT_THREADS = 8
-# The tests wait for the kernel half of their time, so so many programs run at once, and the
-# simulation uses the processors meanwhile.
+# The tests wait for the kernel half of their time, so so many programs run at once.
 SIDE_BY_SIDE = 3
-SIMULATION = cargo test --offline --locked $(PARTS) --test simulation
 # Not beside others. `conntrack`: a listing passes over the flows of all namespaces, and the daemon
 # rests a hundred times as long as that took. The others provoke races of packets with commits.
 ALONE_TESTS = conntrack races replacements
@@ -134,18 +132,15 @@ test: ## Run every test; kernel tests in separate network namespaces
 	@rm -rf $(STAGE_LOGS)
 	@$(STAGES) run $(STAGE_LOGS) unit \
 		env RUST_TEST_THREADS=$(UNIT_THREADS) \
-		cargo test --locked $(PARTS) --no-fail-fast --lib --bins \
-		$$(ls tests/*.rs | grep -v /simulation | $(NAMES))
+		cargo test --locked $(PARTS) --no-fail-fast --lib --bins $$(ls tests/*.rs | $(NAMES))
 	@$(STAGES) run $(STAGE_LOGS) documentation cargo test --locked $(PARTS) --no-fail-fast --doc
 	@$(OPTIONAL_PROGRAMS); set -e; logs="$$(realpath $(STAGE_LOGS))"; \
 	alone=$$(sh netlink-tests/built-tests $(ALONE_TESTS)); \
 	others=$$(sh netlink-tests/built-tests $$($(OTHER_TESTS))); \
 	stages="sh $$(realpath tests/stages)"; cd netlink-tests; \
 	$$stages run "$$logs" alone sh in-namespaces sh side-by-side 1 $$alone; \
-	(cd .. && nice -n 19 $$stages run "$$logs" simulation $(SIMULATION) >/dev/null) & \
-	$$stages run "$$logs" kernel sh in-namespaces sh side-by-side $(SIDE_BY_SIDE) $$others; \
-	wait; cat "$$logs/simulation.log"
-	@$(STAGES) summary $(STAGE_LOGS) unit documentation alone simulation kernel
+	$$stages run "$$logs" kernel sh in-namespaces sh side-by-side $(SIDE_BY_SIDE) $$others
+	@$(STAGES) summary $(STAGE_LOGS) unit documentation alone kernel
 
 test-root: ## Run ROOT_TESTS, which check more when root runs them
 	@[ "$$(id -u)" = 0 ] || { echo "make test-root needs root" >&2; exit 1; }
