@@ -17,7 +17,8 @@ use crate::tables::{elements, engine, owning_engine};
 
 #[test]
 fn a_start_on_existing_tables_commits_a_change_before_all_lists_are_read() {
-    const SERVICES: u16 = 4_000;
+    // So many that two requests for lists are sent ahead.
+    const SERVICES: u16 = 4_500;
     let kernel = Shared::new(Fake::new());
     let objects = || (0..SERVICES).flat_map(|number| one_of_many(number, 2)).collect();
     let mut daemon = Daemon::start_unlisted(engine(), kernel.clone());

@@ -63,11 +63,14 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
     }
 
-    /// Requests the next endpoint lists, and then adds those of a reply.
+    /// Requests the next endpoint lists, and then adds those of a reply. Only one request is sent
+    /// ahead here: a commit waits for all of them.
     async fn take_lists(&mut self, reply: Result<Reply, ReadError>) -> Result<(), WriterGone> {
-        let next = self.reads.doubt.next_lists(&mut self.engine);
-        let next = next.map(|next| self.request(next, &self.writer).boxed());
-        self.reads.lists_ahead.extend(next);
+        if self.reads.lists_ahead.is_empty() {
+            let next = self.reads.doubt.next_lists(&mut self.engine);
+            let next = next.map(|next| self.request(next, &self.writer).boxed());
+            self.reads.lists_ahead.extend(next);
+        }
         self.take_reply(reply).await
     }
 
