@@ -3,14 +3,15 @@
 #![allow(clippy::disallowed_methods)] // It measures a limit.
 
 use std::io::{self, Write};
-use std::net::TcpStream;
+use std::net::{IpAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use netlink_tests::apiserver::object::{endpoint_slice, service};
+use netlink_tests::apiserver::object::{endpoint_slice, service, service_cidr};
 use netlink_tests::apiserver::{ApiServer, Fault, Kind, On};
 use netlink_tests::reader::Family;
 use netlink_tests::scenario::WEB;
 use netlink_tests::{Host, Net, Process, Server, deltaproxy_binary, eventually};
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 /// How long the daemon may take to notice something, on a busy machine.
@@ -22,7 +23,8 @@ const START_RETRY: Duration = Duration::from_secs(10);
 /// Where the daemon serves its metrics.
 const METRICS: &str = "127.0.0.1:10249";
 
-/// A node with two pods that serve, an API server on its loopback, and a host outside.
+/// A node with two pods that serve, an API server on its loopback or on the host outside, and that
+/// host.
 struct Cluster {
     net: Net,
     api: ApiServer,
@@ -32,6 +34,10 @@ struct Cluster {
 
 impl Cluster {
     fn new() -> Self {
+        Self::with_api(|node, _| node.run(ApiServer::with_web))
+    }
+
+    fn with_api(start: impl FnOnce(&Host, &Host) -> ApiServer) -> Self {
         let net = Net::new();
         let pod = |name: &str, ip: &str| {
             let host = net.pod(name, ip);
@@ -40,7 +46,7 @@ impl Cluster {
         };
         let pods = [pod("a", "10.244.1.5"), pod("b", "10.244.1.6")];
         let outside = net.outside("outside", "192.0.2.10");
-        let api = net.node().run(ApiServer::with_web);
+        let api = start(net.node(), &outside);
         Self { net, api, _pods: pods, outside }
     }
 
@@ -324,6 +330,70 @@ fn the_event_of_the_start_is_written_once_the_server_accepts_it() {
     eventually("the event", limit, || {
         cluster.api.events().into_iter().find(|event| event["reason"] == "Starting")
     });
+}
+
+/// The ranges hold the node, its gateway and the API server, which are three hosts.
+#[test]
+fn service_cidrs_over_other_networks_are_reported_and_cut_the_node_off_from_nothing() {
+    for (server, wrong) in [
+        ("192.0.2.10", ["192.0.2.0/24", "192.168.0.0/16", "198.51.100.0/24"]),
+        ("fd00:192:0:2::10", ["fd00:192:0:2::/64", "fd00:192:168::/48", "fd00:198:51:100::/64"]),
+    ] {
+        let server: IpAddr = server.parse().unwrap();
+        let cluster =
+            Cluster::with_api(|_, outside| outside.run(|| ApiServer::with_web_at(server)));
+        let (node, api) = (cluster.net.node(), &cluster.api);
+        let gateway = cluster.net.outside("gateway", "198.51.100.1");
+        cluster.net.route_everything_to(&gateway);
+        let _servers = [node.serve_tcp(10250, "node"), gateway.serve_tcp(53, "gateway")];
+        let [own, router]: [IpAddr; 2] = match server {
+            IpAddr::V4(_) => ["192.168.50.2", "198.51.100.1"],
+            IpAddr::V6(_) => ["fd00:192:168:50::2", "fd00:198:51:100::1"],
+        }
+        .map(|address| address.parse().unwrap());
+        let names = ["a", "b", "c"];
+        let push =
+            || names.iter().zip(wrong).for_each(|(name, it)| api.push(service_cidr(name, it)));
+        let problems = || node.output(deltaproxy_binary(), &["problems"]).stdout;
+        for (pod, address, signal) in [
+            ("b", "10.244.1.6", Signal::SIGKILL),
+            ("a", "10.244.1.5", Signal::SIGTERM),
+            ("b", "10.244.1.6", Signal::SIGTERM),
+        ] {
+            let daemon =
+                node.spawn(deltaproxy_binary(), &cluster.arguments("--metrics-bind-address="));
+            push();
+            let expected = [
+                format!("{} holds {server}, an address of the API server;", wrong[0]),
+                format!("{} holds {own}, an address of this node;", wrong[1]),
+                format!("{} holds {router}, a gateway of this node;", wrong[2]),
+            ];
+            eventually("the problems", SOON, || {
+                let found = problems();
+                expected.iter().all(|line| found.contains(line)).then_some(())
+            });
+            // Watches that are broken need new connections.
+            api.stop();
+            api.reopen();
+            cluster.replace_endpoint(address);
+            cluster.wait_for(pod);
+            daemon.signal(signal);
+            let _ = daemon.finish(SOON);
+            for client in [&cluster.outside, node] {
+                assert_eq!(client.connect_tcp((own, 10250)).server(), "node", "{own}");
+            }
+            assert_eq!(node.connect_tcp((router, 53)).server(), "gateway", "{router}");
+        }
+        let _daemon =
+            node.spawn(deltaproxy_binary(), &cluster.arguments("--metrics-bind-address="));
+        cluster.wait_for("b");
+        names.iter().for_each(|name| api.delete(Kind::ServiceCidr, name));
+        eventually("no problem", SOON, || (problems() == "nothing is left out\n").then_some(()));
+        let of_overlap = |event: &&Value| event["reason"] == "Overlap";
+        let events = api.events();
+        let kinds = events.iter().filter(of_overlap).map(|it| it["regarding"]["kind"].clone());
+        assert!(kinds.eq(["ServiceCIDR"; 3]));
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use Expect::{Closed, Refused, Silent};
 use daemon::source::addresses::follow_local_addresses;
+use engine::model::HostAddresses;
 use engine::routing::Routing;
 use netlink_tests::scenario::{
     Expect, Family, Lab, Manifests, NODE_PORT, Node, Protocol, Scope, ServiceCidr, WEB,
@@ -281,7 +282,7 @@ fn lost_notifications_of_addresses_are_made_good() {
         IpAddr::from([172, 16, high, low])
     });
     let follow = async {
-        let (sender, mut addresses) = watch::channel(Vec::new());
+        let (sender, mut addresses) = watch::channel(HostAddresses::default());
         tokio::spawn(follow_local_addresses(sender));
         addresses.changed().await.unwrap();
         // This blocks the only thread of the runtime. Adding has a separate runtime, which cannot
@@ -291,9 +292,9 @@ fn lost_notifications_of_addresses_are_made_good() {
             node.add_address(ip(ADDED[0]));
         };
         thread::scope(|scope| scope.spawn(add).join().unwrap());
-        let found = addresses.wait_for(|all| all.contains(&ip(ADDED[0])));
+        let found = addresses.wait_for(|all| all.local.contains(&ip(ADDED[0])));
         let found = tokio::time::timeout(Duration::from_secs(4), found).await;
-        assert_eq!(found.expect("in time").unwrap().len(), 10_000 + BEFORE + 1);
+        assert_eq!(found.expect("in time").unwrap().local.len(), 10_000 + BEFORE + 1);
     };
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     node.run(|| runtime.enable_all().build().unwrap().block_on(follow));

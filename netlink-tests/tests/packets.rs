@@ -219,6 +219,43 @@ fn an_unallocated_address_of_a_service_cidr_is_silent_and_others_are_routed() {
     ]);
 }
 
+/// A control plane address in the default range of kubeadm, ranges over the networks of nodes and
+/// outside hosts, and a cluster IP that a cache has bound on the node.
+#[test]
+fn no_service_cidr_keeps_packets_from_the_servers_of_the_node() {
+    let mut lab = Lab::new();
+    let node = lab.world.node();
+    for ip in ["10.96.0.10", "fd00:10:96::10", "10.96.166.191", "fd00:10:96:166::191"] {
+        node.add_address(ip.parse::<IpAddr>().unwrap());
+    }
+    lab.world.serve("node", "node", 9153);
+    let cidrs = ["10.96.0.0/12", "192.168.0.0/16", "fd00:10:96::/44", "fd00:192:168::/48"];
+    let own = Service::new("own", "10.96.0.11").port(80);
+    let at_node = Slice::new("own").target(80, 9153).endpoints("node");
+    lab.apply(&[&web(), &slice("a"), &own, &at_node, &ServiceCidr::new("kubernetes", &cidrs)]);
+    for client in ["outside", "pod", "c"] {
+        lab.check(&[
+            (client, "10.96.166.191:9153", keeps_source("node")),
+            (client, "10.96.0.10:9153", keeps_source("node")),
+        ]);
+    }
+    for client in ["outside", "pod", "c", "node"] {
+        lab.check(&[
+            (client, "192.168.50.2:9153", keeps_source("node")),
+            (client, "10.96.0.77:9153", Silent),
+            (client, "10.96.0.11:9153", Refused),
+        ]);
+    }
+    for own in ["10.96.166.191:9153", "[fd00:10:96::10]:9153"] {
+        assert_eq!(lab.world.node().connect_tcp(own).server(), "node", "{own}");
+    }
+    lab.check(&[
+        ("pod", WEB, keeps_source("a")),
+        ("pod", "10.96.0.11:80", keeps_source("node")),
+        ("node", "10.96.0.11:80", keeps_source("node")),
+    ]);
+}
+
 /// The address of a service that is left to another program reaches that program.
 #[test]
 fn services_of_other_programs_are_neither_translated_nor_dropped() {

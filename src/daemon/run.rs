@@ -40,11 +40,10 @@ pub use ownership::{HandOver, Handovers, Left, ListTable, RemoveTables, Steps};
 pub use parts::{Links, Parts};
 pub use reads::OpenReader;
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use engine::doubt::{self, Request};
-use engine::model::Arrival;
+use engine::model::{Arrival, HostAddresses};
 use engine::ruleset::CLIENTS;
 use engine::schedule::{Input, Schedule, Task};
 use engine::{Answer, Engine};
@@ -237,8 +236,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
         self.note_change();
     }
 
-    fn take_addresses(&mut self, addresses: Vec<IpAddr>) {
+    fn take_addresses(&mut self, addresses: HostAddresses) {
         self.engine.set_local_addresses(addresses);
+        self.report_problems();
         self.report.causes.add(Cause::Addresses);
         self.note_change();
         // If all addresses serve node ports, no commit follows that would delete stale flows and
@@ -247,6 +247,11 @@ impl<K: Kernel + Send + 'static> Run<K> {
         if self.engine.is_settled() {
             self.report.localhost(&mut self.engine);
         }
+    }
+
+    fn report_problems(&mut self) {
+        self.report.problems(&self.engine.take_problems());
+        self.report.present(self.engine.take_changed_problems());
     }
 
     /// Schedules a commit if the installed state may differ from the desired one.
@@ -334,8 +339,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         let is_known = task == Task::Commit || self.read_back().await?;
         let outcome = if is_known { self.commit_all().await? } else { SyncOutcome::Failed };
         let is_done = outcome == SyncOutcome::Done;
-        self.report.problems(&self.engine.take_problems());
-        self.report.present(self.engine.take_changed_problems());
+        self.report_problems();
         self.commits.is_synced = is_done;
         self.route_localnet();
         let now = now();

@@ -20,6 +20,8 @@ Kinds:
   refused       the kernel refused it
   closed_port   a health check port, or a node port at [::1], cannot be opened
   missing_node  the cluster has no Node object of this node's name
+  overlap       a range of a ServiceCIDR holds addresses of the node, its gateway, the API
+                server or pods
 
 Exit codes:
   0  nothing is left out

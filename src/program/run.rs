@@ -22,13 +22,13 @@ use daemon::run::{
     MissingNode, Parts, Run,
 };
 use daemon::source::Wanted;
-use daemon::source::addresses::{follow_local_addresses, local_addresses};
+use daemon::source::addresses::{follow_local_addresses, gateways, local_addresses};
 use daemon::source::files::{self, FileProblem, FoundProblems};
 use daemon::source::notice::Notice;
 use daemon::writer::Writer;
 use engine::counters::Counters;
 use engine::flowtable::Offload;
-use engine::model::{Arrival, ObjectName, ObjectRef, Problem, ProblemKind};
+use engine::model::{Arrival, HostAddresses, ObjectName, ObjectRef, Problem, ProblemKind};
 use engine::routing::Routing;
 use engine::{Engine, FlowtableDevices};
 use futures::FutureExt;
@@ -135,7 +135,7 @@ async fn run_until_stopped(
     let flags = flags_of_tables(&config, &kernel);
     let mut engine = Engine::new(config.routing.clone(), flags);
     engine.suit_kernel(release);
-    let known = local_addresses().map_err(Failure::new)?;
+    let known = host_addresses()?;
     engine.set_local_addresses(known.clone());
     let route_localnet = localhost::prepare(&mut engine);
     content.page = Some(page(&config, flags));
@@ -145,10 +145,11 @@ async fn run_until_stopped(
 
     let mut tasks = JoinSet::new();
     let (sender, addresses) = watch::channel(known);
-    tasks.spawn(follow_local_addresses(sender));
+    tasks.spawn(follow_local_addresses(sender.clone()));
     start_servers(&config, &mut tasks, Arc::new(content)).await?;
     let (notices, written) = mpsc::channel(NOTICE_QUEUE);
-    let events = start_source(&config, &mut tasks, (notices.clone(), written), &observe)?;
+    let written = (notices.clone(), written);
+    let events = start_source(&config, &mut tasks, written, (&observe, sender))?;
     let proxy = start_listeners(&config, &mut tasks, &observe, &notices)?;
     report_start(&config, &observe, &notices);
     let report = observed_cleaning(observe.clone());
@@ -197,6 +198,12 @@ async fn run_until_stopped(
     let seconds = started.elapsed().as_secs_f64();
     tracing::info!(signal, %tables, seconds, "stopped; the tables stay and go on working");
     Ok(End::Stopped)
+}
+
+/// Returns the addresses around this node that are known without a server.
+fn host_addresses() -> Result<HostAddresses, Failure> {
+    let local = local_addresses().map_err(Failure::new)?;
+    Ok(HostAddresses { gateways: gateways(), ..local.into() })
 }
 
 /// Returns what is read of the kernel for counts of connections.
@@ -346,11 +353,11 @@ fn start_source(
     config: &Config,
     tasks: &mut JoinSet<()>,
     notices: (mpsc::Sender<Notice>, mpsc::Receiver<Notice>),
-    observe: &Observe,
+    (observe, addresses): (&Observe, watch::Sender<HostAddresses>),
 ) -> Result<mpsc::Receiver<Arrival>, Failure> {
     let (sender, events) = mpsc::channel(EVENT_QUEUE);
     let Source::Manifests(path) = &config.source else {
-        api_server::follow(config, tasks, sender, notices, observe)?;
+        api_server::follow(config, tasks, (sender, addresses), notices, observe)?;
         return Ok(events);
     };
     // Problems are logged where they are found.

@@ -33,7 +33,8 @@ use daemon::run::{Balancing, Cleaning, Left, Parts, Run, RunError};
 use daemon::writer::{Requests, Writer};
 use engine::Engine;
 use engine::model::{
-    Arrival, Change, Event, LiveConnections, ObjectName, Resource, Scheduler, Service,
+    Arrival, Change, Event, HostAddresses, LiveConnections, ObjectName, Resource, Scheduler,
+    Service,
 };
 use engine::routing::Routing;
 use engine::ruleset::{self, Layouts, SetId};
@@ -53,7 +54,7 @@ struct Daemon<K> {
     run: Pin<Box<dyn Future<Output = Result<Left, RunError>>>>,
     requests: Requests<Hostile<K>>,
     events: mpsc::Sender<Arrival>,
-    addresses: watch::Sender<Vec<IpAddr>>,
+    addresses: watch::Sender<HostAddresses>,
     /// Requests to the cleaner.
     asked: Arc<Mutex<Vec<Request>>>,
     /// Sender of lists of flows.
@@ -121,7 +122,7 @@ impl<K: Shared> Daemon<K> {
     fn start(engine: Engine, min_interval: Duration, local: Vec<IpAddr>) -> Self {
         let (writer, requests) = Writer::without_thread();
         let (events, queue) = mpsc::channel(64);
-        let (addresses, changes) = watch::channel(local);
+        let (addresses, changes) = watch::channel(local.into());
         let (lists, listed) = mpsc::channel(1);
         let asked: Arc<Mutex<Vec<Request>>> = Arc::default();
         let own = Arc::clone(&asked);
@@ -193,7 +194,7 @@ impl<K: Shared> World<K> {
             }
             Happening::LocalAddresses(count) => {
                 self.addresses = local_addresses(*count);
-                self.daemon.addresses.send_replace(self.addresses.clone());
+                self.daemon.addresses.send_replace(self.addresses.clone().into());
             }
             Happening::Time(time) => tokio::time::advance(*time).await,
             Happening::Mishap(mishap) => self.kernel.mishaps.push_back(*mishap),

@@ -23,7 +23,7 @@ mod trace;
 mod write;
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
@@ -71,9 +71,15 @@ impl ApiServer {
     /// Starts a server without objects. With `API_SERVER_JSON=1` it answers JSON alone.
     #[track_caller]
     pub fn start() -> Self {
+        Self::start_at(Ipv4Addr::LOCALHOST)
+    }
+
+    /// The same at another address of this host.
+    #[track_caller]
+    pub fn start_at(ip: impl Into<IpAddr>) -> Self {
         link::raise_loopback();
         let has_only_json = std::env::var_os("API_SERVER_JSON").is_some();
-        let listener = listen(([127, 0, 0, 1], 0).into()).expect("127.0.0.1 has a free port");
+        let listener = listen((ip.into(), 0).into()).expect("the address has a free port");
         let address = listener.local_addr().expect("a bound socket has an address");
         let shared = Arc::new(Shared {
             state: Mutex::new(State { has_only_json, ..State::default() }),
@@ -91,7 +97,13 @@ impl ApiServer {
     /// 10.96.0.10:80 with the endpoint 10.244.1.5:8080.
     #[track_caller]
     pub fn with_web() -> Self {
-        let server = Self::start();
+        Self::with_web_at(Ipv4Addr::LOCALHOST)
+    }
+
+    /// The same at another address of this host.
+    #[track_caller]
+    pub fn with_web_at(ip: impl Into<IpAddr>) -> Self {
+        let server = Self::start_at(ip);
         server.push(object::node("node1", "192.168.50.2"));
         server.push(object::service_cidr("kubernetes", "10.96.0.0/16"));
         server.push(object::service("default/web", "10.96.0.10", 80));
@@ -341,7 +353,7 @@ fn run(listener: TcpListener, shared: &Arc<Shared>, mut commands: UnboundedRecei
 
 /// Listens with a queue as long as that of kube-apiserver, which is the kernel's default limit.
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;

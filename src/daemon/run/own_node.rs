@@ -1,9 +1,7 @@
 //! What the loop follows of its own node: addresses, `route_localnet`, the Node object, and whether
 //! NodePorts are open.
 
-use std::net::IpAddr;
-
-use engine::model::{Node, ObjectName, ObjectRef, Problem, ProblemKind, Resource};
+use engine::model::{HostAddresses, Node, ObjectName, ObjectRef, Problem, ProblemKind, Resource};
 use engine::{ClosedNodePorts, Engine};
 use nft::family::Family;
 use tokio::sync::watch;
@@ -38,8 +36,8 @@ pub enum MissingNode {
 ///
 /// `route_localnet` is set once. `closed_node_ports` and `lacks_object` are what was reported last.
 pub(super) struct OwnNode {
-    /// The addresses of this node's interfaces; `None` if they never change.
-    pub(super) addresses: Option<watch::Receiver<Vec<IpAddr>>>,
+    /// The addresses around this node; `None` if they never change.
+    pub(super) addresses: Option<watch::Receiver<HostAddresses>>,
     route_localnet: Option<RouteLocalnet>,
     missing_node: MissingNode,
     closed_node_ports: Option<ClosedNodePorts>,
@@ -48,7 +46,7 @@ pub(super) struct OwnNode {
 
 impl OwnNode {
     pub(super) fn new(
-        addresses: Option<watch::Receiver<Vec<IpAddr>>>,
+        addresses: Option<watch::Receiver<HostAddresses>>,
         route_localnet: Option<RouteLocalnet>,
         missing_node: MissingNode,
     ) -> Self {
@@ -125,7 +123,9 @@ pub(super) fn report_lost_guard(engine: &Engine) {
 }
 
 /// Waits for a change of the addresses and returns them.
-pub(super) async fn changed(addresses: &mut Option<watch::Receiver<Vec<IpAddr>>>) -> Vec<IpAddr> {
+pub(super) async fn changed(
+    addresses: &mut Option<watch::Receiver<HostAddresses>>,
+) -> HostAddresses {
     if let Some(receiver) = addresses
         && receiver.changed().await.is_ok()
     {

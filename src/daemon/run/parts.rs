@@ -1,8 +1,8 @@
 //! The optional parts of the loop, each of them left out by default.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
+use engine::model::HostAddresses;
 use futures::future::BoxFuture;
 use tokio::sync::{mpsc, watch};
 
@@ -24,8 +24,8 @@ pub struct Parts<K> {
     pub check_period: Duration,
     /// Opens another socket for long dumps, so that commits do not wait for them.
     pub open_reader: Option<OpenReader<K>>,
-    /// The addresses of this node's interfaces; `None` if they never change.
-    pub addresses: Option<watch::Receiver<Vec<IpAddr>>>,
+    /// The addresses around this node; `None` if they never change.
+    pub addresses: Option<watch::Receiver<HostAddresses>>,
     /// Serves localhost NodePorts.
     pub localhost: Localhost,
     /// The name of this node, and whether load balancers should use it without a Node object, and

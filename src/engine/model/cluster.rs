@@ -189,6 +189,29 @@ impl Cluster {
         self.service(name).map(|view| view.service.cluster_ips).unwrap_or_default()
     }
 
+    /// Returns the cluster IPs of all routed services.
+    pub(super) fn all_cluster_ips(&self) -> impl Iterator<Item = IpAddr> {
+        let services = self.services.values().filter_map(|entry| entry.service.as_ref());
+        services.flat_map(|service| service.cluster_ips())
+    }
+
+    /// Returns the addresses of all endpoints of a service.
+    pub(super) fn endpoint_addresses(&self, name: &ObjectName) -> impl Iterator<Item = IpAddr> {
+        let slices = self.services.get(name).into_iter().flat_map(|entry| &entry.slices);
+        slices.flat_map(StoredSlice::endpoints).map(|endpoint| endpoint.address)
+    }
+
+    /// Returns the ranges of each ServiceCIDR, in no order.
+    pub(super) fn service_ranges(&self) -> impl Iterator<Item = (&ObjectName, &Vec<IpNet>)> {
+        self.service_cidrs.iter().map(|(name, marked)| (name, &marked.object))
+    }
+
+    /// Returns the ranges of pods that are known: those of the settings and of this node.
+    pub(super) fn pod_ranges(&self) -> impl Iterator<Item = &IpNet> {
+        let of_node = self.node.iter().flat_map(|node| &node.pod_cidrs);
+        self.external.pod_ranges.iter().chain(of_node)
+    }
+
     /// Returns the creation time of a service, in seconds since 1970.
     pub fn created(&self, name: &ObjectName) -> Option<i64> {
         Some(self.services.get(name)?.service.as_ref()?.created())

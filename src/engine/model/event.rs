@@ -162,11 +162,13 @@ pub enum ProblemKind {
     MissingNode,
     /// Packets of a service with direct return are translated.
     DirectReturn,
+    /// A range of cluster IPs holds addresses of another use.
+    Overlap,
 }
 
 impl ProblemKind {
     /// All kinds.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Invalid,
         Self::Conflict,
         Self::Limit,
@@ -174,6 +176,7 @@ impl ProblemKind {
         Self::ClosedPort,
         Self::MissingNode,
         Self::DirectReturn,
+        Self::Overlap,
     ];
 
     /// Returns the name in metrics.
@@ -186,6 +189,7 @@ impl ProblemKind {
             Self::ClosedPort => "closed_port",
             Self::MissingNode => "missing_node",
             Self::DirectReturn => "direct_return",
+            Self::Overlap => "overlap",
         }
     }
 }

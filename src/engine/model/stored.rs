@@ -162,6 +162,13 @@ impl StoredService {
         }
     }
 
+    pub(super) fn cluster_ips(&self) -> Vec<IpAddr> {
+        match &self.cluster_ips {
+            ClusterIps::V4(address) => vec![IpAddr::V4(*address)],
+            ClusterIps::Others(addresses) => addresses.to_vec(),
+        }
+    }
+
     /// Returns the ports if each client may be sent to any usable endpoint.
     pub(super) fn ports_served_by_all_endpoints(&self) -> Option<&[ServicePort]> {
         let is_plain = self.unusual.as_ref().is_none_or(|unusual| {
@@ -181,14 +188,10 @@ impl StoredService {
 
     /// Returns the service in its original form, with its name.
     pub(super) fn restore(&self, name: ObjectName) -> Service {
-        let cluster_ips = match &self.cluster_ips {
-            ClusterIps::V4(address) => vec![IpAddr::V4(*address)],
-            ClusterIps::Others(addresses) => addresses.to_vec(),
-        };
         let plain = Service {
             created: self.created(),
             ports: self.ports.to_vec(),
-            ..Service::new(name, cluster_ips)
+            ..Service::new(name, self.cluster_ips())
         };
         let Some(unusual) = &self.unusual else { return plain };
         Service {

@@ -345,13 +345,20 @@ fn refuse(phrases: Phrases) -> [Vec<Phrase>; 2] {
 /// The chain that refuses or drops packets to addresses of services that no service port has.
 pub const CLUSTER_IPS_CHECK: &str = "cluster-ips-check";
 
-/// Refuses or drops packets whose destination is still a cluster IP: no service port matched.
+/// Refuses or drops packets whose destination is still a cluster IP: no service port matched. What
+/// this node receives itself is left to its own servers. The route lookup for that costs more than
+/// the other comparison, so only packets that match it pay for it.
 fn cluster_ips_check(phrases: Phrases, settings: &Settings) -> Vec<Vec<Phrase>> {
+    let elsewhere = || phrases.destination_is_elsewhere();
     let cluster_ip = phrases.in_set(&[Field::Daddr], SetId::ClusterIps.name());
-    let mut rules = vec![vec![cluster_ip, phrase::counter(), goto(REFUSE)]];
+    let exempt = settings.exempt.iter().map(|address| {
+        vec![phrase::destination(IpNet::from(*address)).equal(), verdict(Verdict::Accept)]
+    });
+    let mut rules = Vec::from_iter(exempt);
+    rules.push(vec![cluster_ip, elsewhere(), phrase::counter(), goto(REFUSE)]);
     rules.extend(settings.service_cidrs.iter().map(|range| {
         let is_in_range = phrase::destination(*range).equal();
-        vec![is_in_range, phrase::counter(), verdict(Verdict::Drop)]
+        vec![is_in_range, elsewhere(), phrase::counter(), verdict(Verdict::Drop)]
     }));
     rules
 }

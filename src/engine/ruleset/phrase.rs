@@ -93,6 +93,16 @@ impl Phrases {
         phrase
     }
 
+    /// Matches if this host does not receive the packet itself: `fib daddr type unicast`, which no
+    /// broadcast address has; for IPv6 `fib daddr type != local`, because an address without a route
+    /// has another type there (`nft_fib6_eval_type`).
+    pub fn destination_is_elsewhere(self) -> Phrase {
+        match self {
+            Self(Family::Ip) => address_type(key::FIB_DADDR, key::ROUTE_UNICAST).equal(),
+            Self(Family::Ip6) => address_type(key::FIB_DADDR, key::ROUTE_LOCAL).unequal(),
+        }
+    }
+
     /// Rejects the packet with "port unreachable".
     pub fn reject(self) -> Phrase {
         vec![Reject::unreachable(match self {
@@ -238,8 +248,12 @@ pub fn destination_is_local() -> Phrase {
 }
 
 fn address_is_local(flags: u32) -> Phrase {
-    let local = key::ROUTE_LOCAL.to_ne_bytes();
-    vec![Fib::address_type(flags, FIRST), Cmp::equal(FIRST, local)]
+    address_type(flags, key::ROUTE_LOCAL).equal()
+}
+
+fn address_type(flags: u32, kind: u32) -> Comparison {
+    let load = vec![Fib::address_type(flags, FIRST)];
+    Comparison { load, value: kind.to_ne_bytes().to_vec() }
 }
 
 /// Sets bits of the mark: `meta mark set meta mark | 0x00004000`.

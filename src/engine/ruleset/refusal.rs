@@ -103,6 +103,7 @@ mod tests {
             lookups: Lookups::Once,
             offload: None,
             service_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
+            exempt: vec!["10.96.0.1".parse().unwrap()],
             timeouts: [].into(),
         }
     }

@@ -1,5 +1,7 @@
 //! What the rules of a table depend on besides its family.
 
+use std::net::IpAddr;
+
 use ipnet::IpNet;
 use nft::Name;
 
@@ -27,6 +29,8 @@ pub struct Settings {
     pub offload: Option<Threshold>,
     /// Ranges of cluster IPs, of this family.
     pub service_cidrs: Vec<IpNet>,
+    /// Addresses in these ranges to which packets are never dropped.
+    pub exempt: Vec<IpAddr>,
     /// Timeouts of session affinity, in seconds.
     pub timeouts: Timeouts,
     /// The seed of the hash of a packet's source. Nodes with the same seed choose alike.

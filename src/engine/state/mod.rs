@@ -67,8 +67,8 @@ use crate::diff::{Context, Diff};
 use crate::direct::{Direct, Links};
 use crate::flow::{Flow, StaleFlow};
 use crate::model::{
-    Adjusted, Cluster, Event, Extent, HealthCheck, LiveConnections, LocalhostPorts, ObjectName,
-    Problem, Scheduler, Touched,
+    API_SERVER, Adjusted, Cluster, Event, Extent, HealthCheck, HostAddresses, LiveConnections,
+    LocalhostPorts, ObjectName, Problem, Resource, Scheduler, Touched,
 };
 use crate::routing::Routing;
 use crate::ruleset::{Layouts, Lookups};
@@ -142,6 +142,7 @@ impl Engine {
     /// Applies events to the cluster and queues the touched services; returns the size of the
     /// change. The services are updated when transactions are made.
     pub fn apply(&mut self, events: impl IntoIterator<Item = Event>) -> ChangeSize {
+        let was_listed = self.cluster.is_listed();
         for mut event in events {
             self.routing.adapt(&mut event);
             self.tables.handing.note(&event, &self.cluster);
@@ -150,9 +151,13 @@ impl Engine {
         self.tables.handing.touch_nodes(&mut self.touched);
         self.keep_triggers();
         let node = std::mem::take(&mut self.touched.node);
-        let service_cidrs = std::mem::take(&mut self.touched.service_cidrs);
+        let ranges = std::mem::take(&mut self.touched.service_cidrs)
+            || self.touched.services.keys().any(|name| name.as_str() == API_SERVER);
         if node {
             self.render_node_ports();
+        }
+        if ranges || node || !was_listed {
+            self.find_overlaps();
         }
         let mut size =
             if self.touched.dependents.is_empty() { ChangeSize::Small } else { ChangeSize::Large };
@@ -184,7 +189,7 @@ impl Engine {
             self.cluster.is_listed() && self.tables.optional_chains.add(&self.cluster);
         if is_new_timeout
             || has_new_chains
-            || service_cidrs
+            || ranges
             || (node && self.routing.rules_depend_on_node())
         {
             self.render_tables();
@@ -369,10 +374,21 @@ impl Engine {
         least_connections::balance(&mut self.cluster, &mut self.updates, settings, counted)
     }
 
-    /// Sets the addresses of this node's interfaces.
-    pub fn set_local_addresses(&mut self, addresses: Vec<IpAddr>) {
-        self.node.local_addresses = addresses;
+    /// Sets the addresses of this node's interfaces, and of what it must reach.
+    pub fn set_local_addresses(&mut self, addresses: impl Into<HostAddresses>) {
+        self.node.addresses = addresses.into();
         self.render_node_ports();
+        self.render_tables();
+        self.find_overlaps();
+    }
+
+    /// Finds what ranges of cluster IPs overlap, once they are known.
+    fn find_overlaps(&mut self) {
+        if self.cluster.is_listed() {
+            let mut overlaps = self.node.addresses.overlaps(&self.cluster);
+            Problem::keep_few(&mut overlaps);
+            self.problems.replace(Resource::ServiceCidrs, overlaps);
+        }
     }
 
     /// Makes the rules suit a kernel of this release; an unknown one may be old. Without this call
@@ -406,7 +422,7 @@ impl Engine {
 
     fn render_node_ports(&mut self) {
         let (node, state) = (self.cluster.node(), &mut self.node);
-        let local = &state.local_addresses;
+        let local = &state.addresses.local;
         let addresses = self.routing.node_port_ips(node, local, state.serves_localhost);
         let mut open = addresses.clone();
         // The daemon serves them there.
@@ -414,7 +430,7 @@ impl Engine {
         state.closed_node_ports = self.routing.closed_node_ports(node, &open);
         self.diff.node_port_ips.want(&addresses);
         self.listeners.health_checks.open_at(&addresses, &self.routing);
-        let served = state.local_addresses.iter().filter(|address| {
+        let served = state.addresses.local.iter().filter(|address| {
             self.routing.node_ports_everywhere(Family::of(**address))
                 && (!address.is_loopback() || state.serves_localhost && address.is_ipv4())
         });

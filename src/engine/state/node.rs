@@ -4,13 +4,14 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use super::node_addresses::NodeAddresses;
 use super::routing::ClosedNodePorts;
+use crate::model::HostAddresses;
 use crate::ruleset::Lookups;
 
 /// What this node is, besides its Node object.
 #[derive(Debug, Default)]
 pub struct NodeState {
-    /// Addresses of this node's interfaces.
-    pub(super) local_addresses: Vec<IpAddr>,
+    /// Addresses of this node's interfaces, and of what it must reach.
+    pub(super) addresses: HostAddresses,
     /// Loopback addresses of IPv4 serve NodePorts.
     pub(super) serves_localhost: bool,
     /// The installed IPv4 table has the rule that protects loopback addresses, and no setting needs
@@ -61,6 +62,6 @@ impl NodeState {
 
     /// Returns whether an address belongs to this node or serves its node ports.
     pub(super) fn has(&self, address: IpAddr) -> bool {
-        self.serving.wanted().contains(&address) || self.local_addresses.contains(&address)
+        self.serving.wanted().contains(&address) || self.addresses.local.contains(&address)
     }
 }

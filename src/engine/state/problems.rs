@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::diff::{Conflict, Diff};
-use crate::model::{ObjectName, Problem, ProblemKind};
+use crate::model::{ObjectName, Problem, ProblemKind, Resource};
 use crate::ruleset::Frontend;
 
 /// Most present problems of all services. Authors of services control their number; further ones
@@ -60,6 +60,22 @@ impl Problems {
         let present = problems.into_iter().map(|problem| Present { problem, contested: None });
         let new = present.filter_map(|it| self.note(it)).collect::<Vec<_>>();
         self.found.extend(new);
+    }
+
+    /// Replaces the problems of the objects of a resource, which no update of a service ends.
+    pub(super) fn replace(&mut self, resource: Resource, problems: Vec<Problem>) {
+        for (name, present) in &mut self.present {
+            let before = present.len();
+            present.retain(|Present { problem, .. }| {
+                problem.object.resource != resource || problems.contains(problem)
+            });
+            if present.len() != before {
+                self.count -= before - present.len();
+                self.changed.insert(name.clone());
+            }
+        }
+        self.present.retain(|_, present| !present.is_empty());
+        self.add(problems);
     }
 
     /// Adds what an update found.

@@ -1,5 +1,6 @@
 //! Both tables without the elements of services: desired and installed chains, rules and sets.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use nft::{Family, Operation, Table, TableFlags};
@@ -126,10 +127,13 @@ impl Tables {
     /// Renders the desired tables, after a change of one of these.
     pub(super) fn render(&mut self, cluster: &Cluster, routing: &Routing, node: &NodeState) {
         let service_cidrs = routing.own_ranges(cluster);
+        let exempt = node.addresses.exempt(cluster);
         let offload = routing.flowtable.as_ref().filter(|_| !node.lacks_flowtables);
         for table in &mut self.states {
             let mut own = service_cidrs.clone();
             own.retain(|range| Family::of(range.addr()) == table.family);
+            let in_range = |it: &&IpAddr| own.iter().any(|range| range.contains(*it));
+            let exempt = exempt.iter().filter(in_range).copied().collect();
             let settings = Settings {
                 masquerade_mark: routing.masquerade_mark(),
                 masquerade_all: routing.masquerade_all,
@@ -144,6 +148,7 @@ impl Tables {
                 counts_connections: routing.counters != Counters::Off,
                 optional_chains: self.optional_chains,
                 offload: offload.map(|offload| offload.after),
+                exempt,
                 service_cidrs: own,
                 timeouts: self.timeouts.numbered().clone(),
             };

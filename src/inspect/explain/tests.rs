@@ -47,6 +47,7 @@ fn settings() -> Settings {
         lookups: Lookups::Repeated,
         offload: Some(Threshold::default()),
         service_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
+        exempt: Vec::new(),
         timeouts: [(Timeout::new(1).unwrap(), 10_800)].into(),
     }
 }

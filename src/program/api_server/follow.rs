@@ -11,8 +11,8 @@ use daemon::source::kube::{
     write_notices,
 };
 use daemon::source::notice::Notice;
-use engine::model::Arrival;
-use tokio::sync::mpsc;
+use engine::model::{Arrival, HostAddresses};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -30,7 +30,7 @@ const LAST_EVENT_TIME: Duration = Duration::from_secs(5);
 pub(crate) fn follow(
     config: &Config,
     tasks: &mut JoinSet<()>,
-    sender: mpsc::Sender<Arrival>,
+    (sender, addresses): (mpsc::Sender<Arrival>, watch::Sender<HostAddresses>),
     (notices, written): (mpsc::Sender<Notice>, mpsc::Receiver<Notice>),
     observe: &Observe,
 ) -> Result<(), Failure> {
@@ -63,7 +63,8 @@ pub(crate) fn follow(
         }
     };
     let (contacts, requests) = (observed_contacts(observe.clone()), observed_requests(observe));
-    let outlet = Outlet::new(sender, report, contacts, Arc::clone(&requests));
+    let mut outlet = Outlet::new(sender, report, contacts, Arc::clone(&requests));
+    outlet.addresses = Some(addresses);
     let (node, routing) = (config.node_name.clone(), config.routing.clone());
     let (from, to, formats) = (server.clone(), server, formats_of(config));
     tasks.spawn(async move {

@@ -30,6 +30,7 @@ mod reflector;
 mod requests;
 mod resources;
 mod rest;
+mod server_addresses;
 mod silence;
 mod trouble;
 mod watch;
@@ -72,7 +73,9 @@ pub async fn follow_api_server(
     let mut keeper = Keeper::new(server, &outlet);
     let Ok(client) = keeper.first().await else { return };
     let (access, keeping) = keeper.share(client);
+    let addresses = outlet.addresses.clone();
     tokio::select! {
+        () = server_addresses::follow(access.clone(), addresses) => {}
         () = follow(&access, wanted, formats, outlet) => {}
         () = keeping => {}
     }

@@ -8,7 +8,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-use engine::model::{Problem, Resource};
+use engine::model::{Problem, ProblemKind, Resource};
 use engine::printable::Printable;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event as EventObject;
@@ -71,6 +71,9 @@ impl Words {
             }
             Notice::LeftOut(problem) if notice.is_of_missing_node() => {
                 ("NodeNotFound", "Route", text_of(problem))
+            }
+            Notice::LeftOut(problem) if problem.kind == ProblemKind::Overlap => {
+                ("Overlap", "Route", text_of(problem))
             }
             Notice::LeftOut(problem) => ("LeftOut", "Route", text_of(problem)),
             Notice::ClosedPort(problem) => {

@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::model::{Arrival, ObjectRef, Problem, Resource};
+use engine::model::{Arrival, HostAddresses, ObjectRef, Problem, Resource};
 use engine::printable::Printable;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::contact::{Contact, OnContact};
@@ -24,6 +24,8 @@ pub struct Outlet {
     pub(super) contacts: OnContact,
     /// Called for each request.
     pub(super) requests: OnRequest,
+    /// Where the addresses of the server are kept up to date, if anywhere.
+    pub addresses: Option<watch::Sender<HostAddresses>>,
 }
 
 /// The receiver of the events is dropped, so the source ends.
@@ -38,7 +40,7 @@ impl Outlet {
         contacts: OnContact,
         requests: OnRequest,
     ) -> Self {
-        Self { events, report: Arc::new(report), contacts, requests }
+        Self { events, report: Arc::new(report), contacts, requests, addresses: None }
     }
 
     pub(super) async fn send(&self, arrival: Arrival) -> Result<(), Closed> {
