@@ -1,7 +1,7 @@
 //! The way from deltaproxy to another kube-proxy, or to the next deltaproxy: no connection fails.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, missing_docs)]
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,10 +12,11 @@ use daemon::handover::{HANDOVER_TABLE, Step, hand_over, list, remove_handover_ta
 use engine::ruleset::{self, Layouts, SetId};
 use netlink_tests::scenario::kube_proxy::{DELETION, MODE_IPTABLES, MODE_NFTABLES, of_ipv6};
 use netlink_tests::scenario::{
-    Lab, Manifests, NODE_PORT, Node, Race, Sent, ServiceCidr, WEB, Way, slice, web_with_node_port,
+    Lab, Manifests, NODE_PORT, Node, Object, Race, Sent, Service, ServiceCidr, Slice, WEB, Way,
+    slice, web_with_node_port,
 };
 use netlink_tests::{
-    Answer, Host, Net, Process, Server, deltaproxy_binary, eventually, kernel_has_owners,
+    Answer, Host, Net, Process, Server, deltaproxy_binary, eventually, ip6_of, kernel_has_owners,
     nft_available,
 };
 use nft::family::Family;
@@ -237,6 +238,96 @@ fn a_table_that_mode_nftables_took_over_is_taken_back() {
     cluster.under_traffic(|| assert_eq!(daemon.terminate(SOON).warnings(), [""; 0]));
     cluster.all_reach("a");
     assert_eq!((open.ask().server(), of_other.ask().server()), ("a", "b"));
+}
+
+/// The addresses of services that kube-proxy alone has known: the first of them are asked.
+fn new_services(count: u16) -> impl Iterator<Item = Ipv4Addr> {
+    let first = u32::from(Ipv4Addr::new(10, 96, 10, 0));
+    (0..u32::from(count)).map(move |i| (first + i).into())
+}
+
+/// What kube-proxy in mode nftables holds for `web` and further services, which all lead to pod `b`.
+fn mode_nftables_with(count: u16, family: Family) -> String {
+    let chain = "service-TCOU7JCQ-default/web/tcp/http";
+    let added = new_services(count).fold(String::new(), |text, ip| {
+        text + "add element ip kube-proxy cluster-ips { "
+            + &ip.to_string()
+            + " }\nadd element ip kube-proxy service-ips { "
+            + &ip.to_string()
+            + " . tcp . 80 : goto "
+            + chain
+            + " }\n"
+    });
+    let script = MODE_NFTABLES.to_owned() + &added;
+    if family == Family::Ip {
+        return script;
+    }
+    let rest = of_ipv6(&script);
+    let of_web = |line: &&str| line.contains("add element") || line.contains("default/web");
+    let web = script.lines().filter(of_web).map(|line| {
+        let words = line.split(' ').map(|word| match word.parse::<Ipv4Addr>() {
+            Ok(ip) => ip6_of(ip).to_string(),
+            Err(_) if word == "ip" => "ip6".to_owned(),
+            Err(_) => word.to_owned(),
+        });
+        words.collect::<Vec<_>>().join(" ")
+    });
+    rest + "\n" + &web.collect::<Vec<_>>().join("\n")
+}
+
+/// Connects to addresses in turn until the flag is set; returns the answers that failed.
+fn ask_until(client: &Host, to: &[SocketAddr], is_over: &AtomicBool) -> (usize, Vec<Answer>) {
+    let (mut count, mut failed) = (0, Vec::new());
+    while !is_over.load(Ordering::Relaxed) || count < FEWEST {
+        let answer = client.connect_tcp(to[count % to.len()]);
+        count += 1;
+        if !matches!(answer, Answer::From { .. }) {
+            failed.push(answer);
+        }
+    }
+    (count, failed)
+}
+
+#[test]
+fn services_that_changed_while_mode_nftables_served_are_never_refused_afterwards() {
+    if !nft_available() {
+        return;
+    }
+    for count in [1, 5_000] {
+        let cluster = Cluster::new();
+        let daemon = cluster.start(&[]);
+        let _ = daemon.terminate(SOON);
+        for family in [Family::Ip, Family::Ip6] {
+            cluster.node().nft_script(&mode_nftables_with(count, family));
+        }
+        let mut documents = Vec::new();
+        for (i, ip) in new_services(count).enumerate() {
+            let name = format!("new-{i}");
+            documents.extend(Service::new(&name, &ip.to_string()).port(80).documents());
+            documents.extend(Slice::new(&name).endpoints("a").documents());
+        }
+        let documents: Vec<_> = documents.iter().map(ToString::to_string).collect();
+        cluster.manifests.write_text("new", &documents.join("\n---\n"));
+        let first = new_services(count).next().unwrap();
+        let last = new_services(count).last().unwrap();
+        let to = [first, last].map(|ip| [IpAddr::from(ip), ip6_of(ip).into()]).concat();
+        let to: Vec<_> = to.into_iter().map(|ip| SocketAddr::from((ip, 80))).collect();
+        let is_over = AtomicBool::new(false);
+        let answers = thread::scope(|threads| {
+            let over = Over(&is_over);
+            let (to, is_over) = (&to, &is_over);
+            let ask = |client| threads.spawn(move || ask_until(client, to, is_over));
+            let asking = cluster.clients.each_ref().map(ask);
+            let _daemon = cluster.start(&[]);
+            for to in to {
+                let taken = || cluster.clients[1].connect_tcp(to).server() == "a";
+                eventually("the pod of deltaproxy", SOON, || taken().then_some(()));
+            }
+            drop(over);
+            asking.map(|it| it.join().unwrap())
+        });
+        assert!(answers.iter().all(|(_, failed)| failed.is_empty()), "{count}: {answers:?}");
+    }
 }
 
 /// From mode iptables to deltaproxy, and back. kube-proxy deletes the tables at its start; its own

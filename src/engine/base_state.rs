@@ -10,7 +10,7 @@ use nft::{
     TableRef,
 };
 
-use crate::ruleset::base::Base;
+use crate::ruleset::base::{Base, looks_services_up};
 use crate::ruleset::{ChainSpec, SetId, TableSets, flowtable, table_comment};
 
 /// Installed state of one table, without elements.
@@ -28,6 +28,8 @@ pub(crate) enum BaseState {
 #[derive(Debug, Default)]
 pub(crate) struct InstalledBase {
     flags: TableFlags,
+    /// Only rules of another program serve in the table.
+    is_idle: bool,
     chains: BTreeMap<Name, InstalledChain>,
     sets: BTreeSet<Name>,
     flowtables: BTreeSet<Name>,
@@ -46,7 +48,11 @@ impl BaseState {
     pub(crate) fn found(contents: Option<&Contents>, sets: &TableSets, desired: &Base) -> Self {
         let fits =
             |found: &DecodedSet| SetId::by_name(&found.name).is_none() || sets.is_desired(found);
-        Self::of(contents, (&table_comment(), &fits), desired)
+        let mut found = Self::of(contents, (&table_comment(), &fits), desired);
+        if let (Self::Ours(installed), Some(contents)) = (&mut found, contents) {
+            installed.is_idle = serves_another(contents);
+        }
+        found
     }
 
     /// Compares the contents that were read with the desired contents. A table of ours has this
@@ -83,6 +89,7 @@ impl BaseState {
         let named_sets = contents.sets.iter().filter(|found| !found.anonymous);
         Self::Ours(InstalledBase {
             flags: contents.table.flags,
+            is_idle: false,
             chains: chains.collect(),
             sets: named_sets.map(|found| found.name.clone().into()).collect(),
             flowtables: contents.flowtables.iter().map(|it| it.name.clone()).collect(),
@@ -99,10 +106,30 @@ impl BaseState {
         let flowtables = desired.flowtable.iter().map(|flowtable| flowtable.name.clone());
         Self::Ours(InstalledBase {
             flags,
+            is_idle: false,
             chains: chains.collect(),
             sets: sets.collect(),
             flowtables: flowtables.collect(),
         })
+    }
+
+    /// Returns whether only rules of another program serve in our table. Until ours replace them,
+    /// elements are used by nobody, so they come first.
+    pub(crate) fn is_idle(&self) -> bool {
+        matches!(self, Self::Ours(installed) if installed.is_idle)
+    }
+
+    /// Returns the operations that add the sets that our table lacks.
+    pub(crate) fn missing_sets(&self, desired: &Base, table: &TableRef) -> Vec<Operation> {
+        let Self::Ours(installed) = self else { return Vec::new() };
+        installed.missing_sets(desired, table)
+    }
+
+    /// Records that our table has all desired sets.
+    pub(crate) fn add_sets(&mut self, desired: &Base) {
+        if let Self::Ours(installed) = self {
+            installed.sets.extend(desired.sets.iter().map(|set| set.name.clone()));
+        }
     }
 
     /// Returns the operations from the installed to the desired table, without elements.
@@ -176,6 +203,25 @@ impl BaseState {
     }
 }
 
+impl InstalledBase {
+    fn missing_sets(&self, desired: &Base, table: &TableRef) -> Vec<Operation> {
+        let missing = desired.sets.iter().filter(|set| !self.sets.contains(&set.name));
+        missing.map(|set| Operation::AddSet(table.clone(), Arc::clone(set))).collect()
+    }
+}
+
+/// Returns whether a table of ours has base chains of another program, such as kube-proxy in mode
+/// nftables. That keeps our comment and sets, and our chains that are no base chains.
+fn serves_another(contents: &Contents) -> bool {
+    let other = |set: &DecodedSet| !set.anonymous && SetId::by_name(&set.name).is_none();
+    let in_base_chain = |rule: &ListedRule| {
+        let chain = contents.chains.iter().find(|chain| *chain.name == *rule.chain);
+        chain.is_some_and(|chain| chain.base.is_some())
+    };
+    contents.sets.iter().any(other)
+        && !contents.rules.iter().any(|rule| looks_services_up(rule) && in_base_chain(rule))
+}
+
 /// Returns whether the table can get an owner. The kernel accepts one only for a table that was
 /// created with an owner and has lost it (`nf_tables_updtable`).
 fn can_own(found: TableFlags, wanted: TableFlags) -> bool {
@@ -195,12 +241,12 @@ fn is_usable(found: &Flowtable) -> bool {
 
 /// Creates sets and chains before the rules that name them, and deletes them after those rules.
 fn update(desired: &Base, table: &TableRef, installed: &InstalledBase) -> Vec<Operation> {
+    let missing_sets = installed.missing_sets(desired, table);
     let InstalledBase { chains, sets, .. } = installed;
     let mut operations = Vec::new();
     let flowtable = desired.flowtable.iter().filter(|it| !installed.flowtables.contains(&it.name));
     operations.extend(flowtable.map(|it| Operation::AddFlowtable(table.clone(), it.clone())));
-    let missing = desired.sets.iter().filter(|set| !sets.contains(&set.name));
-    operations.extend(missing.map(|set| Operation::AddSet(table.clone(), Arc::clone(set))));
+    operations.extend(missing_sets);
     let wanted_sets: BTreeSet<&Name> = desired.sets.iter().map(|set| &set.name).collect();
     let wanted_flowtable = desired.flowtable.as_ref().map(|flowtable| &flowtable.name);
     let desired = &desired.chains;

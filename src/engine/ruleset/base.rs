@@ -160,11 +160,17 @@ pub fn has_guard(rules: &[ListedRule]) -> bool {
 /// Returns whether the rules of one of our tables serve NodePorts at every address of the node,
 /// instead of only those in `nodeport-ips`.
 pub fn serves_node_ports_everywhere(rules: &[ListedRule]) -> bool {
-    !rules.iter().any(|rule| rule.expressions.iter().any(is_address_lookup))
+    !rules.iter().any(|rule| looks_up(rule, SetId::NodePortIps))
 }
 
-fn is_address_lookup(expression: &Expression) -> bool {
-    matches!(expression, Expression::Lookup(it) if it.set == SetId::NodePortIps.name())
+/// Returns whether a rule looks up services. Of base chains, only ours have such rules.
+pub(crate) fn looks_services_up(rule: &ListedRule) -> bool {
+    looks_up(rule, SetId::Services)
+}
+
+fn looks_up(rule: &ListedRule, set: SetId) -> bool {
+    let in_set = |it: &Expression| matches!(it, Expression::Lookup(it) if it.set == set.name());
+    rule.expressions.iter().any(in_set)
 }
 
 /// Returns the rules that look up frontends, and reject or drop packets that get no endpoint. A

@@ -53,6 +53,9 @@ pub(super) struct InFlight {
 pub(super) enum BaseChange {
     /// The table gets its owner; chains, rules and sets follow in the next transaction.
     Owner,
+    /// The table gets the sets that it lacks, and loses the elements that this program never writes.
+    /// Chains and rules follow.
+    Sets,
     /// Chains, rules and sets after the transaction.
     Contents(Base),
 }

@@ -17,8 +17,7 @@ use crate::diff;
 use crate::model::{Cluster, ObjectName, Problem};
 use crate::routing::Routing;
 use crate::ruleset::base::Base;
-use crate::ruleset::{Layouts, TABLE, table_comment};
-use crate::ruleset::{NodePorts, OptionalChains, Settings};
+use crate::ruleset::{self, Layouts, NodePorts, OptionalChains, Settings, TABLE, table_comment};
 
 /// Both tables, without the elements of services.
 ///
@@ -177,6 +176,16 @@ impl Tables {
         let mut operations = table.installed.operations(&table.desired, &header);
         operations.extend(table.cleanup.iter().cloned());
         table.is_stale = !operations.is_empty();
+        operations
+    }
+
+    /// Returns the operations that prepare the table at `i` for its elements, which come before its
+    /// rules.
+    pub(super) fn operations_before_elements(&self, i: usize) -> Vec<Operation> {
+        let table = &self.states[i];
+        let reference = ruleset::table(table.family);
+        let mut operations = table.installed.missing_sets(&table.desired, &reference);
+        operations.extend(table.cleanup.iter().cloned());
         operations
     }
 

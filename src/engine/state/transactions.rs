@@ -125,6 +125,10 @@ impl Engine {
         let flags = table.installed.flags_after(wanted);
         match in_flight.base {
             Some(BaseChange::Owner) => table.installed.set_flags(flags),
+            Some(BaseChange::Sets) => {
+                table.installed.add_sets(&table.desired);
+                table.cleanup = Vec::new();
+            }
             Some(BaseChange::Contents(base)) => {
                 table.installed = BaseState::after(&base, flags);
                 // The desired table may have changed meanwhile.
@@ -161,8 +165,15 @@ impl Engine {
         let (mut step, mut bytes) = (Step::default(), 0);
         let mut budget = max_batch.min(self.steps.piece_size.piece_bytes());
         let mut is_replaced = false;
+        // Services have not all been compared since the tables were read.
+        let elements_differ = self.updates.sweep_due || !self.updates.after_commit.is_empty();
         for i in 0..self.tables.states.len() {
-            let of_table = self.tables.operations(i);
+            let rules_wait = elements_differ && self.tables.states[i].installed.is_idle();
+            let of_table = if rules_wait {
+                self.tables.operations_before_elements(i)
+            } else {
+                self.tables.operations(i)
+            };
             if of_table.is_empty() {
                 continue;
             }
@@ -174,12 +185,18 @@ impl Engine {
                 budget = max_batch;
                 is_replaced = true;
             }
-            step.bases[i] = Some((BaseChange::Contents(table.desired.clone()), size));
+            let change = if rules_wait {
+                BaseChange::Sets
+            } else {
+                BaseChange::Contents(table.desired.clone())
+            };
+            step.bases[i] = Some((change, size));
             step.operations.extend(of_table);
         }
         // A packet runs the rules of the generation in which it began, but looks up the elements of
         // the present one. So the elements that new rules need come one commit after the rules. A
-        // table that is new or replaced as a whole gets both at once.
+        // table that is new or replaced as a whole gets both at once. Where only another program
+        // serves, elements come first: it knew of services of which the table has no element yet.
         let has_rules = step.operations.iter().any(|it| matches!(it, Operation::AddRule(..)));
         let mut states = self.tables.states.iter();
         let is_alone = self.tables.are_bisecting()
