@@ -141,7 +141,7 @@ impl Tuple {
 }
 
 fn protocol(number: u8) -> Option<Protocol> {
-    [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].into_iter().find(|it| it.number() == number)
+    Protocol::ALL.into_iter().find(|it| it.number() == number)
 }
 
 impl End {

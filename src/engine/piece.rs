@@ -61,8 +61,8 @@ struct Index {
     length: usize,
 }
 
-/// Identity of an element: its key, and the end of its range.
-type Key = (Value, Option<Value>);
+/// Identity of an element: none of our sets has intervals.
+type Key = Value;
 
 /// Up to this many elements are searched linearly.
 const FEW: usize = 16;
@@ -214,7 +214,7 @@ impl Elements {
 }
 
 fn key(element: &Element) -> Key {
-    (element.key, element.key_end)
+    element.key
 }
 
 #[cfg(test)]

@@ -258,6 +258,7 @@ pub(super) const NFT_NAT_DNAT: u32 = 1;
 pub(super) const NFT_FIB_RESULT_ADDRTYPE: u32 = 3;
 
 // enum nft_ng_types
+pub(super) const NFT_NG_INCREMENTAL: u32 = 0;
 pub(super) const NFT_NG_RANDOM: u32 = 1;
 
 // enum nft_hash_types

@@ -1,31 +1,33 @@
-//! The base chains that the cluster needs at present.
+//! The base chains, and the rules of source ranges, that the cluster needs at present.
 //!
 //! One is added before the first element that needs it, and deleted after the last.
+
+use nft::family::Family;
 
 use crate::model::Cluster;
 use crate::ruleset::OptionalChains;
 
 impl OptionalChains {
-    fn needed(cluster: &Cluster) -> Self {
+    fn needed(cluster: &Cluster, family: Family) -> Self {
         Self {
-            source_ranges: cluster.has_source_ranges(),
+            source_ranges: cluster.source_lengths(family),
             cluster_ip_endpoints: cluster.may_have_cluster_ip_endpoints(),
         }
     }
 
-    /// Adds the chains that the cluster needs; returns whether there are new ones.
-    pub fn add(&mut self, cluster: &Cluster) -> bool {
-        let (former, needed) = (*self, Self::needed(cluster));
-        self.source_ranges |= needed.source_ranges;
+    /// Adds the chains and rules that the cluster needs; returns whether there are new ones.
+    pub fn add(&mut self, cluster: &Cluster, family: Family) -> bool {
+        let (former, needed) = (*self, Self::needed(cluster, family));
+        self.source_ranges = self.source_ranges.union(needed.source_ranges);
         self.cluster_ip_endpoints |= needed.cluster_ip_endpoints;
         *self != former
     }
 
-    /// Drops the chains that the cluster does not need; returns whether there were any. Everything
-    /// desired must be installed, so that no element needs them either.
-    pub fn drop_unused(&mut self, cluster: &Cluster) -> bool {
-        let (former, needed) = (*self, Self::needed(cluster));
-        self.source_ranges &= needed.source_ranges;
+    /// Drops the chains and rules that the cluster does not need; returns whether there were any.
+    /// Everything desired must be installed, so that no element needs them either.
+    pub fn drop_unused(&mut self, cluster: &Cluster, family: Family) -> bool {
+        let (former, needed) = (*self, Self::needed(cluster, family));
+        self.source_ranges = self.source_ranges.intersection(needed.source_ranges);
         self.cluster_ip_endpoints &= needed.cluster_ip_endpoints;
         *self != former
     }

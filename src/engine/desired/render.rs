@@ -1,8 +1,10 @@
 //! Renders one service: its frontends and their endpoints.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use nft::family::Family;
 
 use super::label::Label;
@@ -20,7 +22,7 @@ use crate::model::{
     UsableEndpoints,
 };
 use crate::ruleset::number::{SizeClass, TableSize};
-use crate::ruleset::{Frontend, Member, Range, Unserved};
+use crate::ruleset::{Frontend, Member, Unserved};
 
 /// Maximum number of endpoints in a list with session affinity. There are four times as many
 /// numbers, so a freed one is reused late.
@@ -45,10 +47,12 @@ pub fn render(
         }
         let most = ProductLimits::of(service, family);
         report_addresses(service, (family, most), &mut wanted);
+        let ranges = source_ranges(view, (family, most), grants.of_ranges(family), &mut wanted);
         let mut problems = PortProblems::default();
         for (place, port) in service.ports.iter().enumerate() {
             let grant = grants.of(family, place);
-            let renderer = PortRenderer { view, port, place, family, grant, most };
+            let ranges = ranges.clone();
+            let renderer = PortRenderer { view, port, place, family, grant, most, ranges };
             let rendered = renderer.render(timeout, &mut wanted, &mut problems);
             wanted.ports.push(rendered);
         }
@@ -83,6 +87,8 @@ struct PortRenderer<'a> {
     /// The slots of each of its lists.
     grant: SlotGrant,
     most: ProductLimits,
+    /// Sources that may use load balancer addresses; `None` if all may.
+    ranges: Option<Arc<[IpNet]>>,
 }
 
 impl PortRenderer<'_> {
@@ -109,12 +115,12 @@ impl PortRenderer<'_> {
             slots: [cluster.0, local.0],
             timeout,
             frontends: smallvec::SmallVec::new(),
-            ranges: Box::default(),
+            ranges: self.ranges.clone().unwrap_or_default(),
             serving: is_udp.then(|| view.serving_endpoints(port, family).into()),
             no_local: NoLocal::default(),
         };
         rendered.no_local = no_local(&view.service, &rendered);
-        self.add_frontends(&mut rendered, problems);
+        self.add_frontends(&mut rendered);
         for (scope, reduction) in Scope::ALL.into_iter().zip([cluster.1, local.1]) {
             let mut frontends = rendered.frontends.iter();
             if let Some(reduction) =
@@ -126,28 +132,8 @@ impl PortRenderer<'_> {
         rendered
     }
 
-    /// Returns the sources that may use load balancer addresses; `None` if all may.
-    fn ranges(&self, problems: &mut PortProblems) -> Option<Box<[Range]>> {
+    fn add_frontends(&self, rendered: &mut DesiredPort) {
         let service = &self.view.service;
-        let mut ranges = source_ranges::allowed(
-            &service.source_ranges,
-            &service.load_balancer_ips,
-            self.view.node_address(self.family),
-            self.family,
-        )?;
-        let most = self.most.ranges;
-        if ranges.len() > most {
-            let message =
-                format!("of its {} source ranges only the first {most} are admitted", ranges.len());
-            self.report("spec.loadBalancerSourceRanges", message, problems);
-            ranges = ranges[..most].into();
-        }
-        Some(ranges)
-    }
-
-    fn add_frontends(&self, rendered: &mut DesiredPort, problems: &mut PortProblems) {
-        let service = &self.view.service;
-        let ranges = self.ranges(problems);
         let (internal, external) = (internal(service, rendered), external(service, rendered));
         let is_handed = self.view.is_handed(self.family);
         let outside = handed(is_handed, rendered, external, Traffic::ExternalLocal);
@@ -156,7 +142,7 @@ impl PortRenderer<'_> {
         let cluster_ips = service.cluster_ips.iter().map(|ip| (ip, internal, false));
         // Only load balancer addresses have source ranges. They come before external IPs, because
         // an address may be both.
-        let has_source_ranges = ranges.is_some();
+        let has_source_ranges = self.ranges.is_some();
         let load_balancer =
             service.load_balancer_ips.iter().map(|ip| (ip, outside, has_source_ranges));
         let external_ips = service.external_ips.iter().map(|ip| (ip, outside, false));
@@ -172,7 +158,6 @@ impl PortRenderer<'_> {
             let frontend = Frontend::NodePort { family: self.family, protocol, port };
             DesiredFrontend { frontend, traffic: at_node, has_source_ranges: false }
         }));
-        rendered.ranges = ranges.unwrap_or_default();
     }
 
     /// Returns the contents of the slots of a list of these endpoints. Excess endpoints, and those
@@ -243,6 +228,38 @@ impl PortRenderer<'_> {
     fn report(&self, field: &'static str, message: String, problems: &mut PortProblems) {
         problems.add((self.place, self.port.port), field, message);
     }
+}
+
+/// Returns the sources that may use load balancer addresses; `None` if all may. Reports those above
+/// the limit and the grant, which are not admitted.
+fn source_ranges(
+    view: &ServiceView<'_>,
+    (family, most): (Family, ProductLimits),
+    grant: SlotGrant,
+    wanted: &mut DesiredService,
+) -> Option<Arc<[IpNet]>> {
+    let service = &view.service;
+    let mut ranges = source_ranges::admitted(&service.source_ranges, family)?;
+    let is_reduced = grant.given < grant.requested;
+    let given = if is_reduced { grant.given as usize } else { most.ranges };
+    if ranges.len() > given {
+        let cause = if is_reduced {
+            "; services of this namespace request more than its share of the node's slots \
+             (deltaproxy.slotBudget)"
+        } else {
+            ""
+        };
+        let message = format!(
+            "of its {} source ranges only the first {given} are admitted{cause}",
+            ranges.len()
+        );
+        let field = "spec.loadBalancerSourceRanges";
+        wanted.problems.push(Problem::of_limit(&service.name, field, &message));
+        ranges.truncate(given);
+    }
+    let vips = (&*service.load_balancer_ips, family);
+    source_ranges::admit_vips(&mut ranges, vips, view.node_address(family), most.ranges);
+    Some(ranges.into())
 }
 
 /// Reports external addresses above the limit.

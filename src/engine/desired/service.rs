@@ -3,6 +3,7 @@
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
+use ipnet::IpNet;
 use nft::family::Family;
 use smallvec::SmallVec;
 
@@ -11,7 +12,7 @@ use super::slots::SlotPlan;
 use super::timeouts::GrantedTimeout;
 use crate::model::{Problem, Protocol, Scheduler, Target, TargetList};
 use crate::ruleset::number::SizeClass;
-use crate::ruleset::{Frontend, Member, Range, Unserved};
+use crate::ruleset::{Frontend, Member, Unserved};
 
 /// The elements that a service needs, and its problems.
 #[derive(Debug, Default)]
@@ -46,7 +47,7 @@ pub struct DesiredPort {
     /// Frontends, each once.
     pub frontends: SmallVec<[DesiredFrontend; 2]>,
     /// Sources that may use guarded frontends, ascending and disjoint.
-    pub ranges: Box<[Range]>,
+    pub ranges: Arc<[IpNet]>,
     /// Endpoints that established flows may go to; only for UDP, whose flows have no end.
     pub serving: Option<Arc<[Target]>>,
     /// Policies that want a local endpoint while all endpoints are on other nodes.

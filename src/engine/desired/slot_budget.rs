@@ -1,4 +1,4 @@
-//! The slots that all services of a node may use beyond one for each endpoint.
+//! The slots that all services of a node may use beyond one for each endpoint, and for source ranges.
 //!
 //! They are shared between namespaces, and then between the services of each, by max-min fairness:
 //! small demands are met in full, and the others get equal parts of the remainder. The result depends
@@ -61,6 +61,11 @@ impl SlotGrants<'_> {
     pub(super) fn of(self, family: Family, port: usize) -> SlotGrant {
         self.0.and_then(|demand| demand.grant(family, port)).unwrap_or_default()
     }
+
+    /// Returns the source ranges that the service may have.
+    pub(super) fn of_ranges(self, family: Family) -> SlotGrant {
+        self.0.and_then(|demand| demand.grant_of_ranges(family)).unwrap_or_default()
+    }
 }
 
 impl SlotGrants<'_> {
@@ -97,7 +102,7 @@ impl SlotBudget {
         if is_same {
             return;
         }
-        let namespace = self.namespaces.entry(namespace_of(service).into()).or_default();
+        let namespace = self.namespaces.entry(service.namespace().into()).or_default();
         let requested = demand.as_ref().map_or(0, SlotDemand::requested);
         let former = match demand {
             Some(demand) => namespace.services.insert(service.clone(), demand),
@@ -106,7 +111,7 @@ impl SlotBudget {
         let former = former.map_or(0, |former| former.requested());
         namespace.requested = namespace.requested + requested - former;
         self.sums.requested = self.sums.requested + requested - former;
-        self.changed.insert(namespace_of(service).into());
+        self.changed.insert(service.namespace().into());
     }
 
     /// Shares the budget. Returns the services that are given more or less slots of a list than
@@ -164,7 +169,7 @@ impl SlotBudget {
     }
 
     fn demand(&self, service: &ObjectName) -> Option<&SlotDemand> {
-        self.namespaces.get(namespace_of(service))?.services.get(service)
+        self.namespaces.get(service.namespace())?.services.get(service)
     }
 }
 
@@ -227,8 +232,4 @@ fn most_for_each(budget: u64, mut requests: Vec<u64>) -> u64 {
         left -= request;
     }
     u64::MAX
-}
-
-fn namespace_of(service: &ObjectName) -> &str {
-    service.parts().0.unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! The slots that a service requests beyond one for each endpoint.
+//! The slots that a service requests beyond one for each endpoint, and those of its source ranges.
 //!
 //! A demand depends on objects and settings only, never on the node: it counts all endpoints that
 //! may be served, wherever they are. So all nodes come to the same result, and a list of fewer
@@ -7,7 +7,8 @@
 use nft::family::Family;
 use smallvec::SmallVec;
 
-use super::maglev;
+use super::product_limits::{ProductLimits, guarded};
+use super::{maglev, source_ranges};
 use crate::model::{
     Protocol, Scheduler, Service, ServicePort, ServiceView, TargetList, TrafficPolicy,
 };
@@ -33,8 +34,8 @@ struct Lists {
     /// The position of the port in its service.
     port: usize,
     kind: Kind,
-    /// One, or two with local endpoints.
-    count: u8,
+    /// One, or two with local endpoints; the frontends that source ranges guard.
+    count: u32,
     /// Endpoints or nodes of a hash table; `None` for slots to draw.
     in_table: Option<u32>,
     slots: SlotGrant,
@@ -46,6 +47,8 @@ enum Kind {
     Endpoints,
     /// Nodes, for direct return.
     Nodes,
+    /// Source ranges, of all ports alike.
+    Ranges,
 }
 
 /// Slots of an endpoint under scheduler `lc`, besides its first one; twice as many with weights,
@@ -77,11 +80,12 @@ impl SlotDemand {
             if service.cluster_ips.iter().all(|ip| Family::of(*ip) != family) {
                 continue;
             }
+            demand.extend(of_ranges(service, family));
             for (index, port) in service.ports.iter().enumerate() {
                 let (requested, in_table) = of_list(view, port, family);
                 if requested > 0 {
                     let slots = SlotGrant { requested, given: requested };
-                    let (kind, count) = (Kind::Endpoints, count_of_lists(service, port, family));
+                    let (kind, count) = (Kind::Endpoints, count_of_lists(service, port, family).into());
                     demand.push(Lists { family, port: index, kind, count, in_table, slots });
                 }
                 let nodes = has_nodes(port, family).then(|| of_nodes(view, (index, port), family));
@@ -109,6 +113,11 @@ impl SlotDemand {
     /// Returns the slots of the table of nodes of a port.
     pub(super) fn grant_of_nodes(&self, family: Family, port: usize) -> Option<SlotGrant> {
         self.grant_of(Kind::Nodes, family, port)
+    }
+
+    /// Returns the source ranges that a service may have.
+    pub(super) fn grant_of_ranges(&self, family: Family) -> Option<SlotGrant> {
+        self.grant_of(Kind::Ranges, family, 0)
     }
 
     fn grant_of(&self, kind: Kind, family: Family, port: usize) -> Option<SlotGrant> {
@@ -204,6 +213,16 @@ fn has_nodes(service: &Service, port: &ServicePort, family: Family, node_ports: 
     let mut external = service.external_ips.iter().chain(&service.load_balancer_ips);
     let has_node_port = port.node_port.is_some() && port.protocol == Protocol::Tcp;
     node_ports && has_node_port || external.any(|ip| Family::of(*ip) == family)
+}
+
+/// Returns the demand for source ranges; `None` without any. The load balancer addresses that this
+/// node admits besides are few.
+fn of_ranges(service: &Service, family: Family) -> Option<Lists> {
+    let ranges = source_ranges::admitted(&service.source_ranges, family)?.len();
+    let requested = u32::try_from(ranges.min(ProductLimits::of(service, family).ranges)).ok()?;
+    let count = u32::try_from(guarded(service, family)).ok().filter(|count| *count > 0)?;
+    let slots = SlotGrant { requested, given: requested };
+    Some(Lists { family, port: 0, kind: Kind::Ranges, count, in_table: None, slots })
 }
 
 /// Returns the demand for the table of a port's nodes; `None` without endpoints.

@@ -17,7 +17,7 @@ use super::services::Services;
 use super::serving::Serving;
 use super::unread::{AT_A_TIME, ReadLists};
 use super::unused::{Epochs, Kept, Unused, UnusedElements};
-use crate::desired::{SlotBudget, Timeouts};
+use crate::desired::{DesiredService, SlotBudget, Timeouts};
 use crate::model::{Cluster, Extent, ObjectName, Protocol, Scheduler, Target};
 use crate::piece::{Full, Piece};
 use crate::ruleset::number::{ListId, Route};
@@ -38,6 +38,8 @@ pub struct Diff {
     /// still look them up. `None` if no route leads to them.
     pub(super) unused: UnusedElements,
     pub(super) epochs: Epochs,
+    /// What the service of the last partial update should have.
+    pub(super) rendered: Option<(ObjectName, DesiredService)>,
     /// Services left out until they change, because the kernel refused them.
     pub excluded: HashSet<ObjectName>,
     /// Postponed services: their frontends are claimed, but nothing of them was compared.
@@ -58,6 +60,8 @@ pub struct Context<'a> {
     /// Other services are not updated yet since [`Diff::replace_installed_elements`]. Until then, a
     /// service is postponed if it claims a frontend that was found with the label of another one.
     pub may_postpone: bool,
+    /// The last update of the service was partial, and nothing that its rendering depends on has changed.
+    pub is_resumed: bool,
 }
 
 /// Maximum number of elements of a frontend without source ranges: a route, an internal route and a
@@ -75,6 +79,7 @@ impl Default for Diff {
             serving: Serving::default(),
             unused: UnusedElements::new(),
             epochs: Epochs::default(),
+            rendered: None,
             excluded: HashSet::default(),
             only_claimed: HashSet::default(),
             no_local: NoLocalByService::default(),

@@ -69,8 +69,15 @@ impl Diff {
             }
         };
         match place.subject()? {
-            (_, Subject::Frontend(frontend)) => {
-                self.frontends.get(&frontend)?.each_installed_element(frontend, &mut each);
+            (family, Subject::Frontend(frontend)) => {
+                let state = self.frontends.get(&frontend)?;
+                // There may be many.
+                if let Some(range) = place.source_range() {
+                    let element = TableElement::SourceRange(frontend, range);
+                    let found = InstalledElement { family, element, label: 0 };
+                    return state.has_range(&range).then_some(found);
+                }
+                state.each_installed_element(frontend, &mut each);
             }
             (family, Subject::List(list)) => {
                 self.lists[family.index()].element_at(list, place).into_iter().for_each(each);
@@ -107,6 +114,7 @@ impl Diff {
             | TableElement::NoEndpoint(frontend, ..)
             | TableElement::Internal(frontend, _)
             | TableElement::Restricted(frontend)
+            | TableElement::SourceRange(frontend, _)
             | TableElement::SourceRefusals(frontend) => {
                 if self.frontends.get(&frontend).is_none() {
                     return false;
@@ -128,8 +136,7 @@ impl Diff {
                 self.unused.push_front((Unused::Member(member), None));
                 true
             }
-            TableElement::SourceRange(..)
-            | TableElement::AffinitySlot(..)
+            TableElement::AffinitySlot(..)
             | TableElement::AffinityEndpoint(..)
             | TableElement::AffinityList(..) => false,
         }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use nft::Value;
+use ipnet::IpNet;
 use nft::family::Family;
 use nft::kernel::ElementKey;
+use nft::{ElementView, Value};
 
 use crate::desired::Label;
 use crate::ruleset::{Member, SetId, Subject, TableElement};
@@ -16,7 +17,7 @@ pub struct ElementId {
     pub family: Family,
     /// Its set or map.
     pub set: SetId,
-    /// Its key; of an interval, the lower end.
+    /// Its key.
     pub key: Value,
 }
 
@@ -68,6 +69,13 @@ impl ElementId {
 
     pub(crate) fn member(&self) -> Option<Member> {
         Member::read(self.family, self.set, self.key.as_bytes())
+    }
+
+    /// Returns the source range with this key, if it is one.
+    pub(super) fn source_range(&self) -> Option<IpNet> {
+        let view = ElementView { key: self.key.as_bytes(), ..ElementView::default() };
+        let element = TableElement::read(self.family, self.set, &view)?;
+        if let TableElement::SourceRange(_, range) = element { Some(range) } else { None }
     }
 
     /// Returns the place of an installed element.

@@ -226,7 +226,7 @@ impl FoundElements {
         });
         self.lists.values_mut().for_each(List::trim);
         self.members.sort_unstable();
-        let place = |stray: &Element| (stray.key, stray.key_end);
+        let place = |stray: &Element| stray.key;
         self.strays.values_mut().for_each(|strays| strays.sort_unstable_by_key(place));
         std::mem::take(&mut self.strays)
     }

@@ -1,6 +1,7 @@
 //! Frontends: their holders and installed elements.
 
 use ahash::HashMap;
+use ipnet::IpNet;
 
 use super::finding::InstalledElement;
 use super::lists::Lists;
@@ -12,7 +13,7 @@ use crate::desired::Label;
 use crate::model::ObjectName;
 use crate::piece::{Full, Piece};
 use crate::ruleset::number::{ListId, Route};
-use crate::ruleset::{Frontend, Range, TableElement, Unserved};
+use crate::ruleset::{Frontend, TableElement, Unserved};
 
 /// All frontends of both tables.
 #[derive(Debug, Default)]
@@ -42,10 +43,10 @@ pub(super) struct Rare {
     pub(super) unserved: Option<Unserved>,
     /// The frontend is in `restricted-services`.
     pub(super) is_restricted: bool,
-    pub(super) ranges: Vec<Range>,
+    pub(super) ranges: Vec<IpNet>,
     /// The frontend is in `source-refusals`.
     pub(super) counts_refusals: bool,
-    /// Epoch in which the last range was added.
+    /// Epoch in which the last range, or the mark that packets are checked by, was added.
     pub(super) ranges_added: Option<Epoch>,
     /// Epoch since which packets are not sent to `internal`.
     internal_unused: Option<Epoch>,
@@ -60,7 +61,7 @@ pub(super) struct Goal<'a> {
     pub(super) internal: Option<Route>,
     pub(super) unserved: Option<Unserved>,
     /// Sources that may use the frontend, ascending and disjoint; `None` if all may.
-    pub(super) ranges: Option<&'a [Range]>,
+    pub(super) ranges: Option<&'a [IpNet]>,
     /// The comment of its elements.
     pub(super) label: Option<&'a Label>,
 }
@@ -150,9 +151,14 @@ impl FrontendState {
     }
 
     /// Returns the allowed sources; `None` if all are.
-    pub fn source_ranges(&self) -> Option<&[Range]> {
+    pub fn source_ranges(&self) -> Option<&[IpNet]> {
         let rare = self.rare.as_deref().filter(|rare| rare.is_restricted)?;
         Some(&rare.ranges)
+    }
+
+    /// Returns whether a source range is installed, whether or not packets look it up.
+    pub(super) fn has_range(&self, range: &IpNet) -> bool {
+        self.rare.as_deref().is_some_and(|rare| rare.ranges.binary_search(range).is_ok())
     }
 
     /// Returns the routes of the frontend.
@@ -307,7 +313,7 @@ impl FrontendChange<'_> {
         let mut progress = Progress::Complete;
         if goal.ranges.is_some() || state.rare.as_deref().is_some_and(has_ranges) {
             let is_new = state.route.is_none() && state.rare().unserved.is_none();
-            progress = self.install_ranges(state.rare(), goal.ranges)?;
+            progress = self.install_ranges(state.rare(), goal.ranges, is_new)?;
             if is_new && progress == Progress::AfterCommit {
                 return Ok(progress);
             }

@@ -24,6 +24,8 @@ pub enum Progress {
 pub struct Updated {
     /// Whether a part of the service is left to update.
     pub progress: Progress,
+    /// Endpoints and source ranges that were compared.
+    pub rendered: usize,
     /// Services to be updated next: they lost a frontend, or can get one.
     pub affected: Vec<ObjectName>,
     /// Parts of the service that were left out, except for those in `conflicts`.

@@ -1,18 +1,22 @@
 //! Changes of the source ranges of a frontend.
 
+use ipnet::IpNet;
+
 use super::frontends::{FrontendChange, Rare};
 use super::progress::Progress;
 use crate::piece::Full;
-use crate::ruleset::{Range, TableElement};
+use crate::ruleset::TableElement;
 
 impl FrontendChange<'_> {
-    /// Adds all ranges before packets look them up, and keeps them for a while after the last
-    /// lookup. A change of an interval set becomes visible after all else of its commit
-    /// (`nft_set_commit_update`), so `restricted-services` gets the frontend in the next commit.
+    /// Adds all ranges with the mark that packets are checked by, or before it, and a route to a new
+    /// frontend one commit later: a packet is checked before its route is looked up. Deletes other
+    /// ranges one commit after new ones are added: a packet may look up some before that commit and
+    /// the others after it. Keeps all for a while after the last lookup.
     pub(super) fn install_ranges(
         &mut self,
         rare: &mut Rare,
-        goal: Option<&[Range]>,
+        goal: Option<&[IpNet]>,
+        is_new: bool,
     ) -> Result<Progress, Full> {
         let restricted = TableElement::Restricted(self.frontend);
         let refusals = TableElement::SourceRefusals(self.frontend);
@@ -30,29 +34,31 @@ impl FrontendChange<'_> {
             return Ok(Progress::Complete);
         };
         rare.ranges_unused = None;
-        if *rare.ranges != *goal {
-            // Deletes first, because new ranges could overlap old ones.
-            self.delete_ranges(rare, |range| goal.binary_search(range).is_ok())?;
-            self.add_ranges(rare, goal)?;
-        }
         if !std::mem::replace(&mut rare.counts_refusals, true) {
             self.replace(None, Some(refusals));
         }
-        if rare.is_restricted {
-            return Ok(Progress::Complete);
+        if *rare.ranges != *goal {
+            self.add_ranges(rare, goal)?;
         }
-        // The first commit may create or replace the whole table, so both sets may get their
-        // elements in it.
-        if self.epochs.present > 0 && rare.ranges_added == Some(self.epochs.present) {
+        if !std::mem::replace(&mut rare.is_restricted, true) {
+            self.replace(None, Some(restricted));
+            rare.ranges_added = Some(self.epochs.present);
+        }
+        let has_others = rare.ranges.len() > goal.len();
+        // The first commit may create or replace the whole table: packets see all of it at once.
+        let is_first = self.epochs.present == 0;
+        let must_wait = has_others || is_new && !is_first;
+        if must_wait && rare.ranges_added == Some(self.epochs.present) {
             return Ok(Progress::AfterCommit);
         }
-        self.replace(None, Some(restricted));
-        rare.is_restricted = true;
         rare.ranges_added = None;
+        if has_others {
+            self.delete_ranges(rare, |range| goal.binary_search(range).is_ok())?;
+        }
         Ok(Progress::Complete)
     }
 
-    fn add_ranges(&mut self, rare: &mut Rare, goal: &[Range]) -> Result<(), Full> {
+    fn add_ranges(&mut self, rare: &mut Rare, goal: &[IpNet]) -> Result<(), Full> {
         let known = rare.ranges.len();
         let result = goal.iter().try_for_each(|range| {
             if rare.ranges[..known].binary_search(range).is_err() {
@@ -70,7 +76,7 @@ impl FrontendChange<'_> {
     pub(super) fn delete_ranges(
         &mut self,
         rare: &mut Rare,
-        is_kept: impl Fn(&Range) -> bool,
+        is_kept: impl Fn(&IpNet) -> bool,
     ) -> Result<(), Full> {
         let mut result = Ok(());
         rare.ranges.retain(|range| {

@@ -17,7 +17,7 @@ use crate::model::{
 };
 use crate::piece::{Piece, PieceLimits};
 use crate::ruleset::number::{ListId, Route};
-use crate::ruleset::{Frontend, Layouts, Member, Range, TableElement, Unserved};
+use crate::ruleset::{Frontend, Layouts, Member, TableElement, Unserved};
 
 fn service(name: &str, cluster_ip: &str) -> Service {
     let name = ObjectName::namespaced("default", name);
@@ -88,6 +88,7 @@ impl Settled {
                     timeouts: &self.timeouts,
                     slots: &self.slots,
                     may_postpone: false,
+                    is_resumed: false,
                 };
                 let updated = self.diff.update(&name, &extent, context, &mut piece);
                 assert_ne!(updated.progress, Progress::Partial);
@@ -275,7 +276,7 @@ fn a_policy_that_changes_leaves_nothing_that_packets_may_still_look_up() {
 }
 
 #[test]
-fn source_ranges_come_before_the_mark_that_packets_are_checked_by_and_the_route() {
+fn source_ranges_and_the_mark_that_packets_are_checked_by_come_before_the_route() {
     let mut settled = web();
     let service = Service {
         load_balancer_ips: vec![[192, 0, 2, 3].into()],
@@ -286,13 +287,28 @@ fn source_ranges_come_before_the_mark_that_packets_are_checked_by_and_the_route(
         is(service),
         &[
             &[
-                "+source-ranges { 192.0.2.3 . tcp . 80 . 198.51.100.0/24 }",
+                "+restricted-services { 192.0.2.3 . tcp . 80 }",
+                "+source-ranges { 198.51.100.0 . 6024 . 192.0.2.3 . 80 }",
                 "+source-refusals { 192.0.2.3 . tcp . 80 }",
             ],
-            &[
-                "+services { 192.0.2.3 . tcp . 80 comment \"default/web:http\" : 1:23 }",
-                "+restricted-services { 192.0.2.3 . tcp . 80 }",
-            ],
+            &["+services { 192.0.2.3 . tcp . 80 comment \"default/web:http\" : 1:23 }"],
+        ],
+    );
+}
+
+#[test]
+fn a_source_range_that_another_replaces_goes_one_commit_later() {
+    let guarded = |length: u8| Service {
+        source_ranges: vec![IpNet::new(IpAddr::from([198, 51, 100, 0]), length).unwrap()],
+        ..many_frontends(TrafficPolicy::Cluster)
+    };
+    let mut settled = Settled::default();
+    settled.apply(is(guarded(24)));
+    settled.check(
+        is(guarded(25)),
+        &[
+            &["+source-ranges { 198.51.100.0 . 6025 . 192.0.2.3 . 80 }"],
+            &["-source-ranges { 198.51.100.0 . 6024 . 192.0.2.3 . 80 }"],
         ],
     );
 }
@@ -312,7 +328,7 @@ fn source_ranges_go_after_the_mark_that_packets_are_checked_by() {
                 "-restricted-services { 192.0.2.3 . tcp . 80 }",
                 "-source-refusals { 192.0.2.3 . tcp . 80 }",
             ],
-            &["-source-ranges { 192.0.2.3 . tcp . 80 . 198.51.100.0/24 }"],
+            &["-source-ranges { 198.51.100.0 . 6024 . 192.0.2.3 . 80 }"],
         ],
     );
 }
@@ -602,7 +618,7 @@ fn elements_of_each_kind() -> [TableElement<'static>; 11] {
         TableElement::NoEndpoint(frontend, Unserved::Drop, None),
         TableElement::Internal(frontend, Route::WITHOUT_LIST),
         TableElement::Restricted(frontend),
-        TableElement::SourceRange(frontend, Range { first: address, last: address }),
+        TableElement::SourceRange(frontend, address.into()),
         TableElement::SourceRefusals(frontend),
         TableElement::Endpoint(plain, protocol, 0, target),
         TableElement::Member(Member::ClusterIp(address)),

@@ -47,12 +47,19 @@ impl Diff {
         piece: &mut Piece,
     ) -> Updated {
         let cluster = context.cluster;
-        let mut wanted = self.desired_service(name, context);
+        let is_left_out = self.excluded.contains(name);
+        let may_resume = context.is_resumed && !is_left_out;
+        let rendered = self.rendered.take().filter(|(of, _)| may_resume && of == name);
+        let mut wanted = match rendered {
+            Some((_, wanted)) => wanted,
+            None => self.desired_service(name, context),
+        };
         self.no_local.note(name, &wanted);
         self.schedulers.note(name, wanted.scheduler);
         let is_postponed =
             context.may_postpone && wanted.ports.iter().any(|port| self.may_be_of_others(port));
-        let of_rendering = std::mem::take(&mut wanted.problems);
+        let ports = wanted.ports.iter();
+        let rendered = ports.map(|it| it.endpoints(Scope::Cluster).len() + it.ranges.len()).sum();
         let holdings = self.services.get(name).map(|held| held.unpack()).unwrap_or_default();
         let mut update = ServiceUpdate {
             diff: self,
@@ -77,15 +84,18 @@ impl Diff {
             update.run(piece).unwrap_or(Progress::Partial)
         };
         let ServiceUpdate { holdings, mut updated, .. } = update;
-        if progress == Progress::Complete {
-            updated.problems.extend(of_rendering);
+        match progress {
+            Progress::Complete => updated.problems.append(&mut wanted.problems),
+            // A large service is rendered once for all of its pieces.
+            Progress::Partial => self.rendered = Some((name.clone(), wanted)),
+            Progress::AfterCommit | Progress::Postponed | Progress::Unread => {}
         }
         if holdings.is_empty() {
             self.services.remove(name);
         } else {
             self.services.insert(name, holdings.pack());
         }
-        Updated { progress, ..updated }
+        Updated { progress, rendered, ..updated }
     }
 
     /// Returns what a service should have; nothing if it is gone or left out.

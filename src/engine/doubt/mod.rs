@@ -30,7 +30,7 @@
 //!
 //! Any other input leaves the extent as it is. A start begins with `Tables`. Their answer may leave
 //! `Lists` to be read: services of other lists are committed meanwhile. `Elements` has the effect of
-//! `Anything` in three cases: at a start, while `All` is due, and if one of them is a source range.
+//! `Anything` in two cases: at a start, and while `All` is due.
 //! Elements of the map that packets write are dropped. `Refused` with very many elements leads to
 //! `Tables`.
 //!
@@ -147,10 +147,6 @@ impl Doubt {
             }
             Input::Anything => self.note_anything(now),
             Input::Elements(_) if self.is_start || self.is_changed => self.note_anything(now),
-            Input::Elements(keys) if keys.iter().any(|it| it.set == SetId::SourceRanges) => {
-                // A lookup of an interval may find another one.
-                self.note_anything(now);
-            }
             Input::Refused(_) | Input::Elements(_) if self.tables.is_some() => {}
             Input::Elements(mut keys) => {
                 // Packets write this map.

@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use ahash::{HashMap, HashSet};
+use ahash::HashMap;
 use ipnet::IpNet;
+use nft::family::Family;
 
 use super::balanced::Balanced;
 use super::endpoint::EndpointSlice;
@@ -18,6 +19,7 @@ use super::handed::{Handed, HandedServices};
 use super::name::ObjectName;
 use super::node::{Node, Peer, ServiceCidr};
 use super::peers::Peers;
+use super::prefix_lengths::{PrefixLengths, SourceLengths};
 use super::scheduler::Scheduler;
 use super::service::{Service, ServicePort};
 use super::service_view::ServiceView;
@@ -33,8 +35,7 @@ pub struct Cluster {
     /// Service of each slice; the slice itself is stored with its service.
     slices: HashMap<ObjectName, ListedObject<ObjectName>>,
     slices_in_service_cidrs: SlicesInServiceCidrs,
-    /// Services with source ranges.
-    with_source_ranges: HashSet<ObjectName>,
+    source_lengths: SourceLengths,
     node: Option<Node>,
     peers: Peers,
     service_cidrs: HashMap<ObjectName, ListedObject<Vec<IpNet>>>,
@@ -230,9 +231,9 @@ impl Cluster {
         u32::try_from(timeout.as_secs()).ok().filter(|seconds| *seconds > 0)
     }
 
-    /// Returns whether a service has source ranges.
-    pub fn has_source_ranges(&self) -> bool {
-        !self.with_source_ranges.is_empty()
+    /// Returns the prefix lengths of the source ranges of all services.
+    pub fn source_lengths(&self, family: Family) -> PrefixLengths {
+        self.source_lengths.of(family)
     }
 
     /// Returns whether an endpoint may be a cluster IP.
@@ -246,8 +247,8 @@ impl Cluster {
         self.services.get(name)?.service.as_ref()?.ports_served_by_all_endpoints()
     }
 
-    /// Returns whether a service may need more than one slot for an endpoint: it has weights, or
-    /// another scheduler than the default.
+    /// Returns whether a service may need more than one slot for an endpoint: it has weights, source
+    /// ranges, or another scheduler than the default.
     pub fn may_request_slots(&self, name: &ObjectName) -> bool {
         let asks = |entry: &Entry| {
             let service = entry.service.as_ref();
@@ -285,11 +286,8 @@ impl Cluster {
                 self.balanced.note(&name, service.scheduler);
                 let entry = self.services.entry(name.clone()).or_default();
                 let stored = StoredService::new(service, listing, &mut self.lists);
-                if stored.has_source_ranges() {
-                    self.with_source_ranges.insert(name.clone())
-                } else {
-                    self.with_source_ranges.remove(&name)
-                };
+                let (ranges, node) = (stored.source_ranges(), self.node.as_ref());
+                self.source_lengths.set(&name, ranges, stored.protocols(), node);
                 match &mut entry.service {
                     Some(known) if known.is_same(&stored) => known.listing = listing,
                     known => {
@@ -311,7 +309,7 @@ impl Cluster {
     fn remove_service(&mut self, name: &ObjectName, touched: &mut Touched) {
         self.balanced.note(name, None);
         let Some(entry) = self.services.get_mut(name) else { return };
-        self.with_source_ranges.remove(name);
+        self.source_lengths.set(name, &[], std::iter::empty(), None);
         if entry.service.take().is_some() {
             touched.add(name.clone(), Extent::Whole);
         }
@@ -394,6 +392,12 @@ impl Cluster {
         };
         let depending = self.services.iter().filter(|(_, entry)| depends(entry));
         touched.dependents.extend(depending.map(|(name, _)| name.clone()));
+        let guarded = self.services.iter().filter(|_| other_addresses);
+        let guarded = guarded.filter_map(|(name, it)| Some((name, it.service.as_ref()?)));
+        for (name, service) in guarded.filter(|(_, service)| !service.source_ranges().is_empty()) {
+            let ranges = service.source_ranges();
+            self.source_lengths.set(name, ranges, service.protocols(), Some(&node));
+        }
         self.node = Some(node);
     }
 
@@ -466,7 +470,7 @@ impl Entry {
     }
 
     fn has_source_ranges(&self) -> bool {
-        self.service.as_ref().is_some_and(|service| service.has_source_ranges())
+        self.service.as_ref().is_some_and(|service| !service.source_ranges().is_empty())
     }
 
     fn has_zone_hints(&self) -> bool {

@@ -32,6 +32,11 @@ impl ObjectName {
         parts.map_or((None, &*self.0), |(namespace, name)| (Some(namespace), name))
     }
 
+    /// Returns the namespace; empty without one.
+    pub fn namespace(&self) -> &str {
+        self.parts().0.unwrap_or_default()
+    }
+
     /// Returns `namespace/name`, or `name` without a namespace.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -114,6 +114,18 @@ pub enum Protocol {
 }
 
 impl Protocol {
+    /// All protocols of service ports, the most used first.
+    pub const ALL: [Self; 3] = [Self::Tcp, Self::Udp, Self::Sctp];
+
+    /// Returns its place in [`Protocol::ALL`].
+    pub(super) fn index(self) -> usize {
+        match self {
+            Self::Tcp => 0,
+            Self::Udp => 1,
+            Self::Sctp => 2,
+        }
+    }
+
     /// Returns the IANA protocol number, as in the IP header.
     pub fn number(self) -> u8 {
         self as u8

@@ -18,7 +18,7 @@ use super::hints::Hints;
 use super::interner::Interner;
 use super::name::ObjectName;
 use super::scheduler::Scheduler;
-use super::service::{Service, ServicePort, TrafficPolicy};
+use super::service::{Protocol, Service, ServicePort, TrafficPolicy};
 use super::weights::{Weighing, Weight, Weights};
 
 /// Lists in use, each once.
@@ -180,9 +180,11 @@ impl StoredService {
         is_plain.then_some(&self.ports)
     }
 
-    /// Returns whether the service has weights, or another scheduler than the default.
+    /// Returns whether the service has weights, source ranges, or another scheduler than the default.
     pub(super) fn may_request_slots(&self) -> bool {
-        let asks = |it: &Unusual| it.scheduler.is_some() || it.weights.is_some();
+        let asks = |it: &Unusual| {
+            it.scheduler.is_some() || it.weights.is_some() || !it.source_ranges.is_empty()
+        };
         self.unusual.as_deref().is_some_and(asks)
     }
 
@@ -220,8 +222,12 @@ impl StoredService {
         self.unusual.as_deref().is_some_and(has)
     }
 
-    pub(super) fn has_source_ranges(&self) -> bool {
-        self.unusual.as_ref().is_some_and(|unusual| !unusual.source_ranges.is_empty())
+    pub(super) fn protocols(&self) -> impl Iterator<Item = Protocol> + Clone {
+        self.ports.iter().map(|port| port.protocol)
+    }
+
+    pub(super) fn source_ranges(&self) -> &[IpNet] {
+        self.unusual.as_ref().map_or(&[], |unusual| &unusual.source_ranges)
     }
 }
 

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use nft::{BaseChain, Expression, Family, Flowtable, HookPoint, ListedRule, Set, Verdict};
 
 use super::chain::{ChainSpec, compare, rule_of};
-use super::element::Unserved;
+use super::element::{Unserved, source_number};
 use super::field::{Field, NODE_PORT, SERVICE};
 use super::lookups::Lookups;
 use super::number::{AFFINITY, CHOSEN_NODE, LOCAL, MASQUERADE};
@@ -15,6 +15,7 @@ use super::phrase::{self, Phrase, Phrases, goto, jump, priority_bits, verdict};
 use super::sets::{SetId, TableSets};
 use super::settings::{OptionalChains, Settings};
 use super::{affinity, draw, established};
+use crate::model::{PrefixLengths, Protocol};
 
 /// Chains and sets of a table, without elements.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -68,8 +69,9 @@ fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
     if settings.node_ports.everywhere {
         chains.push(ChainSpec::new(LOCAL_NODE_PORTS, node_ports(phrases)));
     }
-    if settings.optional_chains.source_ranges {
-        chains.push(ChainSpec::new(FIREWALL_SOURCES, source_ranges(phrases)));
+    let lengths = settings.optional_chains.source_ranges;
+    if !lengths.is_empty() {
+        chains.extend(source_chains(phrases, lengths));
     }
     chains.extend(settings.offload.map(|_| established::chain(phrases, settings)));
     chains.extend(base_chains(family, settings));
@@ -102,7 +104,7 @@ fn base_chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
     let OptionalChains { source_ranges, cluster_ip_endpoints } = settings.optional_chains;
     let phrases = Phrases(family);
     let pre_dnat =
-        |name, point| filter(name, point, -110, source_ranges, restricted_services(phrases));
+        |name, point| filter(name, point, -110, !source_ranges.is_empty(), restricted_services(phrases));
     let after_dnat = |name, point| {
         let check = vec![goto(CLUSTER_IPS_CHECK)];
         filter(name, point, 0, cluster_ip_endpoints, check)
@@ -316,14 +318,30 @@ fn restricted_services(phrases: Phrases) -> Vec<Phrase> {
 /// The chain for packets to frontends with source ranges.
 pub(super) const FIREWALL_SOURCES: &str = "firewall-sources";
 
-/// The second rule only counts, so the packet is dropped also if its lookup misses.
-fn source_ranges(phrases: Phrases) -> [Vec<Phrase>; 3] {
-    let key = [SERVICE, &[Field::Saddr]].concat();
-    [
-        vec![phrases.in_set(&key, SetId::SourceRanges.name()), verdict(Verdict::Accept)],
-        vec![phrases.in_set(SERVICE, SetId::SourceRefusals.name())],
-        vec![phrase::counter(), verdict(Verdict::Drop)],
-    ]
+/// Returns the chains that look the source up, once for each prefix length in use, the largest
+/// networks first: they admit most sources. Where one protocol alone has ranges, no rule compares it.
+fn source_chains(phrases: Phrases, lengths: PrefixLengths) -> Vec<ChainSpec> {
+    let admitted = |protocol| {
+        lengths.of(protocol).map(move |length| {
+            let number = Field::Number(source_number(protocol, length));
+            let key = [Field::SourceNetwork(length), number, Field::Daddr, Field::Dport];
+            vec![phrases.in_set(&key, SetId::SourceRanges.name()), verdict(Verdict::Accept)]
+        })
+    };
+    let used = || Protocol::ALL.into_iter().filter(|it| lengths.of(*it).next().is_some());
+    let name = |protocol| format!("{protocol}-sources");
+    let (mut chains, mut rules) = (Vec::new(), Vec::new());
+    if used().count() == 1 {
+        rules.extend(used().flat_map(admitted));
+    } else {
+        chains.extend(used().map(|it| ChainSpec::new(name(it), admitted(it))));
+        rules.extend(used().map(|it| vec![phrase::protocol(it.number()), jump(name(it))]));
+    }
+    // It only counts, so the packet is dropped also if its lookup misses.
+    rules.push(vec![phrases.in_set(SERVICE, SetId::SourceRefusals.name())]);
+    rules.push(vec![phrase::counter(), verdict(Verdict::Drop)]);
+    chains.push(ChainSpec::new(FIREWALL_SOURCES, rules));
+    chains
 }
 
 /// The chain for packets to frontends without usable endpoints.

@@ -56,15 +56,6 @@ pub enum Member {
     Hairpin(Target, Protocol),
 }
 
-/// A range of addresses of one family, both ends included.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Range {
-    /// The lowest address.
-    pub first: IpAddr,
-    /// The highest address.
-    pub last: IpAddr,
-}
-
 /// The owner of an element, as its key shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Subject {
@@ -90,7 +81,7 @@ pub enum TableElement<'a> {
     /// An element of `restricted-services`: only some sources may use the frontend.
     Restricted(Frontend),
     /// Sources that may use the frontend.
-    SourceRange(Frontend, Range),
+    SourceRange(Frontend, IpNet),
     /// An element of `source-refusals`: it counts the packets of other sources.
     SourceRefusals(Frontend),
     /// The endpoint in a slot of a list with affinity.
@@ -167,30 +158,6 @@ impl Member {
     }
 }
 
-impl Range {
-    /// Returns whether `address` is in the range.
-    pub fn contains(&self, address: IpAddr) -> bool {
-        (self.first..=self.last).contains(&address)
-    }
-
-    /// Returns the network whose addresses are exactly these.
-    fn network(&self) -> Option<IpNet> {
-        let most = IpNet::from(self.first).max_prefix_len();
-        let mut networks = (0..=most).filter_map(|length| IpNet::new(self.first, length).ok());
-        networks.find(|it| (it.network(), it.broadcast()) == (self.first, self.last))
-    }
-}
-
-/// As a CIDR, or `FIRST-LAST` if it is none.
-impl fmt::Display for Range {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.network() {
-            Some(network) => network.fmt(f),
-            None => write!(f, "{}-{}", self.first, self.last),
-        }
-    }
-}
-
 impl Subject {
     /// Reads the subject from the key of an element; `None` for sets that services share.
     pub fn read(family: Family, set: SetId, key: &[u8]) -> Option<Self> {
@@ -215,8 +182,8 @@ impl Subject {
             | SetId::NoEndpointServices
             | SetId::NoEndpointNodePorts
             | SetId::RestrictedServices
-            | SetId::SourceRanges
             | SetId::SourceRefusals => key.frontend(family, set).map(Self::Frontend),
+            SetId::SourceRanges => key.source_range(family).map(|it| Self::Frontend(it.0)),
         }
     }
 }
@@ -271,8 +238,13 @@ impl TableElement<'_> {
                 addresses.proto(protocol.number()).port(target.port.get())
             }
             Self::SourceRange(frontend, range) => {
-                let [first, last] = [range.first, range.last].map(|it| frontend.key().ip(it));
-                return Element { key_end: Some(last), ..Element::new(first) };
+                let number = source_number(frontend.protocol(), range.prefix_len());
+                let source = Value::new().ip(range.network()).integer(number);
+                match *frontend {
+                    Frontend::Address { address, port, .. } => source.ip(address).port(port.get()),
+                    // Source ranges are for addresses alone.
+                    Frontend::NodePort { port, .. } => source.port(port.get()),
+                }
             }
             Self::AffinitySlot(list, slot, _) => Value::new().class_id(list.key()).integer(*slot),
             Self::AffinityEndpoint(list, protocol, id, _) => {
@@ -303,6 +275,14 @@ impl TableElement<'_> {
         Element { data, comment, ..self.to_key() }
     }
 }
+
+/// Returns the number in the key of a source range: 6024 for TCP, protocol 6, and length 24.
+pub(super) fn source_number(protocol: Protocol, length: u8) -> u32 {
+    u32::from(protocol.number()) * SOURCE_PROTOCOL + u32::from(length)
+}
+
+/// The factor of the protocol in the key of a source range.
+const SOURCE_PROTOCOL: u32 = 1_000;
 
 /// Returns the key of a slot of a plain list.
 pub fn slot_key(list: ListId, protocol: Protocol, slot: u32) -> Value {
@@ -366,12 +346,8 @@ impl<'a> TableElement<'a> {
             }
             SetId::RestrictedServices => Self::Restricted(key.frontend(family, set)?),
             SetId::SourceRanges => {
-                let frontend = key.frontend(family, set)?;
-                let first = key.address(family)?;
-                let mut end = Fields::new(view.key_end.unwrap_or(view.key));
-                let same = end.frontend(family, set)? == frontend;
-                let last = end.address(family).filter(|_| same)?;
-                Self::SourceRange(frontend, Range { first, last })
+                let (frontend, range) = key.source_range(family)?;
+                Self::SourceRange(frontend, range)
             }
             SetId::SourceRefusals => Self::SourceRefusals(key.frontend(family, set)?),
             SetId::AffinitySlots => {
@@ -400,8 +376,7 @@ impl<'a> TableElement<'a> {
 
 /// Returns an element that deletes one that this program never writes.
 pub fn stray(view: &ElementView<'_>) -> Option<Element> {
-    let key_end = view.key_end.and_then(Value::from_bytes);
-    Some(Element { key_end, ..Element::new(Value::from_bytes(view.key)?) })
+    Value::from_bytes(view.key).map(Element::new)
 }
 
 /// Returns the endpoint in the data of an element.
@@ -425,6 +400,17 @@ fn priority(view: &ElementView<'_>) -> Option<u32> {
 }
 
 impl Fields<'_> {
+    /// Reads a source range as rules look it up: without host bits, and not of length 0.
+    fn source_range(&mut self, family: Family) -> Option<(Frontend, IpNet)> {
+        let (source, number) = (self.address(family)?, self.number()?);
+        let (address, port) = (self.address(family)?, self.port()?);
+        let length = u8::try_from(number % SOURCE_PROTOCOL).ok().filter(|length| *length > 0)?;
+        let mut protocols = Protocol::ALL.into_iter();
+        let protocol = protocols.find(|it| source_number(*it, length) == number)?;
+        let range = IpNet::new(source, length).ok().filter(|it| *it == it.trunc())?;
+        Some((Frontend::Address { address, protocol, port }, range))
+    }
+
     fn frontend(&mut self, family: Family, set: SetId) -> Option<Frontend> {
         if set.is_of_node_ports() {
             let protocol = self.protocol()?;
@@ -479,7 +465,7 @@ mod tests {
                     }),
                     5 => TableElement::Restricted(service),
                     6 => {
-                        TableElement::SourceRange(service, Range { first: address, last: address })
+                        TableElement::SourceRange(service, IpNet::new_assert(address, 1 + slot as u8 % 32).trunc())
                     }
                     7 => TableElement::AffinitySlot(session, slot, id),
                     8 => TableElement::AffinityEndpoint(session, protocol, id, target),
@@ -498,11 +484,11 @@ mod tests {
         ) {
             let written = element.to_element();
             let bytes = |value: &Value| value.as_bytes().to_vec();
-            let (key, end) = (bytes(&written.key), written.key_end.as_ref().map(bytes));
+            let key = bytes(&written.key);
             let data = written.data.as_ref().map(bytes);
             let view = ElementView {
                 key: &key,
-                key_end: end.as_deref(),
+                key_end: None,
                 data: data.as_deref(),
                 comment: written.comment.as_deref(),
                 timeout: None,

@@ -8,6 +8,9 @@ use nft::{Expression, Family, key};
 pub enum Field {
     /// Source address: `ip saddr`.
     Saddr,
+    /// The first bits of the source address, others are 0: `ip saddr & 255.255.255.0`. nft(8) loads it
+    /// as the first field only.
+    SourceNetwork(u8),
     /// Destination address: `ip daddr`.
     Daddr,
     /// Transport protocol: `meta l4proto`.
@@ -43,6 +46,8 @@ pub enum Field {
     },
     /// A random number below this one, which is never 0: `numgen random mod 2`.
     Random(u32),
+    /// This number in every packet: `numgen inc mod 1 offset 24`. nft(8) has no other constant in a key.
+    Number(u32),
     /// A hash of fields, from 0 to `modulus` minus 1: `jhash ip saddr . th sport mod 251 seed 0x1`.
     Hash {
         /// The fields.
@@ -74,11 +79,14 @@ impl Field {
     /// Returns the number of four-byte registers that the field fills.
     pub(super) const fn words(self, family: Family) -> u8 {
         match (self, family) {
-            (Self::Saddr | Self::Daddr | Self::OriginalDaddr, Family::Ip6) => 4,
-            (Self::Saddr | Self::Daddr | Self::OriginalDaddr, Family::Ip)
+            (
+                Self::Saddr | Self::SourceNetwork(_) | Self::Daddr | Self::OriginalDaddr,
+                Family::Ip6,
+            ) => 4,
+            (Self::Saddr | Self::SourceNetwork(_) | Self::Daddr | Self::OriginalDaddr, Family::Ip)
             | (Self::L4Proto | Self::Sport | Self::Dport | Self::OriginalDport, _)
             | (Self::Priority | Self::Mark | Self::PriorityBits(_) | Self::Random(_), _)
-            | (Self::Hash { .. }, _) => 1,
+            | (Self::Number(_) | Self::Hash { .. }, _) => 1,
             (Self::Network { length, .. } | Self::Transport { length, .. }, _) => {
                 length.div_ceil(4)
             }
@@ -93,6 +101,7 @@ impl Field {
         let whole = address_length(family);
         match self {
             Self::Saddr => vec![Address::Source.load(family, whole, to)],
+            Self::SourceNetwork(length) => source_network(family, length, to),
             Self::Daddr => vec![Address::Destination.load(family, whole, to)],
             Self::Sport => vec![port(SPORT)],
             Self::Dport => vec![port(DPORT)],
@@ -118,6 +127,7 @@ impl Field {
                 Bitwise::mask_xor(to, bits.to_ne_bytes(), [0; 4]),
             ],
             Self::Random(modulus) => vec![Numgen::random(modulus, to)],
+            Self::Number(number) => vec![Numgen::constant(number, to)],
             Self::Hash { of, modulus, seed } => {
                 let (mut loads, end) = load_key(of, family, word);
                 // The kernel zeroes the remainder of a port's register (`nft_payload_eval`).
@@ -126,6 +136,19 @@ impl Field {
             }
         }
     }
+}
+
+fn source_network(family: Family, length: u8, to: Reg) -> Vec<Expression> {
+    let load = Address::Source.load(family, address_length(family), to);
+    let bits = usize::from(length);
+    let mask: Vec<u8> = (0..address_length(family) as usize)
+        .map(|byte| !0xff_u8.checked_shr(bits.saturating_sub(8 * byte) as u32).unwrap_or(0))
+        .collect();
+    // nft(8) prints no mask of all bits.
+    let is_whole = mask.iter().all(|byte| *byte == 0xff);
+    let zeros = vec![0; mask.len()];
+    let masked = (!is_whole).then(|| Bitwise::mask_xor(to, mask, zeros));
+    [load].into_iter().chain(masked).collect()
 }
 
 /// Length of an address in bytes.

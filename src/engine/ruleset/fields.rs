@@ -32,7 +32,7 @@ impl<'a> Fields<'a> {
     /// Reads a protocol; `None` for one that no service has.
     pub(crate) fn protocol(&mut self) -> Option<Protocol> {
         let [number, ..] = self.take::<4>()?;
-        [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].into_iter().find(|p| p.number() == number)
+        Protocol::ALL.into_iter().find(|protocol| protocol.number() == number)
     }
 
     /// Reads a port in network byte order.

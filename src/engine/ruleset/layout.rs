@@ -7,7 +7,7 @@ pub const TABLE: &str = "kube-proxy";
 
 /// The number of this layout. A table of another layout is replaced as a whole. Other chains and rules
 /// with the same sets and elements need no other number: they are replaced alone.
-pub const LAYOUT: u32 = 5;
+pub const LAYOUT: u32 = 6;
 
 /// The comment of our tables, before the layout's number.
 pub const TABLE_COMMENT: &str = "service proxy rules of deltaproxy, layout ";

@@ -36,7 +36,7 @@ mod slots;
 
 pub use chain::ChainSpec;
 pub use element::{
-    Frontend, Member, Range, Subject, TableElement, Unserved, recorded_client, slot_key, stray,
+    Frontend, Member, Subject, TableElement, Unserved, recorded_client, slot_key, stray,
     target,
 };
 pub use established::flowtable;

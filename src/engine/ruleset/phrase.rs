@@ -207,6 +207,11 @@ pub fn ct_state_established() -> Phrase {
     any_bit(Ct::load(key::CT_STATE, FIRST), key::CT_STATE_ESTABLISHED)
 }
 
+/// Matches packets of a transport protocol: `meta l4proto tcp`.
+pub fn protocol(number: u8) -> Phrase {
+    vec![Meta::load(key::META_L4PROTO, FIRST), Cmp::equal(FIRST, [number])]
+}
+
 /// Matches if the connection's destination was translated: `ct status dnat`.
 pub fn ct_status_dnat() -> Phrase {
     any_bit(Ct::load(key::CT_STATUS, FIRST), key::CT_STATUS_DNAT)

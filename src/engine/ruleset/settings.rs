@@ -9,6 +9,7 @@ use super::affinity::Timeouts;
 use super::lookups::Lookups;
 use super::phrase::{self, Comparison, Phrase};
 use crate::flowtable::Threshold;
+use crate::model::PrefixLengths;
 
 /// The settings of the fixed rules of one table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,8 +55,8 @@ pub struct NodePorts {
 /// packet, also of established connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OptionalChains {
-    /// The chains that check source ranges.
-    pub source_ranges: bool,
+    /// The prefix lengths of source ranges; the chains that check them exist if there is any.
+    pub source_ranges: PrefixLengths,
     /// The chains that refuse packets whose endpoint is a cluster IP.
     pub cluster_ip_endpoints: bool,
 }

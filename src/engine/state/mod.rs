@@ -186,7 +186,7 @@ impl Engine {
         let is_new_timeout = self.tables.timeouts.number_all();
         // Until all resources are listed, the service address ranges may be unknown.
         let has_new_chains =
-            self.cluster.is_listed() && self.tables.optional_chains.add(&self.cluster);
+            self.cluster.is_listed() && self.tables.add_optional_chains(&self.cluster);
         if is_new_timeout
             || has_new_chains
             || ranges
@@ -449,5 +449,5 @@ fn context<'a>(
     may_postpone: bool,
 ) -> Context<'a> {
     let (timeouts, slots) = (&tables.timeouts, &updates.slot_budget);
-    Context { cluster, timeouts, slots, may_postpone }
+    Context { cluster, timeouts, slots, may_postpone, is_resumed: false }
 }

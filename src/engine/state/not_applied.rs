@@ -29,7 +29,7 @@ impl Steps {
                 return None;
             };
             let (family, set) = (table.family.of_addresses()?, SetId::by_name(&set.name)?);
-            if set == SetId::SourceRanges || set.is_of_affinity() {
+            if set.is_of_affinity() {
                 return None;
             }
             places.extend(elements.iter().map(|element| ElementId {

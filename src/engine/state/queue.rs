@@ -1,4 +1,7 @@
 //! Services waiting for their update.
+//!
+//! They are taken in the order in which they came. A namespace that has used its part of a round
+//! waits until the services of others are taken.
 
 use std::collections::VecDeque;
 
@@ -14,12 +17,25 @@ pub(super) struct Queue {
     /// Services of each lane, in order. A service that was already taken, or is in both lanes, is
     /// skipped the second time.
     lanes: [VecDeque<ObjectName>; 2],
+    /// A service with a remainder to do, if nothing has touched it since.
+    resumed: Option<ObjectName>,
+    /// Services of each lane whose namespace has used its part of the round.
+    deferred: [VecDeque<ObjectName>; 2],
+    /// The work for each namespace in this round, and for all.
+    work: HashMap<Box<str>, usize>,
+    work_of_all: usize,
     /// Services to be added to the slow lane later, unordered: there may be very many.
     backlog: VecDeque<ObjectName>,
 }
 
 /// Services moved from the backlog at once; takes a few milliseconds at most.
 const ADDED: usize = 1_024;
+
+/// The part of a namespace in a round, in bytes of elements: half a millisecond in the kernel.
+const PART: usize = 64 * 1024;
+
+/// The work of a round, after which each namespace gets a new part. So none waits for ever.
+const ROUND: usize = 16 * PART;
 
 /// The priority of services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +81,7 @@ impl Queue {
         services: impl Iterator<Item = (ObjectName, Extent)>,
     ) {
         for (name, extent) in services {
+            self.resumed.take_if(|resumed| *resumed == name);
             let is_new = extent.join(&mut self.waiting, name.clone());
             if is_new || lane == Lane::Fast {
                 self.lanes[lane as usize].push_back(name);
@@ -74,7 +91,9 @@ impl Queue {
 
     /// Adds services after all others.
     pub(super) fn add_last(&mut self, services: impl IntoIterator<Item = ObjectName>) {
+        let known = self.backlog.len();
         self.backlog.extend(services);
+        self.resumed.take_if(|_| self.backlog.len() > known);
     }
 
     pub(super) fn has_backlog(&self) -> bool {
@@ -87,16 +106,56 @@ impl Queue {
         self.lanes[lane as usize].push_front(name);
     }
 
-    /// Returns the lane of the next service.
+    /// Adds the work for a service to that of its namespace, in bytes of elements, if any service
+    /// waits.
+    pub(super) fn charge(&mut self, service: &ObjectName, bytes: usize) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        match self.work.get_mut(service.namespace()) {
+            Some(work) => *work += bytes,
+            None => drop(self.work.insert(service.namespace().into(), bytes)),
+        }
+        self.work_of_all += bytes;
+        if self.work_of_all >= ROUND {
+            self.begin_round();
+        }
+    }
+
+    fn begin_round(&mut self) {
+        (self.work_of_all, self.work) = (0, HashMap::default());
+        for (lane, deferred) in self.lanes.iter_mut().zip(&mut self.deferred) {
+            lane.append(deferred);
+        }
+    }
+
+    /// Puts the remainder of a service first in the slow lane.
+    pub(super) fn resume(&mut self, name: ObjectName) {
+        self.resumed = Some(name.clone());
+        self.put_first(Lane::Slow, name);
+    }
+
+    /// Returns whether a service that was taken is to be resumed, and nothing has touched it since.
+    pub(super) fn take_resumed(&mut self, name: &ObjectName) -> bool {
+        self.resumed.take_if(|resumed| resumed == name).is_some()
+    }
+
+    /// Returns the lane of the next service, which is the first in it.
     pub(super) fn next_lane(&mut self) -> Option<Lane> {
         for lane in [Lane::Fast, Lane::Slow] {
-            let names = &mut self.lanes[lane as usize];
-            while let Some(name) = names.front() {
-                if self.waiting.contains_key(name) {
+            while let Some(name) = self.lanes[lane as usize].front() {
+                let has_part = self.work.get(name.namespace()).is_none_or(|work| *work < PART);
+                let is_waiting = self.waiting.contains_key(name);
+                if is_waiting && has_part {
                     return Some(lane);
                 }
-                names.pop_front();
+                let passed = self.lanes[lane as usize].pop_front();
+                self.deferred[lane as usize].extend(passed.filter(|_| is_waiting));
             }
+        }
+        if self.deferred.iter().any(|deferred| !deferred.is_empty()) {
+            self.begin_round();
+            return self.next_lane();
         }
         self.has_backlog().then_some(Lane::Slow)
     }
@@ -107,15 +166,12 @@ impl Queue {
             let services: Vec<_> = self.backlog.drain(..self.backlog.len().min(ADDED)).collect();
             self.add_to(Lane::Slow, services.into_iter().map(|name| (name, Extent::Whole)));
         }
-        for lane in &mut self.lanes {
-            while let Some(name) = lane.pop_front() {
-                if let Some(extent) = self.waiting.remove(&name) {
-                    return Some((name, extent));
-                }
-            }
+        let name = self.next_lane().and_then(|lane| self.lanes[lane as usize].pop_front());
+        let next = name.and_then(|name| self.waiting.remove(&name).map(|extent| (name, extent)));
+        if next.is_none() {
+            self.shrink();
         }
-        self.shrink();
-        None
+        next
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -125,6 +181,8 @@ impl Queue {
     fn shrink(&mut self) {
         self.waiting.shrink_to(SMALL_CHANGE);
         self.lanes.iter_mut().for_each(|lane| lane.shrink_to(SMALL_CHANGE));
+        self.deferred = Default::default();
+        (self.work_of_all, self.work) = (0, HashMap::default());
         self.backlog.shrink_to_fit();
     }
 }
@@ -163,6 +221,35 @@ mod tests {
         all.dedup();
         assert_eq!((length, all.len()), (1001, 1001));
         assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn a_namespace_that_has_used_its_part_waits_for_others_but_not_for_ever() {
+        let mut queue = Queue::default();
+        let add = |queue: &mut Queue, namespace: &str, names: std::ops::Range<usize>| {
+            let names = names.map(|n| ObjectName::namespaced(namespace, &n.to_string()));
+            let services: Vec<_> = names.map(|name| (name, Extent::Whole)).collect();
+            queue.add(services.into_iter());
+        };
+        let take = |queue: &mut Queue, bytes: usize| {
+            let (name, _) = queue.take().unwrap();
+            queue.charge(&name, bytes);
+            name.as_str().to_owned()
+        };
+        add(&mut queue, "greedy", 0..9);
+        add(&mut queue, "small", 0..1);
+        assert_eq!(take(&mut queue, PART), "greedy/0");
+        assert_eq!(take(&mut queue, 1), "small/0");
+        assert_eq!(take(&mut queue, PART), "greedy/1", "nobody else waits");
+        add(&mut queue, "small", 1..3);
+        assert_eq!(take(&mut queue, 1), "small/1");
+        assert_eq!(take(&mut queue, ROUND), "small/2");
+        assert_eq!(take(&mut queue, PART), "greedy/2", "a new round");
+        add(&mut queue, "small", 3..20);
+        let mut taken: Vec<_> = (0..17).map(|_| take(&mut queue, PART / 16)).collect();
+        assert!(taken[..16].iter().all(|name| name.starts_with("small")), "{taken:?}");
+        taken.extend(rest(&mut queue).into_iter().map(|name| name.as_str().to_owned()));
+        assert_eq!(taken.len(), 23);
     }
 
     #[test]

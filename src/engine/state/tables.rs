@@ -31,7 +31,7 @@ pub struct Tables {
     pub(super) flags: TableFlags,
     /// Timeouts of session affinity; each has a number in rules and elements.
     pub(super) timeouts: Timeouts,
-    pub(super) optional_chains: OptionalChains,
+    optional_chains: [OptionalChains; 2],
     /// Direct return, with a table of its own.
     pub(super) handing: Handing,
 }
@@ -62,7 +62,7 @@ impl Tables {
             layouts: Arc::new(layouts),
             flags,
             timeouts: Timeouts::default(),
-            optional_chains: OptionalChains::default(),
+            optional_chains: Default::default(),
             handing: Handing::default(),
         }
     }
@@ -145,7 +145,7 @@ impl Tables {
                 hash_seed: routing.hash_seed,
                 lookups: node.lookups,
                 counts_connections: routing.counters != Counters::Off,
-                optional_chains: self.optional_chains,
+                optional_chains: self.optional_chains[table.family.index()],
                 offload: offload.map(|offload| offload.after),
                 exempt,
                 service_cidrs: own,
@@ -162,7 +162,15 @@ impl Tables {
     /// Removes from the desired tables the chains that neither services nor elements need; returns
     /// whether there were any.
     pub(super) fn forget_unused(&mut self, cluster: &Cluster) -> bool {
-        self.timeouts.forget_unused() | self.optional_chains.drop_unused(cluster)
+        let chains = &mut self.optional_chains;
+        let drop = |family: Family| chains[family.index()].drop_unused(cluster, family);
+        self.timeouts.forget_unused() | Family::ALL.map(drop).contains(&true)
+    }
+
+    /// Adds to the optional chains those that services need; returns whether there are new ones.
+    pub(super) fn add_optional_chains(&mut self, cluster: &Cluster) -> bool {
+        let chains = &mut self.optional_chains;
+        Family::ALL.map(|family| chains[family.index()].add(cluster, family)).contains(&true)
     }
 
     /// Returns the operations from the installed to the desired table at `i`, without elements of

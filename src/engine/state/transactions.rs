@@ -12,13 +12,16 @@ use super::steps::{BaseChange, InFlight};
 use super::tables::header;
 use super::{Engine, context};
 use crate::base_state::BaseState;
-use crate::diff::{Kept, Progress};
+use crate::diff::{Context, Kept, Progress};
 use crate::model::{Extent, ObjectName};
 use crate::piece::{Piece, PieceLimits};
 
 /// Services of a large change that are updated before an interruption, so that the change
 /// completes.
 const UNINTERRUPTED: usize = 256;
+
+/// The work to compare an endpoint or a source range, as bytes of elements that take as long.
+const ENDPOINT_WORK: usize = 8;
 
 /// The changes of a step in both tables.
 #[derive(Debug, Default)]
@@ -255,7 +258,9 @@ impl Engine {
             let lane = self.updates.queue.next_lane().unwrap_or(Lane::Slow);
             let Some((name, extent)) = self.updates.next(&self.cluster) else { break };
             let bytes = piece.bytes();
-            let progress = self.update((name.clone(), lane), &extent, piece);
+            let (progress, endpoints) = self.update((name.clone(), lane), &extent, piece);
+            let work = piece.bytes().abs_diff(bytes) + endpoints * ENDPOINT_WORK;
+            self.updates.queue.charge(&name, work);
             if piece.bytes() != bytes {
                 updated.add(name);
             }
@@ -278,14 +283,20 @@ impl Engine {
         updated
     }
 
+    /// Updates a service. Returns its progress, and the endpoints and source ranges that were
+    /// compared.
     fn update(
         &mut self,
         (name, lane): (ObjectName, Lane),
         extent: &Extent,
         piece: &mut Piece,
-    ) -> Progress {
+    ) -> (Progress, usize) {
         let may_postpone = self.updates.postponed.is_some();
-        let context = context(&self.cluster, &self.tables, &self.updates, may_postpone);
+        let is_resumed = self.updates.queue.take_resumed(&name);
+        let context = Context {
+            is_resumed,
+            ..context(&self.cluster, &self.tables, &self.updates, may_postpone)
+        };
         // Only an update of the whole service finds out whether its problems are over, and whether
         // packets that nodes hand to each other have an endpoint here.
         let is_whole = self.problems.has(&name) || self.cluster.wants_direct_return(&name);
@@ -297,7 +308,7 @@ impl Engine {
         self.problems.add_updated(updated.conflicts, updated.problems);
         self.tables.handing.touch(&name, &self.cluster);
         self.updates.note((name, lane), &updated.progress, updated.affected);
-        updated.progress
+        (updated.progress, updated.rendered)
     }
 
     /// Keeps unused elements from now on until [`Engine::release`].

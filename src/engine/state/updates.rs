@@ -130,7 +130,7 @@ impl Updates {
             Progress::Complete => {}
             Progress::AfterCommit => self.after_commit.push(name),
             // The remainder of a large service counts as a large change.
-            Progress::Partial => self.queue.put_first(Lane::Slow, name),
+            Progress::Partial => self.queue.resume(name),
             Progress::Unread => self.unread.push((lane, name)),
             Progress::Postponed => {
                 self.postponed.get_or_insert_default().insert(name);

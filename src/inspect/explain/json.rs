@@ -1,6 +1,6 @@
 //! The explanation as JSON.
 
-use engine::ruleset::Range;
+use ipnet::IpNet;
 use serde_json::{Value, json};
 
 use super::direct_way::DirectWay;
@@ -104,7 +104,7 @@ fn way(way: &DirectWay) -> Value {
     value
 }
 
-fn texts(ranges: &[Range]) -> Vec<String> {
+fn texts(ranges: &[IpNet]) -> Vec<String> {
     ranges.iter().map(ToString::to_string).collect()
 }
 

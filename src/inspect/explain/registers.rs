@@ -46,8 +46,10 @@ impl Registers {
 
     /// Writes a random number.
     pub(super) fn draw(&mut self, to: Reg, modulus: u32, offset: u32) {
-        self.write(to, &vec![None; 4]);
-        if let Some(word) = to.word() {
+        // A draw of one number is a constant.
+        let number = (modulus == 1).then_some(offset.to_ne_bytes());
+        self.write(to, &number.map_or(vec![None; 4], |bytes| bytes.map(Some).to_vec()));
+        if let Some(word) = to.word().filter(|_| number.is_none()) {
             self.draws.push(Draw { word, modulus, offset });
         }
     }

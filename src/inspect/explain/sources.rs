@@ -5,7 +5,8 @@
 
 use std::net::IpAddr;
 
-use engine::ruleset::{Frontend, Range, SetId, TableElement};
+use engine::ruleset::{Frontend, SetId, TableElement};
+use ipnet::IpNet;
 use nft::kernel::ReadError;
 use nft::{AnyElement, ElementData, ElementView, TableRef};
 
@@ -21,7 +22,7 @@ pub struct SourceRanges {
     /// The service of the address; `None` if it changed during the lookup.
     pub service: Option<Service>,
     /// The ranges; `None` if the tables have too many to be read.
-    pub ranges: Option<Vec<Range>>,
+    pub ranges: Option<Vec<IpNet>>,
     /// The source of the packet is in a range.
     pub is_allowed: bool,
 }
@@ -54,7 +55,7 @@ impl Kernel {
         let Some(frontend) = elements(prediction).find_map(restricted) else { return Ok(None) };
         let ranges = self.ranges_of(table, frontend)?;
         let is_allowed =
-            ranges.as_ref().is_some_and(|ranges| ranges.iter().any(|range| range.contains(source)));
+            ranges.as_ref().is_some_and(|ranges| ranges.iter().any(|range| range.contains(&source)));
         let service = self.service_of(table, frontend);
         Ok(Some(SourceRanges { service, ranges, is_allowed }))
     }
@@ -84,7 +85,7 @@ impl Kernel {
         &mut self,
         table: &TableRef,
         frontend: Frontend,
-    ) -> Result<Option<Vec<Range>>, ReadError> {
+    ) -> Result<Option<Vec<IpNet>>, ReadError> {
         let Some(family) = our_family(table) else { return Ok(None) };
         let mut ranges = Vec::new();
         let mut count = 0;

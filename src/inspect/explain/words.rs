@@ -203,7 +203,6 @@ fn missing(set: &str, step: &RuleStep) -> Option<String> {
     let text = match SetId::by_name(set)? {
         SetId::Services => "no service has this address, port and protocol",
         SetId::NodePorts => "no service has this node port",
-        SetId::SourceRanges => "the source is not in loadBalancerSourceRanges",
         SetId::AffinityClients => "the client is not remembered",
         SetId::InternalServices
         | SetId::InternalNodePorts
@@ -213,6 +212,7 @@ fn missing(set: &str, step: &RuleStep) -> Option<String> {
         | SetId::NodePortIps
         | SetId::HairpinConnections
         | SetId::RestrictedServices
+        | SetId::SourceRanges
         | SetId::SourceRefusals
         | SetId::Endpoints
         | SetId::AffinitySlots
@@ -220,7 +220,7 @@ fn missing(set: &str, step: &RuleStep) -> Option<String> {
         | SetId::AffinityLists => return None,
     };
     // Translated packets look up the same map again.
-    let is_for_services = step.place.chain.starts_with("nat-") || set == "source-ranges";
+    let is_for_services = step.place.chain.starts_with("nat-");
     (is_for_services || set == "affinity-clients").then(|| text.to_owned())
 }
 

@@ -79,7 +79,7 @@ impl FromStr for Selector {
 }
 
 fn read_protocol(text: &str) -> Result<Protocol, SelectorError> {
-    let all = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
+    let all = Protocol::ALL;
     let named = all.into_iter().find(|it| it.to_string() == text.to_ascii_lowercase());
     named.ok_or(SelectorError)
 }
@@ -122,7 +122,7 @@ impl Selector {
                 meant.map(|(place, _)| place).collect()
             }
             Self::Address { target, protocol } => {
-                let all = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
+                let all = Protocol::ALL;
                 let protocols = all.into_iter().filter(|it| protocol.is_none_or(|own| own == *it));
                 let mut places: Vec<_> = protocols
                     .filter_map(|protocol| services.frontend_of(*target, protocol))

@@ -10,7 +10,8 @@ use conntrack::Connection;
 use engine::model::{Protocol, Target};
 use engine::ruleset::affinity::Timeouts;
 use engine::ruleset::number::{EndpointId, ListId, Route};
-use engine::ruleset::{Frontend, Range, Refusal, Unserved, without_scheduler};
+use engine::ruleset::{Frontend, Refusal, Unserved, without_scheduler};
+use ipnet::IpNet;
 use nft::Counter;
 use nft::family::Family;
 
@@ -54,7 +55,7 @@ pub struct Entry {
     /// Only some sources are allowed; true for load balancer addresses only.
     pub has_source_ranges: bool,
     /// These sources, in order.
-    pub source_ranges: Vec<Range>,
+    pub source_ranges: Vec<IpNet>,
     /// The frontend is a cluster IP.
     pub is_cluster_ip: bool,
     /// Nodes hand packets to this address to each other, by table direct-return.

@@ -188,6 +188,12 @@ impl Numgen {
     pub fn random(modulus: u32, to: Reg) -> Expression {
         Self { to, modulus, kind: NFT_NG_RANDOM, offset: 0 }.into()
     }
+
+    /// Returns a load of this number, in host byte order. Unlike [`Immediate::value`], it may stand
+    /// in a key of nft(8): `numgen inc mod 1 offset 24`.
+    pub fn constant(number: u32, to: Reg) -> Expression {
+        Self { to, modulus: 1, kind: NFT_NG_INCREMENTAL, offset: number }.into()
+    }
 }
 
 impl Hash {

@@ -8,7 +8,7 @@ use nft::{Family, key};
 
 use super::sets::SetId;
 use crate::ruleset::field::Field;
-use crate::ruleset::phrase::{Phrase, Phrases};
+use crate::ruleset::phrase::{self, Phrase, Phrases};
 
 /// The register of all matches.
 const FIRST: Reg = Reg::of_word(0);
@@ -63,7 +63,7 @@ pub(super) fn begins_tcp() -> Phrase {
     const SYN: u8 = 0x02;
     const ACK: u8 = 0x10;
     [
-        is_transport(TCP),
+        phrase::protocol(TCP),
         vec![
             Payload::load(key::PAYLOAD_TRANSPORT, FLAGS, 1, FIRST),
             Bitwise::mask_xor(FIRST, [SYN | ACK], [0]),
@@ -81,12 +81,7 @@ pub(super) fn is_icmp(family: Family, kind: u8) -> Phrase {
         Family::Ip6 => 58,
     };
     let load = Payload::load(key::PAYLOAD_TRANSPORT, 0, 1, FIRST);
-    [is_of(family), is_transport(protocol), vec![load, Cmp::equal(FIRST, [kind])]].concat()
-}
-
-/// Matches packets with a protocol after all extension headers.
-fn is_transport(protocol: u8) -> Phrase {
-    vec![Meta::load(key::META_L4PROTO, FIRST), Cmp::equal(FIRST, [protocol])]
+    [is_of(family), phrase::protocol(protocol), vec![load, Cmp::equal(FIRST, [kind])]].concat()
 }
 
 /// Matches the first fragment of a packet, and perhaps later ones, which come to no rule with it:

@@ -8,7 +8,7 @@ use std::time::Duration;
 use conntrack::{Connection, Stage};
 use engine::model::{Protocol, Target};
 use engine::ruleset::number::{Flags, ListId, Route, SizeClass, Timeout};
-use engine::ruleset::{Frontend, Range, Refusal, Unserved};
+use engine::ruleset::{Frontend, Refusal, Unserved};
 use nft::Counter;
 use nft::family::Family;
 
@@ -185,10 +185,7 @@ impl Sample {
 
     /// Makes `default/empty` a load balancer address with these source ranges.
     pub(super) fn with_source_ranges(mut self, ranges: &[&str]) -> Self {
-        let range = |text: &&str| {
-            let network: ipnet::IpNet = text.parse().unwrap();
-            Range { first: network.network(), last: network.broadcast() }
-        };
+        let range = |text: &&str| text.parse().unwrap();
         let mut entries = std::mem::take(&mut self.services.entries);
         for entry in entries.iter_mut().filter(|entry| &*entry.label == "default/empty") {
             (entry.has_source_ranges, entry.is_cluster_ip) = (true, false);

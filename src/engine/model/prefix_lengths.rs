@@ -1,0 +1,160 @@
+//! The prefix lengths of source ranges. For each length in use, a rule looks up the sources.
+
+use ahash::HashMap;
+use ipnet::IpNet;
+use nft::family::Family;
+
+use super::name::ObjectName;
+use super::node::Node;
+use super::service::Protocol;
+
+/// Prefix lengths of one family from 1 on, for each protocol in the order of [`Protocol::ALL`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PrefixLengths([u128; Protocol::ALL.len()]);
+
+/// The prefix lengths of the source ranges of all services, in both families.
+#[derive(Debug, Default)]
+pub(super) struct SourceLengths {
+    by_service: HashMap<ObjectName, [PrefixLengths; 2]>,
+    /// Number of services with each length.
+    services: HashMap<(Family, Protocol, u8), usize>,
+}
+
+/// IPv6 ranges are looked up with lengths that are multiples of this one: there are 32 at most then,
+/// as in IPv4, and all usual ones are among them.
+const IPV6_STEP: u8 = 4;
+
+/// Returns the prefix length with which the sources in a range are looked up: its own, or a longer
+/// one.
+pub(crate) fn looked_up_length(range: &IpNet) -> u8 {
+    match range {
+        IpNet::V4(range) => range.prefix_len(),
+        IpNet::V6(range) => range.prefix_len().next_multiple_of(IPV6_STEP),
+    }
+}
+
+impl PrefixLengths {
+    /// Returns whether there is none.
+    pub fn is_empty(self) -> bool {
+        self == Self::default()
+    }
+
+    /// Returns those of a protocol, ascending.
+    pub fn of(self, protocol: Protocol) -> impl Iterator<Item = u8> {
+        let bits = self.0[protocol.index()];
+        (1..=128).filter(move |length| bits >> (length - 1) & 1 == 1)
+    }
+
+    fn all(self) -> impl Iterator<Item = (Protocol, u8)> {
+        let of = move |protocol| self.of(protocol).map(move |length| (protocol, length));
+        Protocol::ALL.into_iter().flat_map(of)
+    }
+
+    /// Returns the lengths of either.
+    #[must_use]
+    pub fn union(self, other: Self) -> Self {
+        self.all().chain(other.all()).collect()
+    }
+
+    /// Returns the lengths of both.
+    #[must_use]
+    pub fn intersection(mut self, other: Self) -> Self {
+        self.0.iter_mut().zip(other.0).for_each(|(bits, others)| *bits &= others);
+        self
+    }
+}
+
+/// Length 0 has no meaning.
+impl FromIterator<(Protocol, u8)> for PrefixLengths {
+    fn from_iter<T: IntoIterator<Item = (Protocol, u8)>>(lengths: T) -> Self {
+        let mut all = Self::default();
+        for (protocol, length) in lengths {
+            all.0[protocol.index()] |= length.checked_sub(1).map_or(0, |bit| 1 << bit);
+        }
+        all
+    }
+}
+
+impl SourceLengths {
+    /// Sets the ranges of a service and the protocols of its ports; none without any range. Ranges with
+    /// an address of the node also admit load balancer addresses.
+    pub(super) fn set(
+        &mut self,
+        service: &ObjectName,
+        ranges: &[IpNet],
+        protocols: impl Iterator<Item = Protocol> + Clone,
+        node: Option<&Node>,
+    ) {
+        if ranges.is_empty() && self.by_service.is_empty() {
+            return;
+        }
+        // A service may have thousands of ports.
+        let mut used = Protocol::ALL.to_vec();
+        used.retain(|protocol| protocols.clone().any(|it| it == *protocol));
+        let lengths = Family::ALL.map(|family| {
+            let own = ranges.iter().filter(|range| Family::of(range.addr()) == family);
+            let mut on_node = node.iter().flat_map(|node| &node.addresses);
+            let admits_node = on_node.any(|address| own.clone().any(|it| it.contains(address)));
+            let single = own.clone().map(IpNet::max_prefix_len).take(usize::from(admits_node));
+            let own = own.map(looked_up_length).chain(single);
+            own.flat_map(|it| used.iter().map(move |of| (*of, it))).collect::<PrefixLengths>()
+        });
+        let former = match ranges {
+            [] => self.by_service.remove(service),
+            _ => self.by_service.insert(service.clone(), lengths),
+        };
+        for family in Family::ALL {
+            let former = former.unwrap_or_default()[family.index()];
+            for (protocol, length) in lengths[family.index()].all() {
+                *self.services.entry((family, protocol, length)).or_default() += 1;
+            }
+            for (protocol, length) in former.all() {
+                // It was counted when the service got it.
+                let count = self.services.entry((family, protocol, length)).or_default();
+                *count = count.saturating_sub(1);
+            }
+        }
+        self.services.retain(|_, count| *count > 0);
+    }
+
+    /// Returns the lengths in use in one family.
+    pub(super) fn of(&self, family: Family) -> PrefixLengths {
+        let own = self.services.keys().filter(|(of, ..)| *of == family);
+        own.map(|(_, protocol, length)| (*protocol, *length)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_is_in_use_as_long_as_a_service_has_it() {
+        let [a, b] = ["a", "b"].map(|name| ObjectName::namespaced("default", name));
+        let ranges = |texts: &[&str]| -> Vec<IpNet> {
+            texts.iter().map(|text| text.parse().unwrap()).collect()
+        };
+        let node = Node {
+            name: ObjectName::cluster_scoped("node"),
+            zone: None,
+            addresses: vec![[192, 0, 2, 1].into()],
+            pod_cidrs: Vec::new(),
+            leaving: false,
+        };
+        let mut lengths = SourceLengths::default();
+        let in_use = |lengths: &SourceLengths, protocol| {
+            Family::ALL.map(|family| lengths.of(family).of(protocol).collect::<Vec<_>>())
+        };
+        let (tcp, udp) = (Protocol::Tcp, Protocol::Udp);
+        let all = ["10.0.0.0/8", "10.1.0.0/24", "fd00::/33"];
+        lengths.set(&a, &ranges(&all), [tcp, tcp, udp].into_iter(), None);
+        lengths.set(&b, &ranges(&["192.0.2.0/24"]), [tcp].into_iter(), Some(&node));
+        assert_eq!(in_use(&lengths, tcp), [vec![8, 24, 32], vec![36]]);
+        lengths.set(&a, &ranges(&["192.0.2.0/25"]), [udp].into_iter(), None);
+        assert_eq!(in_use(&lengths, tcp), [vec![24, 32], vec![]]);
+        assert_eq!(in_use(&lengths, udp), [vec![25], vec![]]);
+        lengths.set(&a, &[], [udp].into_iter(), None);
+        lengths.set(&b, &[], [].into_iter(), None);
+        assert!(Family::ALL.into_iter().all(|family| lengths.of(family).is_empty()));
+    }
+}
