@@ -40,7 +40,7 @@ const AT_THE_END: PieceSizes = PieceSizes { copy: 1 << 20, replacement: 8 << 20 
 /// delete them, and the handover tables stay until they expire. Returns the families whose table had
 /// flags.
 ///
-/// `is_interrupted` is called between pieces of the handover table.
+/// `is_interrupted` is called between pieces of both tables; it interrupts only the first one.
 ///
 /// # Errors
 /// See [`CopyTableError`]. Our tables are unchanged, or the handover table serves.
@@ -88,7 +88,7 @@ fn hand_over_table(
         return Err(error);
     }
     if flags.persist {
-        steps.replace(kernel)?;
+        steps.replace(kernel, is_interrupted)?;
     }
     stop_refusing(kernel, own)?;
     Ok(flags.persist)

@@ -12,6 +12,7 @@ mod commits;
 mod corrections;
 mod devices;
 mod direct;
+mod ending;
 mod error;
 mod figures;
 mod flags;
@@ -33,13 +34,15 @@ mod wait;
 pub use cleaning::Cleaning;
 pub use devices::DeviceFollowing;
 pub use direct::DirectFollowing;
+pub use ending::{Ending, Left};
 pub use error::RunError;
 pub use least_connections::Balancing;
 pub use own_node::{Localhost, MissingNode, RouteLocalnet};
-pub use ownership::{HandOver, Handovers, Left, ListTable, RemoveTables, Steps};
+pub use ownership::{HandOver, Handovers, ListTable, RemoveTables, Steps};
 pub use parts::{Links, Parts};
 pub use reads::OpenReader;
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use engine::doubt::{self, Request};
@@ -128,12 +131,25 @@ impl<K: Kernel + Send + 'static> Run<K> {
 
     /// Runs until `stop` is ready. The kernel keeps its tables. Returns how they are left.
     ///
+    /// The end waits for nothing that the loop waits for: what is queued for the kernel's thread runs
+    /// first, but reads are stopped.
+    ///
     /// # Errors
     /// See [`RunError`].
     pub async fn until(mut self, stop: impl Future<Output = ()>) -> Result<Left, RunError> {
-        tokio::pin!(stop);
-        self.commits.max_batch = self.writer.run(|kernel| kernel.max_batch()).await?;
-        DirectFollowing::begin(self.links.direct.as_ref(), &mut self.engine, &self.writer).await?;
+        tokio::select! {
+            biased;
+            () = stop => {}
+            served = self.serve() => match served? {},
+        }
+        Ok(self.leave().await?)
+    }
+
+    /// Takes events and commits. May be dropped at any await.
+    async fn serve(&mut self) -> Result<Infallible, RunError> {
+        let of_kernel = self.writer.run(|kernel| (kernel.max_batch(), kernel.stop_of_reads()));
+        (self.commits.max_batch, self.reads.stop) = of_kernel.await?;
+        DirectFollowing::begin(self.links.direct.as_mut(), &mut self.engine, &self.writer).await?;
         // Slots of least connections show the last weights, so these need all lists.
         let early = match self.flows.balancing {
             None => Request::TablesWithoutLists,
@@ -152,11 +168,10 @@ impl<K: Kernel + Send + 'static> Run<K> {
             let count_due = due(self.flows.balancing.as_ref());
             let direct_due = DirectFollowing::due(self.links.direct.as_ref(), &self.engine);
             tokio::select! {
-                // The first ready branch runs: the end, then a due commit, so that a stream of
-                // events does not delay it. Checks and background requests come last, because no
+                // The first ready branch runs: first a due commit, so that a stream of events does
+                // not delay it. Checks and background requests come last, because no
                 // service waits for them.
                 biased;
-                () = &mut stop => return Ok(self.leave().await?),
                 task = task_at(next) => self.perform(task).await?,
                 flows = listed(&mut self.flows.cleaning), if self.is_at_rest() =>
                     self.flows.compare(&flows, &mut self.engine),
@@ -416,8 +431,11 @@ impl<K: Kernel + Send + 'static> Run<K> {
 
     /// Commits a transaction. A transaction for a blocked table counts as done.
     async fn commit(&mut self, transaction: Transaction) -> Result<SyncOutcome, WriterGone> {
+        // Small transactions are committed at once, and the end is noticed at an await.
+        tokio::task::consume_budget().await;
         let started = now();
         self.spoil_handover();
+        self.commits.has_sent = true;
         let outcome = self.writer.commit(transaction);
         // Only in the first sync: later, a small change would wait for the transaction ahead too.
         let ahead = if self.reads.doubt.is_start() {

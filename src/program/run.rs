@@ -158,7 +158,7 @@ async fn run_until_stopped(
     let cleaner = Arc::new(cleaner);
     let requests = Arc::clone(&cleaner);
     let handovers = Handovers::new(flags);
-    let leaves = Arc::clone(&handovers.leaves);
+    let ending = Arc::clone(&handovers.ending);
     let ports = proxy.as_ref().map(LocalhostProxy::ports);
     let parts = Parts {
         min_interval: config.periods.min_sync,
@@ -187,10 +187,10 @@ async fn run_until_stopped(
             () = config_changed(config, followed, observed) => {}
         }
         manager.notify(if signal.is_some() { State::Stopping } else { State::Reloading });
-        leaves.store(signal.is_some(), Ordering::Relaxed);
+        ending.leaves.store(signal.is_some(), Ordering::Relaxed);
         proxy.iter().for_each(LocalhostProxy::stop);
     };
-    let ended = run.until(stop).await;
+    let ended = ending.run(|stopped| run.until(async { drop(stopped.await) }), stop).await;
     end_threads(&cleaner, proxy).await;
     tasks.abort_all();
     let tables = ended.map_err(Failure::new)?;

@@ -129,3 +129,30 @@ fn changes_are_committed_while_the_ownership_is_being_taken() {
     wait_for(|| frontends(&kernel) == [6, 6]);
     daemon.end();
 }
+
+#[test]
+fn the_end_completes_an_attempt_whose_handover_table_may_serve() {
+    for (held_at, follow) in [("copy", &[][..]), ("serve", &["replace", "end"])] {
+        let kernel = Shared::new(Fake::new());
+        let mut before = Daemon::start_unlisted(engine(), kernel.clone());
+        before.list(dual_stack(1));
+        wait_for(|| frontends(&kernel) == [1, 1]);
+        before.end();
+        let (held, handovers) = HeldHandovers::new();
+        let mut daemon = Daemon::start_changed(owning_engine(), kernel, |parts| {
+            parts.handovers = Some(handovers);
+        });
+        daemon.list(dual_stack(1));
+        let all = ["remove", "list", "copy", "serve"];
+        let earlier = all.iter().position(|part| *part == held_at).unwrap();
+        held.pass(&all[..earlier]);
+        held.expect(held_at);
+        let end = std::thread::spawn(|| daemon.end());
+        // The loop is told to end while the step is in the kernel.
+        std::thread::sleep(Duration::from_millis(50));
+        held.allow();
+        held.pass(follow);
+        end.join().unwrap();
+        assert!(held.began.try_recv().is_err());
+    }
+}

@@ -103,9 +103,15 @@ impl Stepwise {
         self.step(kernel).map(drop)
     }
 
-    /// Creates the new table, after [`Stepwise::retire`]. The handover table stays.
-    pub(super) fn replace(&mut self, kernel: &mut Nftables) -> Result<(), CopyTableError> {
+    /// Creates the new table, after [`Stepwise::retire`]. The handover table stays. `progress` is
+    /// called before each step, and its result does not matter: nothing can interrupt this.
+    pub(super) fn replace(
+        &mut self,
+        kernel: &mut Nftables,
+        progress: &dyn Fn() -> bool,
+    ) -> Result<(), CopyTableError> {
         while matches!(self.stage, Stage::Replacement) {
+            progress();
             self.step(kernel)?;
         }
         Ok(())

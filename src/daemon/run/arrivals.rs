@@ -42,6 +42,11 @@ impl Arrivals {
         self.receiver.is_empty()
     }
 
+    /// Returns the number of arrivals that wait.
+    pub(super) fn len(&self) -> usize {
+        self.receiver.len()
+    }
+
     /// Returns when ServiceCIDRs count as listed.
     pub(super) fn service_cidrs_due(&self) -> Option<Instant> {
         self.service_cidrs_due

@@ -13,6 +13,8 @@ use super::unused::UnusedElements;
 #[derive(Debug)]
 pub(super) struct Commits {
     pub(super) max_batch: usize,
+    /// A transaction was sent: the tables may be of this daemon.
+    pub(super) has_sent: bool,
     /// The last commit or read-back ended without a failure; a table may be blocked.
     pub(super) is_synced: bool,
     /// The next transaction, rendered while the kernel applied the previous one.
@@ -22,7 +24,13 @@ pub(super) struct Commits {
 
 impl Commits {
     pub(super) fn new() -> Self {
-        Self { max_batch: 0, is_synced: false, ahead: None, unused: UnusedElements::default() }
+        Self {
+            max_batch: 0,
+            has_sent: false,
+            is_synced: false,
+            ahead: None,
+            unused: UnusedElements::default(),
+        }
     }
 }
 

@@ -67,11 +67,11 @@ impl DirectFollowing {
     /// Reads the table before anything is committed: services that nodes hand to each other go on
     /// so. Removes it if direct return is off, and the tunnel if there is to be none.
     pub(super) async fn begin<K: Kernel + Send + 'static>(
-        following: Option<&Self>,
+        following: Option<&mut Self>,
         engine: &mut Engine,
         writer: &Writer<K>,
     ) -> Result<(), WriterGone> {
-        if !following.is_some_and(|it| it.has_tunnel) {
+        if !following.as_ref().is_some_and(|it| it.has_tunnel) {
             match writer.run(|_| remove_tunnel()).await? {
                 Ok(true) => {
                     tracing::info!("removed device {TUNNEL_DEVICE}: direct return has no tunnel")

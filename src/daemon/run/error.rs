@@ -11,4 +11,7 @@ pub enum RunError {
     /// The source dropped its channel, which is a bug: without objects, the tables become old.
     #[error("the source of the objects ended, which is a bug; the tables stay as they are")]
     SourceGone,
+    /// The loop panicked, which is a bug.
+    #[error("the loop panicked, which is a bug; the tables stay as they are")]
+    Panicked,
 }

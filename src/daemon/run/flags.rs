@@ -1,8 +1,10 @@
 //! Changes of the tables' flags beside the loop's other work, by [`Handovers`].
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use engine::doubt::Input;
+use engine::printable::Printable;
 use engine::ruleset;
 use nft::family::Family;
 use nft::kernel::{CopyTableError, Kernel};
@@ -10,7 +12,8 @@ use nft::kernel::{CopyTableError, Kernel};
 use super::Run;
 use super::devices::is_committing;
 use super::direct;
-use super::ownership::{End, Handovers, Left, Listed, record};
+use super::ending::Left;
+use super::ownership::{End, Handovers, Listed, record};
 use super::wait::now;
 use crate::writer::WriterGone;
 
@@ -145,18 +148,49 @@ impl<K: Kernel + Send + 'static> Run<K> {
 
     /// Completes an attempt whose handover table serves, and leaves the tables to the next program.
     pub(super) async fn leave(&mut self) -> Result<Left, WriterGone> {
+        let started = now();
+        self.log_uncommitted();
+        self.stop_reads().await?;
         self.spoil_handover();
         while self.is_replacing() {
             self.handover_step().await?;
+            self.spoil_handover();
         }
         let Some(handovers) = &mut self.handovers else { return Ok(Left::Unchanged) };
         let is_blocked =
             Family::ALL.iter().any(|family| self.engine.tables().blocked(*family).is_some());
-        if !handovers.leaves.load(Ordering::Relaxed) || self.reads.doubt.is_start() || is_blocked {
+        let leaves = handovers.ending.leaves.load(Ordering::Relaxed);
+        if !leaves || !self.commits.has_sent || is_blocked {
             return Ok(Left::Unchanged);
         }
-        let left = handovers.leave(&self.writer).await?;
+        let left = handovers.leave(&self.writer, started).await?;
         direct::end(&self.engine, &self.writer).await?;
         Ok(left)
+    }
+
+    /// Waits for what is queued for the kernel's thread: reads end at once.
+    async fn stop_reads(&mut self) -> Result<(), WriterGone> {
+        self.reads.stop.store(true, Ordering::Relaxed);
+        let stop = Arc::clone(&self.reads.stop);
+        self.writer.run(move |_| stop.store(false, Ordering::Relaxed)).await?;
+        if let Some(handovers) = &self.handovers {
+            handovers.ending.progress.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Logs what the next daemon has to commit.
+    fn log_uncommitted(&mut self) {
+        let waiting = self.arrivals.len();
+        if !self.engine.is_listed() || (self.engine.is_settled() && waiting == 0) {
+            return;
+        }
+        let services = self.engine.take_uncommitted();
+        tracing::info!(
+            services = services.count,
+            such_as = services.first.first().map(|name| tracing::field::display(Printable(name))),
+            events = waiting,
+            "not all changes are committed: the next daemon commits them"
+        );
     }
 }

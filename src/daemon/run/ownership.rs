@@ -26,6 +26,7 @@ use nft::family::Family;
 use nft::kernel::{CopyTableError, Kernel, Nftables};
 use nft::{TableFlags, TableRef};
 
+use super::ending::{Ending, Left};
 use super::wait::now;
 use crate::handover::{self, Step};
 use crate::observe::{self, Cause, Causes, Observe};
@@ -41,7 +42,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(10);
 /// The longest such pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 
-/// Time from the start of [`Handovers::leave`] after which no more of a handover table is created, in
+/// Time from the signal after which no more of a handover table is created, in
 /// either family: that table of ours keeps its flags. The replacement of a table of ours takes about
 /// as long as its copy, and the grace period of a pod is 30 s.
 const LEAVE_TIME: Duration = Duration::from_secs(10);
@@ -73,8 +74,8 @@ pub struct Handovers<K> {
     pub hand_over: HandOver<K>,
     /// Removes what an earlier daemon or an attempt left.
     pub remove: RemoveTables<K>,
-    /// The daemon ends, and no other one follows in this process.
-    pub leaves: Arc<AtomicBool>,
+    /// What the program and the loop tell each other at the end.
+    pub ending: Arc<Ending>,
     /// Time without a change of services before an attempt.
     pub idle: Duration,
     /// The pause after the next attempt that is given up.
@@ -107,6 +108,8 @@ struct Attempt<K> {
 enum Stage<K> {
     /// The table is listed; the flag ends this.
     Listing(Listing<K>, Arc<AtomicBool>),
+    /// A step is in the kernel; what follows is not known.
+    Stepping(Stepping<K>),
     /// Nothing of the table has changed.
     Copying(Steps<K>),
     /// All steps must follow.
@@ -124,28 +127,9 @@ pub(super) enum End {
     GivenUp(Option<CopyTableError>),
 }
 
-/// How the tables are at the end of the daemon.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Left {
-    /// As they were: another daemon follows in this process, or this one did not write them.
-    Unchanged,
-    /// Without flags, so that every program can change them.
-    Free,
-    /// With the flags that they had.
-    Owned,
-}
-
-impl fmt::Display for Left {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Unchanged => "unchanged",
-            Self::Free => "left to the next program",
-            Self::Owned => "not left to the next program",
-        })
-    }
-}
-
 pub(super) type Listed<K> = Result<Option<Steps<K>>, CopyTableError>;
+
+type Stepping<K> = BoxFuture<'static, Result<(Steps<K>, Result<Step, CopyTableError>), WriterGone>>;
 
 type Listing<K> = BoxFuture<'static, Result<Listed<K>, WriterGone>>;
 
@@ -180,7 +164,7 @@ impl<K> Handovers<K> {
             list,
             hand_over,
             remove,
-            leaves: Arc::default(),
+            ending: Arc::default(),
             idle: IDLE,
             pause: FIRST_PAUSE,
             rest: Rest::OfEarlierDaemon,
@@ -197,7 +181,9 @@ impl<K> Handovers<K> {
             None => handovers.due,
             Some(attempt) => match attempt.stage {
                 Stage::Listing(..) => None,
-                Stage::Copying(_) | Stage::Serving(_) | Stage::GivenUp => Some(now()),
+                Stage::Stepping(_) | Stage::Copying(_) | Stage::Serving(_) | Stage::GivenUp => {
+                    Some(now())
+                }
             },
         }
     }
@@ -215,16 +201,17 @@ impl<K> Handovers<K> {
         self.attempt.is_some()
     }
 
-    /// Returns whether a table is being replaced: nothing should read it.
+    /// Returns whether a table may be being replaced: nothing should read it.
     pub(super) fn is_replacing(&self) -> bool {
-        matches!(&self.attempt, Some(Attempt { stage: Stage::Serving(_), .. }))
+        let stage = self.attempt.as_ref().map(|attempt| &attempt.stage);
+        matches!(stage, Some(Stage::Stepping(_) | Stage::Serving(_)))
     }
 
     /// Returns whether the next step does not wait until the daemon is idle: our table is replaced, or
     /// the attempt only has to end.
     pub(super) fn must_go_on(&self) -> bool {
         let stage = self.attempt.as_ref().map(|attempt| &attempt.stage);
-        matches!(stage, Some(Stage::Serving(_) | Stage::GivenUp))
+        matches!(stage, Some(Stage::Stepping(_) | Stage::Serving(_) | Stage::GivenUp))
     }
 }
 
@@ -243,10 +230,20 @@ pub(super) async fn listed_table<K>(
     let attempt = handovers.as_mut().and_then(|handovers| handovers.attempt.as_mut());
     match attempt.map(|attempt| &mut attempt.stage) {
         Some(Stage::Listing(listing, _)) => listing.await,
-        Some(Stage::Copying(_) | Stage::Serving(_) | Stage::GivenUp) | None => {
-            std::future::pending().await
-        }
+        Some(Stage::Stepping(_) | Stage::Copying(_) | Stage::Serving(_) | Stage::GivenUp)
+        | None => std::future::pending().await,
     }
+}
+
+/// Sends a step of a handover to the kernel's thread.
+fn begun<K: Kernel + Send + 'static>(mut steps: Steps<K>, writer: &Writer<K>) -> Stepping<K> {
+    let step = writer.run(move |kernel| {
+        // The kernel would send this process a notification of each copied element.
+        kernel.ignore_others();
+        let step = steps(kernel);
+        (steps, step)
+    });
+    step.boxed()
 }
 
 impl<K: Kernel + Send + 'static> Handovers<K> {
@@ -288,7 +285,7 @@ impl<K: Kernel + Send + 'static> Handovers<K> {
     pub(super) fn spoil(&mut self) {
         let Some(attempt) = &mut self.attempt else { return };
         match &attempt.stage {
-            Stage::Serving(_) | Stage::GivenUp => {}
+            Stage::Stepping(_) | Stage::Serving(_) | Stage::GivenUp => {}
             Stage::Copying(_) => attempt.stage = Stage::GivenUp,
             Stage::Listing(_, is_interrupted) => {
                 is_interrupted.store(true, Ordering::Relaxed);
@@ -300,8 +297,9 @@ impl<K: Kernel + Send + 'static> Handovers<K> {
     /// Performs the next step of the attempt; returns its end.
     pub(super) async fn step(&mut self, writer: &Writer<K>) -> Result<Option<End>, WriterGone> {
         let Some(mut attempt) = self.attempt.take() else { return Ok(None) };
-        let mut steps = match attempt.stage {
-            Stage::Copying(steps) | Stage::Serving(steps) => steps,
+        let stepping = match attempt.stage {
+            Stage::Copying(steps) | Stage::Serving(steps) => begun(steps, writer),
+            Stage::Stepping(stepping) => stepping,
             Stage::GivenUp => return Ok(Some(End::GivenUp(None))),
             Stage::Listing(..) => {
                 self.attempt = Some(attempt);
@@ -309,13 +307,12 @@ impl<K: Kernel + Send + 'static> Handovers<K> {
             }
         };
         let started = now();
-        let step = writer.run(move |kernel| {
-            // The kernel would send this process a notification of each copied element.
-            kernel.ignore_others();
-            let step = steps(kernel);
-            (steps, step)
-        });
-        let (steps, step) = step.await?;
+        // The end of the daemon may drop this call, and completes the step by another one.
+        attempt.stage = Stage::Stepping(stepping);
+        let attempt = self.attempt.insert(attempt);
+        let Stage::Stepping(stepping) = &mut attempt.stage else { return Ok(None) };
+        let (steps, step) = stepping.await?;
+        let Some(mut attempt) = self.attempt.take() else { return Ok(None) };
         let took = now() - started;
         tracing::trace!(number = attempt.steps, took = took.as_micros(), "step of a handover");
         attempt.longest = attempt.longest.max(took);
@@ -387,12 +384,19 @@ impl<K: Kernel + Send + 'static> Handovers<K> {
     }
 
     /// Leaves the tables without flags, and with handover tables beside them, to the next program.
-    pub(super) async fn leave(&mut self, writer: &Writer<K>) -> Result<Left, WriterGone> {
-        let hand_over = Arc::clone(&self.hand_over);
-        let started = now();
+    /// The daemon was asked to end at `started`.
+    pub(super) async fn leave(
+        &mut self,
+        writer: &Writer<K>,
+        started: Instant,
+    ) -> Result<Left, WriterGone> {
+        let (hand_over, ending) = (Arc::clone(&self.hand_over), Arc::clone(&self.ending));
         let outcome = writer.run(move |kernel| {
             kernel.ignore_others();
-            hand_over(kernel, &|| now() > started + LEAVE_TIME)
+            hand_over(kernel, &|| {
+                ending.progress.fetch_add(1, Ordering::Relaxed);
+                now() > started + LEAVE_TIME
+            })
         });
         Ok(match outcome.await? {
             Ok(_) => {

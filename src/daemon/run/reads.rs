@@ -1,6 +1,8 @@
 //! What the loop reads of the kernel, and whether it must.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use engine::doubt::{Doubt, Reading, Reply};
@@ -31,6 +33,8 @@ pub(super) struct Reads<K> {
     /// Differences whose repair is not committed yet.
     pub(super) unrepaired: u64,
     pub(super) open_reader: Option<OpenReader<K>>,
+    /// Stops the reads of the kernel's thread.
+    pub(super) stop: Arc<AtomicBool>,
 }
 
 impl<K: Kernel + Send + 'static> Reads<K> {
@@ -48,6 +52,7 @@ impl<K: Kernel + Send + 'static> Reads<K> {
             is_watching: false,
             unrepaired: 0,
             open_reader,
+            stop: Arc::default(),
         }
     }
 

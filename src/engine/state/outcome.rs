@@ -70,6 +70,19 @@ impl Engine {
         self.steps.in_flight.front().map(|it| it.services.clone()).unwrap_or_default()
     }
 
+    /// Returns the services whose update is not committed or not answered, and forgets them, because
+    /// the daemon ends.
+    pub fn take_uncommitted(&mut self) -> Services {
+        let mut services = self.services_in_flight();
+        for name in self.updates.take_all() {
+            // Often the rest of the service in flight.
+            if !services.first.contains(&name) {
+                services.add(name);
+            }
+        }
+        services
+    }
+
     /// Records that the oldest transaction in flight was applied within `time`. The size of later
     /// pieces follows from it.
     pub fn committed(&mut self, time: Duration) {

@@ -60,6 +60,15 @@ impl Updates {
             && !self.sweep_due
     }
 
+    /// Takes all services that are to be updated.
+    pub(super) fn take_all(&mut self) -> Vec<ObjectName> {
+        self.committed();
+        self.lists_read();
+        let queued = std::iter::from_fn(|| self.queue.take()).map(|(name, _)| name);
+        let queued: Vec<_> = queued.collect();
+        queued.into_iter().chain(self.postponed.take().unwrap_or_default()).collect()
+    }
+
     /// Queues a service to be compared as a whole.
     pub(super) fn again(&mut self, service: ObjectName) {
         self.queue.add([(service, Extent::Whole)].into_iter());

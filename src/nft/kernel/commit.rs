@@ -1,6 +1,8 @@
 //! Commits and reads of the real kernel: [`Nftables`] as a [`Kernel`].
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -132,6 +134,10 @@ impl Kernel for Nftables {
         self.socket.port()
     }
 
+    fn stop_of_reads(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.stop_of_reads)
+    }
+
     fn commit(&mut self, transaction: &Transaction) -> Result<Committed, CommitError> {
         if let Some(committed) = self.commit_to_serving(transaction) {
             return Ok(committed);
@@ -211,7 +217,7 @@ impl Kernel for Nftables {
         for _ in 0..MAX_ELEMENT_ATTEMPTS {
             each(ElementRead::Start);
             let mut seen = Seen::new();
-            let read = self.ask(request, &mut |attributes| {
+            let read = self.ask_unless_stopped(request, &mut |attributes| {
                 decode_elements(attributes, |element| {
                     seen.insert(&element);
                     each(ElementRead::Element(element));
@@ -249,12 +255,13 @@ impl Kernel for Nftables {
         let mut found = 0;
         // The kernel looks up each element by its key (`nft_get_set_elem`) and answers with one
         // datagram for each.
-        let read = self.ask(Request::ElementsOf(table, set, keys), &mut |attributes| {
-            decode_elements(attributes, |element| {
-                found += 1;
-                each(element);
-            })
-        });
+        let read =
+            self.ask_unless_stopped(Request::ElementsOf(table, set, keys), &mut |attributes| {
+                decode_elements(attributes, |element| {
+                    found += 1;
+                    each(element);
+                })
+            });
         match read {
             Err(error) if !error.is_missing() => Err(error),
             Ok(_) | Err(_) => Ok(found),

@@ -95,6 +95,12 @@ pub enum ReadError {
         /// The requested objects.
         what: String,
     },
+    /// Another thread stopped it by the flag of [`super::Kernel::stop_of_reads`].
+    #[error("the read of {what} was stopped")]
+    Stopped {
+        /// The requested objects.
+        what: String,
+    },
     /// The answer cannot be decoded.
     #[error("an answer about {what} is damaged: {error}")]
     Malformed {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::error::{CommitError, ReadError};
@@ -23,6 +24,12 @@ pub trait Kernel {
 
     /// Returns the netlink port of our socket, which owns the tables that it creates with an owner.
     fn port(&self) -> u32;
+
+    /// Returns a flag for other threads: while it is set, reads end soon, with
+    /// [`ReadError::Stopped`].
+    fn stop_of_reads(&self) -> Arc<AtomicBool> {
+        Arc::default()
+    }
 
     /// Applies all of `transaction` or nothing. An empty one is not sent.
     ///

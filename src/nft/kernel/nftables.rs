@@ -4,6 +4,8 @@
 //! the owner flag.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use nix::errno::Errno;
 
@@ -41,6 +43,7 @@ pub struct Nftables {
     /// Generation of the last read; `None` since a commit.
     pub(super) last: Option<Generation>,
     pub(super) others: Option<Others>,
+    pub(super) stop_of_reads: Arc<AtomicBool>,
     pub(super) replacing: Option<Box<Replacing>>,
     /// The outcome of a replacement that another call completed.
     pub(super) replaced: Option<Result<(), CopyTableError>>,
@@ -66,6 +69,7 @@ impl Nftables {
             release,
             last: None,
             others: None,
+            stop_of_reads: Arc::default(),
             replacing: None,
             replaced: None,
         };

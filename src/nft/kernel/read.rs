@@ -5,6 +5,8 @@
 //! socket.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ahash::RandomState;
@@ -105,6 +107,21 @@ impl Nftables {
         }
         self.has_unread_answer = !walk.ended;
         walk.result()
+    }
+
+    /// Does the same until reads are stopped ([`super::Kernel::stop_of_reads`]).
+    pub(super) fn ask_unless_stopped(
+        &mut self,
+        request: Request<'_>,
+        each: EachObject<'_>,
+    ) -> Result<Read, ReadError> {
+        let flag = Arc::clone(&self.stop_of_reads);
+        let stops = || flag.load(Ordering::Relaxed);
+        let read = if stops() { Read::Stopped } else { self.ask_until(request, each, &stops)? };
+        match read {
+            Read::Stopped => Err(ReadError::Stopped { what: request.to_string() }),
+            Read::Whole | Read::Interrupted => Ok(read),
+        }
     }
 
     /// Returns the socket for requests: that of the commits until an answer on it was not received
