@@ -366,6 +366,114 @@ fn mode_iptables_takes_over_after_a_regular_end() {
     cluster.all_reach("b");
 }
 
+/// Services beside `web`: when the next program comes, the one does not exist any more, and its node
+/// port is one of a program; the other one has no endpoint.
+const DELETED: &str = "10.96.0.20:80";
+const DELETED_NODE_PORT: &str = "192.168.50.2:30090";
+const EMPTIED: &str = "10.96.0.30:80";
+
+impl Cluster {
+    fn add_services_of_before(&self) {
+        let deleted = Service::new("deleted", "10.96.0.20").node_port(80, 30090);
+        let emptied = Service::new("emptied", "10.96.0.30").port(80);
+        self.manifests.write("deleted", &deleted);
+        self.manifests.write("deleted-slice", &Slice::new("deleted").endpoints("a"));
+        self.manifests.write("emptied", &emptied);
+        self.manifests.write("emptied-slice", &Slice::new("emptied").endpoints("a"));
+    }
+
+    /// Nothing reaches what was removed.
+    #[track_caller]
+    fn serves_what_the_next_program_serves(&self) {
+        let server = self.node().serve_tcp(30090, "program");
+        for client in &self.clients {
+            assert_eq!(client.connect_tcp(DELETED_NODE_PORT).server(), "program");
+            for to in [EMPTIED, DELETED] {
+                let answer = client.connect_tcp(to);
+                assert!(!matches!(answer, Answer::From { .. }), "{to}: {answer:?}");
+            }
+        }
+        drop(server);
+    }
+}
+
+/// Packets that the handover table translated are none of the next program: not when they come in by
+/// the loopback device, and not the second one without an answer.
+#[test]
+fn the_handover_goes_on_until_another_program_translates() {
+    if !nft_available() {
+        return;
+    }
+    let cluster = Cluster::new();
+    let own = Service::new("own", "10.96.0.40").node_port(80, 30095);
+    let silent = Service::new("silent", "10.96.0.50").port(80);
+    for (name, service, endpoint) in [("own", own, "node"), ("silent", silent, "10.244.1.77")] {
+        cluster.manifests.write(name, &service);
+        let slice = Slice::new(name).endpoints(endpoint);
+        cluster.manifests.write(&format!("{name}-slice"), &slice);
+    }
+    let _server = cluster.node().serve_tcp(8080, "own");
+    let daemon = cluster.start(&[]);
+    let check = || {
+        assert_eq!(cluster.node().connect_tcp("192.168.50.2:30095").server(), "own");
+        let mut flow = cluster.clients[1].open_udp("10.96.0.50:80");
+        for _ in 0..2 {
+            let _ = flow.ask();
+        }
+        cluster.all_reach("a");
+    };
+    drop(daemon.terminate(SOON));
+    assert!(cluster.node().nft("list ruleset").contains("chain witness-output"));
+    check();
+    cluster.node().nft_script(DELETION);
+    check();
+    check();
+}
+
+#[test]
+fn after_the_way_back_only_the_services_of_mode_nftables_are_served() {
+    if !nft_available() {
+        return;
+    }
+    let cluster = Cluster::new();
+    cluster.add_services_of_before();
+    let daemon = cluster.start(&[]);
+    assert_eq!(cluster.clients[0].connect_tcp(DELETED).server(), "a");
+    cluster.under_traffic(|| {
+        drop(daemon.terminate(SOON));
+        assert_eq!(cluster.clients[0].connect_tcp(DELETED).server(), "a");
+        let emptied = "add element ip kube-proxy cluster-ips { 10.96.0.30 }
+            add element ip kube-proxy no-endpoint-services { 10.96.0.30 . tcp . 80 : goto reject-chain }";
+        cluster.node().nft_script(&format!("{MODE_NFTABLES}\n{emptied}"));
+    });
+    cluster.serves_what_the_next_program_serves();
+}
+
+#[test]
+fn after_the_way_back_only_the_services_of_mode_iptables_are_served() {
+    if !nft_available() {
+        return;
+    }
+    let cluster = Cluster::new();
+    cluster.add_services_of_before();
+    let daemon = cluster.start(&[]);
+    cluster.under_traffic_and_deletion(
+        || drop(daemon.terminate(SOON)),
+        || {
+            // Until the rules of the next program are there.
+            for to in [DELETED, DELETED_NODE_PORT, EMPTIED] {
+                assert_eq!(cluster.clients[0].connect_tcp(to).server(), "a");
+            }
+            let emptied = "table ip filter {
+                chain FORWARD { type filter hook forward priority 0; ip daddr 10.96.0.30 reject; }
+            }";
+            cluster.node().nft_script(&format!("{emptied}\n{MODE_IPTABLES}"));
+            cluster.all_reach("b");
+        },
+    );
+    cluster.serves_what_the_next_program_serves();
+}
+
 /// The cluster IPs are addresses of the node in mode ipvs, which translates after routing.
 #[test]
 fn the_handover_table_leaves_cluster_ips_to_mode_ipvs() {

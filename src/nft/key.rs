@@ -42,6 +42,8 @@ pub const CT_STATE_ESTABLISHED: u32 = 0x2;
 pub const CT_STATE_NEW: u32 = 0x8;
 /// `NF_CT_STATE_UNTRACKED_BIT`.
 pub const CT_STATE_UNTRACKED: u32 = 0x40;
+/// `IPS_CONFIRMED`.
+pub const CT_STATUS_CONFIRMED: u32 = 0x8;
 /// `IPS_SRC_NAT`.
 pub const CT_STATUS_SNAT: u32 = 0x10;
 /// `IPS_DST_NAT`.

@@ -13,7 +13,7 @@ use nft::{Family, Operation, Rule, TableFamily, TableFlags, Transaction};
 
 use super::tables::{
     BESIDE_CHANGES, PieceSizes, delete_base_chains, flags_of_ours, handover_table, handover_target,
-    new_table, precedence_of_ipvs, remove,
+    new_table, precedence, remove, witness,
 };
 
 /// The progress of a handover after a step.
@@ -79,11 +79,11 @@ impl Stepwise {
         is_interrupted: &dyn Fn() -> bool,
     ) -> Result<Self, CopyTableError> {
         let elements = kernel.list_elements(&own, is_interrupted)?;
-        let first_rules = precedence_of_ipvs(&own)?;
+        let first_rules = precedence(&own)?;
         Ok(Self { own, elements, first_rules, flags, pieces, stage: Stage::Removal })
     }
 
-    /// Creates the handover table. `is_interrupted` is called before each step.
+    /// Creates the handover table, which ends when the next program translates. `is_interrupted` is called before each step.
     pub(super) fn copy(
         &mut self,
         kernel: &mut Nftables,
@@ -95,6 +95,7 @@ impl Stepwise {
             }
             self.step(kernel)?;
         }
+        kernel.commit(&witness(&self.own))?;
         Ok(())
     }
 

@@ -21,7 +21,6 @@ use crate::direct::{
     AllowedDevices, Following, Neighbours, TUNNEL_DEVICE, TunnelEnds, TunnelSettings, other_nodes,
     own_address, read, remove, remove_tunnel,
 };
-use crate::handover::LIFETIME;
 use crate::observe::Observe;
 use crate::writer::{Writer, WriterGone};
 
@@ -38,6 +37,9 @@ pub struct DirectFollowing {
 
 /// Time between two counts of connections.
 const COUNT_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Time that nodes hand packets on after the end of the daemon: an image is pulled.
+const LIFETIME: Duration = Duration::from_secs(600);
 
 /// A step of [`DirectFollowing`].
 pub(super) enum DirectStep {

@@ -28,7 +28,7 @@ use nft::{TableFlags, TableRef};
 
 use super::ending::{Ending, Left};
 use super::wait::now;
-use crate::handover::{self, Step};
+use crate::handover::{self, LIFETIME, Step};
 use crate::observe::{self, Cause, Causes, Observe};
 use crate::writer::{Writer, WriterGone};
 
@@ -401,7 +401,12 @@ impl<K: Kernel + Send + 'static> Handovers<K> {
         Ok(match outcome.await? {
             Ok(_) => {
                 let ms = (now() - started).as_millis();
-                tracing::debug!(ms, "left the tables to the next program");
+                tracing::info!(
+                    ms,
+                    "left the tables to the next program; the handover tables translate until it \
+                     does, for {} s at most, and `deltaproxy cleanup` removes what remains then",
+                    LIFETIME.as_secs()
+                );
                 Left::Free
             }
             Err(error) => {
