@@ -485,6 +485,118 @@ async fn streams_that_are_cut_slow_or_hold_garbage_end_in_the_same_state() {
 }
 
 #[tokio::test]
+async fn lists_and_events_of_another_kind_or_version_remove_nothing() {
+    for fault in [Fault::OtherKind("v1", "Node"), Fault::OtherKind("v2", "Service")] {
+        for on in [On::StreamingList, On::List, On::Watch] {
+            let server = server(ApiServer::start());
+            if on == On::List {
+                let refusal = Fault::Status(422, "no");
+                server.misbehave(Kind::Service, On::StreamingList, refusal, usize::MAX);
+            }
+            server.push(object::service("default/a", "10.96.0.1", 80));
+            server.push(object::service("default/b", "10.96.0.2", 80));
+            let mut source = Source::follow(&server);
+            source.until_listed().await;
+            server.misbehave(Kind::Service, on, fault.clone(), 3);
+            let seen = source.seen.len();
+            server.stop();
+            if on == On::Watch {
+                server.push(object::service("default/a", "10.96.0.1", 81));
+                server.delete(Kind::Service, "default/b");
+            } else {
+                server.compact();
+            }
+            server.reopen();
+            let names_it = |error: &SourceError| error.to_string().contains("expected Service");
+            source.until(|_, reports| reports.iter().any(|it| is_trouble(it, names_it))).await;
+            let of_services = |it: &Event| {
+                let ends = [Event::Relist(Resource::Services), Event::Listed(Resource::Services)];
+                matches!(it, Event::Service(_)) || ends.contains(it)
+            };
+            assert!(!source.seen[seen..].iter().any(of_services), "{:#?}", &source.seen[seen..]);
+            server.heal();
+            server.push(object::service("default/c", "10.96.0.3", 80));
+            source.until(|events, _| services(events).contains_key("default/c")).await;
+            let has_b = services(&source.seen).contains_key("default/b");
+            assert_eq!(has_b, on != On::Watch, "{fault:?} {on:?}");
+        }
+    }
+}
+
+/// In a stream of JSON the same takes longer, as the server sends twice as much.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_without_end_is_given_up_and_the_next_one_is_sent_on_when_it_is_complete() {
+    for on in [On::StreamingList, On::List] {
+        if HAS_ONLY_JSON && on == On::StreamingList {
+            continue;
+        }
+        let server = server(ApiServer::with_web());
+        if on == On::List {
+            let refusal = Fault::Status(422, "no");
+            server.misbehave(Kind::Service, On::StreamingList, refusal, usize::MAX);
+        }
+        server.misbehave(Kind::Service, on, Fault::Endless, 2);
+        let mut source = Source::follow(&server);
+        let no_room = |error: &SourceError| matches!(error, SourceError::NoRoom);
+        source.until(|_, reports| reports.iter().any(|it| is_trouble(it, no_room))).await;
+        let is_object = |it: &&Event| matches!(it, Event::Service(_));
+        let sent = source.seen.iter().filter(is_object).count();
+        assert!(sent <= 384, "{sent} objects of {on:?}");
+        source.until_services(&["default/web"]).await;
+        let again = source.seen.iter().filter(is_object).count();
+        // The web service, and the rest of the first list that was on its way.
+        assert!(again <= 384 + 1, "{sent} and then {again} objects of {on:?}");
+        let requests = server.requests();
+        assert_eq!(of_services(&requests, on), 3, "{on:?}");
+        let last = requests.iter().rfind(|it| it.kind == Some(Kind::Service) && it.on == on);
+        assert_eq!(last.unwrap().parameter("limit"), if on == On::List { "500" } else { "" });
+    }
+}
+
+#[tokio::test]
+async fn services_and_slices_that_all_vanish_from_a_list_are_looked_for_again() {
+    for on in [On::StreamingList, On::List] {
+        for times in [1, 2] {
+            let server = server(ApiServer::with_web());
+            let kinds = [Kind::Service, Kind::EndpointSlice];
+            if on == On::List {
+                for kind in kinds {
+                    let refusal = Fault::Status(422, "no");
+                    server.misbehave(kind, On::StreamingList, refusal, usize::MAX);
+                }
+            }
+            let mut source = Source::follow(&server);
+            source.until_listed().await;
+            let before = server.requests().len();
+            kinds.into_iter().for_each(|it| server.misbehave(it, on, Fault::Empty, times));
+            server.stop();
+            server.compact();
+            server.reopen();
+            source
+                .until(|events, _| {
+                    let again = [Resource::Services, Resource::EndpointSlices];
+                    again.into_iter().all(|resource| lists(events, resource) == 2)
+                })
+                .await;
+            assert_eq!(services(&source.seen).len(), 2 - times, "{on:?}");
+            for resource in [Resource::Services, Resource::EndpointSlices] {
+                let is_of_it = |report: &Report| matches!(report, Report::Trouble { resource: Some(it), .. } if *it == resource);
+                let doubt = |error: &SourceError| matches!(error, SourceError::Emptied);
+                let mut reports = source.reported.iter().filter(|it| is_of_it(it));
+                assert!(reports.any(|it| is_trouble(it, doubt)), "{:#?}", source.reported);
+            }
+            let requests = server.requests();
+            let looks = requests[before..]
+                .iter()
+                .filter(|it| it.kind == Some(Kind::Service) && it.on == on);
+            let looks: Vec<_> = looks.collect();
+            assert!(looks[1].at - looks[0].at >= Duration::from_secs(3), "{looks:#?}");
+            assert_eq!(looks[1].parameter("resourceVersion"), "", "the newest state");
+        }
+    }
+}
+
+#[tokio::test]
 async fn protobuf_that_cannot_be_read_or_is_refused_is_replaced_by_json() {
     for fault in [Fault::GarbageAfter(0), Fault::Status(406, "only JSON")] {
         let server = ApiServer::start();

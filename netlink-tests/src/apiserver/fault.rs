@@ -20,6 +20,12 @@ pub enum Fault {
     Slow,
     /// Sends a line that is not JSON in place of the event after this many; or of the whole list.
     GarbageAfter(usize),
+    /// Sends objects of this version and kind in place of the requested ones; a list has none.
+    OtherKind(&'static str, &'static str),
+    /// Sends objects of 1 MiB, up to 2 GiB.
+    Endless,
+    /// Answers a list without objects, in good order.
+    Empty,
     /// Sends a bookmark of version 1 after this many events, and continues.
     StaleBookmarkAfter(usize),
     /// Ends the watch in good order, without an event.

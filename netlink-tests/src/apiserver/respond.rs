@@ -64,6 +64,7 @@ async fn answer(
             events.event(&error_event(code, message)).await?;
             events.close().await
         }
+        Some(Fault::Endless) => endless(socket, form, request, kind).await,
         Some(Fault::EndAtOnce) => Events::open(socket, form, None).await?.close().await,
         fault if request.on == On::List => list(socket, shared, (form, request), fault).await,
         fault => watch(socket, shared, (kind, form, request), fault).await,
@@ -182,9 +183,14 @@ async fn list(
         metadata["continue"] = next.into();
     }
     let items: Vec<_> = page.items.into_iter().filter(|object| request.selects(object)).collect();
+    let (version, name, items) = match fault {
+        Some(Fault::OtherKind(version, name)) => (version, name, Vec::new()),
+        Some(Fault::Empty) => (kind.api_version(), kind.name(), Vec::new()),
+        _ => (kind.api_version(), kind.name(), items),
+    };
     let list = json!({
-        "kind": format!("{}List", kind.name()),
-        "apiVersion": kind.api_version(),
+        "kind": format!("{name}List"),
+        "apiVersion": version,
         "metadata": metadata,
         "items": items,
     });
@@ -205,6 +211,41 @@ async fn list(
     }
 }
 
+/// Answers with a list that has no end, in a stream or in one answer of JSON.
+async fn endless(
+    socket: &mut (impl AsyncWrite + Unpin),
+    form: Form,
+    request: &Request,
+    kind: Kind,
+) -> io::Result<()> {
+    const OBJECTS: usize = 2048;
+    let filled = json!({"metadata": {
+        "name": "filled", "namespace": "default", "resourceVersion": "7",
+        "annotations": {"text": "x".repeat(1 << 20)},
+    }});
+    let mut object = filled.clone();
+    object["apiVersion"] = kind.api_version().into();
+    object["kind"] = kind.name().into();
+    let (form, first, repeated) = if request.on == On::List {
+        let head = format!(
+            r#"{{"apiVersion":"{}","kind":"{}List","metadata":{{"resourceVersion":"7"}},"items":["#,
+            kind.api_version(),
+            kind.name()
+        );
+        (Form::Json, head.into_bytes(), format!("{filled},").into_bytes())
+    } else {
+        (form, Vec::new(), form.event(&json!({"type": "ADDED", "object": object})))
+    };
+    let media_type = form.media_type();
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Type: {media_type};stream=watch\r\n\r\n");
+    socket.write_all(head.as_bytes()).await?;
+    socket.write_all(&first).await?;
+    for _ in 0..OBJECTS {
+        socket.write_all(&repeated).await?;
+    }
+    Err(io::Error::other("it ends on purpose"))
+}
+
 async fn watch(
     socket: &mut (impl AsyncWrite + Unpin),
     shared: &Shared,
@@ -218,6 +259,7 @@ async fn watch(
     let (mut version, expired) = {
         let store = &mut shared.lock().store;
         match (initial, &fault) {
+            (true, Some(Fault::Empty)) => {}
             (true, _) if request.compares() => {
                 events = store.initial_events(kind, |object| request.selects(object));
             }

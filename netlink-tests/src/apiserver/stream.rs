@@ -53,7 +53,12 @@ impl<'a, W: AsyncWrite + Unpin> Events<'a, W> {
 
     /// Writes one event, changed by the fault.
     pub(super) async fn write(&mut self, event: &Value) -> io::Result<()> {
-        let encoded = self.form.event(event);
+        let mut event = event.clone();
+        if let Some(Fault::OtherKind(version, kind)) = self.fault {
+            event["object"]["apiVersion"] = version.into();
+            event["object"]["kind"] = kind.into();
+        }
+        let encoded = self.form.event(&event);
         match self.fault {
             Some(Fault::CutAfter(count)) if count == self.sent => {
                 self.chunk(&encoded[..encoded.len() / 2]).await?;
@@ -65,7 +70,7 @@ impl<'a, W: AsyncWrite + Unpin> Events<'a, W> {
                 return self.chunk(&self.form.garbage()).await;
             }
             Some(Fault::StaleBookmarkAfter(count)) if count == self.sent => {
-                self.chunk(&self.form.event(&stale_bookmark(event))).await?;
+                self.chunk(&self.form.event(&stale_bookmark(&event))).await?;
             }
             _ => {}
         }

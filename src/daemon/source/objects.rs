@@ -21,6 +21,8 @@ mod service;
 #[cfg(test)]
 mod tests;
 mod text;
+#[cfg(feature = "api-server")]
+mod typed;
 
 pub use converter::Converter;
 #[cfg(feature = "api-server")]
@@ -36,3 +38,5 @@ pub use service::{
     ClientIp, LoadBalancerIngress, LoadBalancerStatus, Service, ServicePort, ServiceSpec,
     ServiceStatus, SessionAffinityConfig,
 };
+#[cfg(feature = "api-server")]
+pub(super) use typed::{OtherKind, Typed};

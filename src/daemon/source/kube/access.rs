@@ -18,6 +18,7 @@ use super::credentials::digest;
 use super::error::SourceError;
 use super::outlet::{Closed, Outlet, Report};
 use super::pace::Turns;
+use super::room::{Room, Share};
 use super::trouble::Trouble;
 
 /// Interval of checks whether the files changed.
@@ -39,6 +40,7 @@ pub(super) struct Access {
     client: watch::Receiver<Connected>,
     rejections: mpsc::Sender<()>,
     turns: Turns,
+    room: Room,
 }
 
 impl Access {
@@ -55,6 +57,11 @@ impl Access {
     /// Returns the turns of lists at this server.
     pub(super) fn turns(&self) -> &Turns {
         &self.turns
+    }
+
+    /// Returns a share of the room for lists.
+    pub(super) fn share(&self) -> Share {
+        self.room.share()
     }
 
     /// Reports that the server rejected the client, or the client the server.
@@ -117,7 +124,8 @@ impl Keeper {
             // Fails only when the outlet is closed, which ends the watches too.
             let _ = self.keep(&sender, received).await;
         };
-        (Access { client, rejections, turns: Turns::default() }, keeping)
+        let (turns, room) = Default::default();
+        (Access { client, rejections, turns, room }, keeping)
     }
 
     async fn keep(

@@ -10,33 +10,39 @@ use kube::core::response::StatusDetails;
 
 use super::format::{self, Asked, Format};
 use super::frames::Frames;
-
-/// Most bytes of a page of a list: 500 objects of the largest size that an API server stores.
-pub(super) const LONGEST_PAGE: usize = 1 << 30;
+use super::reflector::Error;
+use super::room::Share;
 
 /// Most bytes of an answer with an error status.
 const LONGEST_ERROR: usize = 1 << 20;
 
-/// The body of a page, and its format.
+/// The body of a page, its format, and its share of the room for lists.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) format: Format,
-    pub(super) body: hyper::body::Bytes,
+    pub(super) body: Vec<u8>,
+    _share: Share,
 }
 
 /// Requests a page of a list.
 ///
 /// # Errors
-/// The request failed, the server refused it, or the page is longer than [`LONGEST_PAGE`].
+/// The request failed, the server refused it, or the lists have no room for the page.
 pub(super) async fn request_page(
     client: &Client,
     request: Request<Vec<u8>>,
     asked: Asked,
-) -> Result<Answer, kube::Error> {
-    let answer = request_answer(client, request, asked).await?;
-    let format = Format::of(answer.headers());
-    let body = collect(answer.into_body(), LONGEST_PAGE).await?;
-    Ok(Answer { format, body })
+    mut share: Share,
+) -> Result<Answer, Error> {
+    let answer = request_answer(client, request, asked).await.map_err(Error::List)?;
+    let (format, mut rest) = (Format::of(answer.headers()), answer.into_body());
+    let mut body = Vec::new();
+    while let Some(frame) = rest.frame().await {
+        let Ok(data) = frame.map_err(Error::List)?.into_data() else { continue };
+        share.grow(data.len())?;
+        body.extend_from_slice(&data);
+    }
+    Ok(Answer { format, body, _share: share })
 }
 
 /// Opens a watch.

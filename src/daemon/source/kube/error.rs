@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use kube::core::Status;
 
 use super::reflector;
+use super::room::ROOM;
 
 /// Why the API server cannot be used now. None of these is final: the source retries.
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +70,15 @@ pub enum SourceError {
     /// The server ended a streaming list before its end marker.
     #[error("the API server ended the list before it was complete")]
     Incomplete,
+    /// The lists need more memory than they may have.
+    #[error(
+        "the API server's lists are longer than those of 100,000 services, and {} MiB in memory",
+        ROOM >> 20
+    )]
+    NoRoom,
+    /// The server lists nothing, and it listed something before.
+    #[error("the API server lists none, but it had some: it is asked once more before all go")]
+    Emptied,
     /// The server accepted a list request and then sent nothing for this number of seconds.
     #[error("the API server did not complete the list: nothing arrived for {0} s")]
     Stalled(u64),
@@ -89,8 +99,8 @@ impl SourceError {
             Self::Unauthorized(_) => "unauthorized",
             Self::Forbidden(_) => "forbidden",
             Self::Refused { .. } => "refused",
-            Self::Malformed(_) => "malformed",
-            Self::Incomplete | Self::Stalled(_) => "incomplete",
+            Self::Malformed(_) | Self::NoRoom => "malformed",
+            Self::Incomplete | Self::Emptied | Self::Stalled(_) => "incomplete",
         }
     }
 
@@ -108,6 +118,7 @@ impl From<&reflector::Error> for SourceError {
             | reflector::Error::Watch(cause) => cause.into(),
             reflector::Error::Event(status) => status.as_ref().into(),
             reflector::Error::Malformed { message, .. } => Self::Malformed(one_line(message)),
+            reflector::Error::NoRoom => Self::NoRoom,
         }
     }
 }

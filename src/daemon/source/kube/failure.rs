@@ -14,6 +14,8 @@ pub(super) enum Failure {
     Received(reflector::Error),
     /// The server ended a streaming list before its last bookmark.
     Incomplete,
+    /// The list is empty, and the one before was not.
+    Emptied,
     /// The server began a streaming list and sends nothing for this time.
     Stalled(Duration),
 }
@@ -33,7 +35,7 @@ impl Failure {
                 | Open(kube::Error::Api(status))
                 | Watch(kube::Error::Api(status)),
             ) => Some(status),
-            Self::Received(_) | Self::Incomplete | Self::Stalled(_) => None,
+            Self::Received(_) | Self::Incomplete | Self::Emptied | Self::Stalled(_) => None,
         }
     }
 
@@ -49,7 +51,7 @@ impl Failure {
             Self::Received(reflector::Error::Event(status)) if status.code == 500 => {
                 is_listing || status.message.contains("RequestWatchProgress")
             }
-            Self::Received(_) | Self::Incomplete => false,
+            Self::Received(_) | Self::Incomplete | Self::Emptied => false,
         }
     }
 
@@ -74,9 +76,14 @@ impl Failure {
         })
     }
 
-    /// Returns whether a list may succeed without a version.
+    /// Returns whether a list may succeed without a version: then it has pages, too.
     pub(super) fn refuses_version(&self) -> bool {
-        matches!(self.code(), Some(400 | 422)) || self.lacks_version()
+        matches!(self.code(), Some(400 | 422)) || self.lacks_version() || self.has_no_room()
+    }
+
+    /// Returns whether the lists need too much memory.
+    pub(super) fn has_no_room(&self) -> bool {
+        matches!(self, Self::Received(reflector::Error::NoRoom))
     }
 
     /// Returns whether a page of a list was refused or not answered.
@@ -96,6 +103,7 @@ impl From<&Failure> for SourceError {
         match failure {
             Failure::Received(error) => error.into(),
             Failure::Incomplete => Self::Incomplete,
+            Failure::Emptied => Self::Emptied,
             Failure::Stalled(limit) => Self::Stalled(limit.as_secs()),
         }
     }

@@ -2,11 +2,16 @@
 
 use hyper::HeaderMap;
 use hyper::header::CONTENT_TYPE;
-use kube::core::{ObjectList, Status, WatchEvent};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
+use kube::core::Status;
+use kube::core::watch::BookmarkMeta;
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, Error as _};
 
 use super::careful::Careful;
 use super::resources::Watched;
-use crate::source::objects::protobuf::{self, FormError, Frame, StatusText};
+use crate::source::objects::protobuf::{self, FormError, Frame, STATUS, StatusText};
+use crate::source::objects::{OtherKind, Typed};
 
 /// Media type of Kubernetes' protobuf messages, without the parameter `stream`.
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
@@ -104,6 +109,42 @@ impl From<FormError> for DecodeError {
     }
 }
 
+/// An event in JSON.
+#[derive(Deserialize)]
+#[serde(tag = "type", content = "object", rename_all = "UPPERCASE")]
+enum JsonEvent<'a, T> {
+    #[serde(borrow)]
+    Added(Typed<'a, T>),
+    #[serde(borrow)]
+    Modified(Typed<'a, T>),
+    #[serde(borrow)]
+    Deleted(Typed<'a, T>),
+    #[serde(borrow)]
+    Bookmark(Typed<'a, Bookmark>),
+    #[serde(borrow)]
+    Error(Typed<'a, Status>),
+}
+
+/// An object of the watched kind, of which little more than the version was sent.
+#[derive(Deserialize)]
+struct Bookmark {
+    metadata: BookmarkMeta,
+}
+
+/// A list in JSON.
+#[derive(Deserialize)]
+struct JsonList<'a, T> {
+    #[serde(default)]
+    metadata: ListMeta,
+    // A list without items has an empty list or null.
+    #[serde(
+        borrow,
+        deserialize_with = "Deserialize::deserialize",
+        bound(deserialize = "T: Deserialize<'de>, 'de: 'a")
+    )]
+    items: Option<Vec<Typed<'a, T>>>,
+}
+
 impl<T> Item<T> {
     fn map<U>(self, wrap: impl Fn(T) -> U) -> Item<U> {
         match self {
@@ -132,10 +173,15 @@ pub(super) fn event<T: Watched>(
     }
 }
 
+/// Returns version and kind of a resource.
+fn kind_of<T: k8s_openapi::Resource>() -> (&'static str, &'static str) {
+    (T::API_VERSION, T::KIND)
+}
+
 /// Decodes a frame of a watch in protobuf.
 pub(super) fn protobuf_event<T: Watched>(frame: &[u8]) -> Result<Item<T>, DecodeError> {
     let object = |fields| T::from_protobuf(fields).map_err(FormError::from);
-    Ok(match Frame::read(frame, <T as k8s_openapi::Resource>::KIND)? {
+    Ok(match Frame::read(frame, kind_of::<T>())? {
         Frame::Changed(fields) => Item::Changed(object(fields)?),
         Frame::Deleted(fields) => Item::Deleted(object(fields)?),
         Frame::Bookmark(marker) => {
@@ -148,19 +194,37 @@ pub(super) fn protobuf_event<T: Watched>(frame: &[u8]) -> Result<Item<T>, Decode
 /// Decodes a line of a watch in JSON.
 pub(super) fn json_event<T>(line: &[u8]) -> Result<Option<Item<T>>, DecodeError>
 where
-    T: serde::de::DeserializeOwned,
+    T: DeserializeOwned + k8s_openapi::Resource,
 {
-    let error = match text(line).and_then(serde_json::from_str::<WatchEvent<T>>) {
-        Ok(event) => return Ok(Some(Item::from(event))),
+    let error = match text(line).and_then(serde_json::from_str::<JsonEvent<'_, T>>) {
+        Ok(event) => return item(event).map(Some).map_err(of_json),
         Err(error) => error,
     };
     if error.is_eof() {
         return Ok(None);
     }
-    match serde_json::from_slice::<Status>(line) {
-        Ok(status) => Err(DecodeError::Status(Box::new(status))),
-        Err(_) => Err(DecodeError::Json(error)),
+    match status(Format::Json, line) {
+        Some(status) => Err(DecodeError::Status(Box::new(status))),
+        None => Err(DecodeError::Json(error)),
     }
+}
+
+fn item<T: k8s_openapi::Resource>(event: JsonEvent<'_, T>) -> Result<Item<T>, OtherKind> {
+    let kind = kind_of::<T>();
+    Ok(match event {
+        JsonEvent::Added(object) | JsonEvent::Modified(object) => Item::Changed(object.of(kind)?),
+        JsonEvent::Deleted(object) => Item::Deleted(object.of(kind)?),
+        JsonEvent::Bookmark(bookmark) => {
+            let BookmarkMeta { resource_version, annotations } = bookmark.of(kind)?.metadata;
+            let ends_list = annotations.contains_key("k8s.io/initial-events-end");
+            Item::Bookmark { version: resource_version, ends_list }
+        }
+        JsonEvent::Error(status) => Item::Error(Box::new(status.of(STATUS)?)),
+    })
+}
+
+fn of_json(error: OtherKind) -> DecodeError {
+    DecodeError::Json(serde_json::Error::custom(error))
 }
 
 /// Decodes a page of a list.
@@ -171,9 +235,9 @@ pub(super) fn page<T: Watched>(
 ) -> Result<Page<Careful<T>>, DecodeError> {
     match (format, asked) {
         (Format::Protobuf, _) => protobuf_page(body),
-        (Format::Json, Asked::CarefulJson) => json_page(body).map_err(DecodeError::Json),
+        (Format::Json, Asked::CarefulJson) => json_page(body),
         (Format::Json, Asked::Any | Asked::Json) => {
-            let Page { items, version, next } = json_page::<T>(body).map_err(DecodeError::Json)?;
+            let Page { items, version, next } = json_page::<T>(body)?;
             let items = items.into_iter().map(Careful::read).collect();
             Ok(Page { items, version, next })
         }
@@ -181,7 +245,7 @@ pub(super) fn page<T: Watched>(
 }
 
 fn protobuf_page<T: Watched>(body: &[u8]) -> Result<Page<Careful<T>>, DecodeError> {
-    let mut page = protobuf::Page::read(body, <T as k8s_openapi::Resource>::KIND)?;
+    let mut page = protobuf::Page::read(body, kind_of::<T>())?;
     let mut items = Vec::new();
     while let Some(fields) = page.next_item()? {
         let object = T::from_protobuf(fields).map_err(FormError::from)?;
@@ -190,14 +254,17 @@ fn protobuf_page<T: Watched>(body: &[u8]) -> Result<Page<Careful<T>>, DecodeErro
     Ok(Page { items, version: page.resource_version, next: page.next })
 }
 
-fn json_page<T>(body: &[u8]) -> Result<Page<T>, serde_json::Error>
+fn json_page<T>(body: &[u8]) -> Result<Page<T>, DecodeError>
 where
-    T: serde::de::DeserializeOwned + Clone,
+    T: DeserializeOwned + k8s_openapi::Resource,
 {
-    let list: ObjectList<T> = serde_json::from_str(text(body)?)?;
-    let metadata = list.metadata;
+    let list = text(body).and_then(serde_json::from_str::<Typed<'_, JsonList<'_, T>>>);
+    let (version, kind) = kind_of::<T>();
+    let list = list.map_err(DecodeError::Json)?.of((version, &format!("{kind}List")));
+    let JsonList { metadata, items } = list.map_err(of_json)?;
+    let items = items.unwrap_or_default().into_iter().map(|it| it.item_of((version, kind)));
     Ok(Page {
-        items: list.items,
+        items: items.collect::<Result<_, _>>().map_err(of_json)?,
         version: metadata.resource_version.unwrap_or_default(),
         next: metadata.continue_.unwrap_or_default(),
     })
@@ -206,7 +273,7 @@ where
 /// Decodes the body of an answer with an error status. `None` if it is no Status.
 pub(super) fn status(format: Format, body: &[u8]) -> Option<Status> {
     match format {
-        Format::Json => serde_json::from_slice(body).ok(),
+        Format::Json => serde_json::from_slice::<Typed<'_, Status>>(body).ok()?.of(STATUS).ok(),
         Format::Protobuf => protobuf::read_status(body).ok().map(status_of),
     }
 }
@@ -219,21 +286,6 @@ fn status_of(text: StatusText) -> Status {
 /// Checks the text once, instead of string by string.
 fn text(bytes: &[u8]) -> Result<&str, serde_json::Error> {
     std::str::from_utf8(bytes).map_err(serde::de::Error::custom)
-}
-
-impl<T> From<WatchEvent<T>> for Item<T> {
-    fn from(event: WatchEvent<T>) -> Self {
-        match event {
-            WatchEvent::Added(object) | WatchEvent::Modified(object) => Self::Changed(object),
-            WatchEvent::Deleted(object) => Self::Deleted(object),
-            WatchEvent::Bookmark(bookmark) => {
-                let metadata = bookmark.metadata;
-                let ends_list = metadata.annotations.contains_key("k8s.io/initial-events-end");
-                Self::Bookmark { version: metadata.resource_version, ends_list }
-            }
-            WatchEvent::Error(status) => Self::Error(status),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -113,7 +113,8 @@ mod tests {
 
     #[test]
     fn additions_and_deletions_become_events_and_bookmarks_do_not() {
-        let object = r#""object":{"metadata":{"name":"web-1","namespace":"default","labels":
+        let object = r#""object":{"kind":"EndpointSlice",
+            "apiVersion":"discovery.k8s.io/v1","metadata":{"name":"web-1","namespace":"default","labels":
             {"kubernetes.io/service-name":"web"},"resourceVersion":"7"},"addressType":"IPv4"}}"#;
         let added = event(&format!(r#"{{"type":"ADDED",{object}"#));
         assert!(matches!(added, Some(Event::EndpointSlice(Change::Is(_)))));

@@ -1,8 +1,8 @@
 //! The API server as a source: four watches, each restarted after failures.
 //!
 //! Only this module uses the `kube` crate. Invariants: no answer of a server ends the program or
-//! stops another resource; memory is bounded by one answer to a list; no failure causes more than
-//! about one request per second and resource.
+//! stops another resource; the lists have a limit of memory; no failure causes more than about one
+//! request per second and resource.
 
 mod access;
 mod answer;
@@ -31,6 +31,7 @@ mod requests;
 mod resources;
 mod rest;
 mod server_addresses;
+mod room;
 mod silence;
 mod trouble;
 mod watch;

@@ -146,6 +146,62 @@ fn full_and_empty_objects_of_kubernetes_are_the_same_as_in_json() {
     same_list::<Service>(WRONG, both(WRONG));
 }
 
+#[tokio::test]
+async fn an_answer_of_another_resource_or_version_is_an_error() {
+    async fn refuses<T: Watched>(list_name: &str, watch: &str) {
+        for (format, body) in bodies(list_name) {
+            for asked in [Asked::Any, Asked::CarefulJson] {
+                let page = format::page::<T>(format, asked, &body);
+                assert!(page.is_err(), "{list_name} {format:?} {asked:?}");
+            }
+        }
+        for (format, body) in bodies(watch) {
+            let body =
+                StreamBody::new(stream::iter([Ok::<_, kube::Error>(Frame::data(body.into()))]));
+            let mut frames = Frames::new(format, body);
+            while let Some(frame) = frames.next().await.unwrap() {
+                if frame.is_empty() {
+                    continue;
+                }
+                for asked in [Asked::Any, Asked::CarefulJson] {
+                    let event = format::event::<T>(format, asked, &frame);
+                    assert!(event.is_err(), "{watch} {format:?} {asked:?}: {event:?}");
+                }
+            }
+        }
+    }
+    refuses::<Service>("list-nodes", "watch-nodes").await;
+    refuses::<EndpointSlice>("list-services", "watch-services").await;
+    refuses::<Node>("list-endpointslices", "watchlist-endpointslices").await;
+    refuses::<ServiceCidr>("list-endpointslices", "watchlist-endpointslices").await;
+    refuses::<EndpointSlice>("list-servicecidrs", "watchlist-servicecidrs").await;
+
+    let list = |version: &str, kind: &str, items: &str| {
+        let head = format!(r#""apiVersion":"{version}","kind":"{kind}""#);
+        let body = format!(r#"{{{head},"metadata":{{"resourceVersion":"7"}},"items":[{items}]}}"#);
+        let pages = [Asked::Any, Asked::CarefulJson]
+            .map(|asked| format::page::<Service>(Format::Json, asked, body.as_bytes()).is_ok());
+        assert_eq!(pages[0], pages[1], "{body}");
+        pages[0]
+    };
+    let item = r#""metadata":{"name":"web","namespace":"default","resourceVersion":"7"}"#;
+    assert!(list("v1", "ServiceList", &format!("{{{item}}}")));
+    assert!(list(
+        "v1",
+        "ServiceList",
+        &format!(r#"{{{item},"kind":"Service","apiVersion":"v1"}}"#)
+    ));
+    for (version, kind) in [("v1", "PodList"), ("v1", ""), ("", ""), ("v2", "ServiceList")] {
+        assert!(!list(version, kind, ""), "{version} {kind}");
+    }
+    for other in [r#""kind":"Pod","apiVersion":"v1""#, r#""kind":"Service","apiVersion":"v2""#] {
+        assert!(!list("v1", "ServiceList", &format!("{{{item},{other}}}")), "{other}");
+    }
+    for error in [r#"{"kind":"Pod","apiVersion":"v1","code":410}"#, "{}"] {
+        assert!(format::status(Format::Json, error.as_bytes()).is_none(), "{error}");
+    }
+}
+
 fn is_routed(event: &Event) -> bool {
     match event {
         Event::Service(change) => matches!(change, Change::Is(_)),

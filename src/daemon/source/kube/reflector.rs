@@ -24,6 +24,7 @@ use super::format::{self, Asked, DecodeError, Format, Item, Page};
 use super::frames::{FrameError, Frames, LONGEST};
 use super::random::between;
 use super::resources::Watched;
+use super::room::{NoRoom, Share};
 
 /// Objects in one page of a list of the newest state.
 const PAGE: u32 = 500;
@@ -112,6 +113,14 @@ pub(super) enum Error {
     Event(Box<Status>),
     /// The answer has another form; contains what is wrong.
     Malformed { message: String, is_protobuf: bool },
+    /// The lists need too much memory.
+    NoRoom,
+}
+
+impl From<NoRoom> for Error {
+    fn from(NoRoom: NoRoom) -> Self {
+        Self::NoRoom
+    }
 }
 
 impl Error {
@@ -140,6 +149,8 @@ struct Reflector<T> {
     selection: Selection,
     method: Method,
     state: State<T>,
+    /// What the objects of the list take.
+    share: Share,
 }
 
 enum State<T> {
@@ -167,9 +178,11 @@ pub(super) fn reflect<T: Watched>(
     client: Client,
     selection: Selection,
     method: Method,
+    share: Share,
 ) -> BoxStream<'static, Result<Event<T>, Error>> {
     let request = Request::new(<T as kube::Resource>::url_path(&(), None));
-    let reflector = Reflector { client, request, selection, method, state: State::Empty };
+    let state = State::Empty;
+    let reflector = Reflector { client, request, selection, method, state, share };
     stream::unfold(reflector, |mut reflector| async move {
         loop {
             if let Some(result) = reflector.step().await {
@@ -259,9 +272,11 @@ impl<T: Watched> Reflector<T> {
         };
         let request = self.request.list(&params).map_err(kube::Error::BuildRequest);
         let request = request.map_err(Error::List)?;
-        let asked = self.method.asked;
-        let answer = request_page(&self.client, request, asked).await.map_err(Error::List)?;
-        format::page(answer.format, asked, &answer.body).map_err(Error::from)
+        let (asked, share) = (self.method.asked, self.share.another());
+        let answer = request_page(&self.client, request, asked, share).await?;
+        let page = format::page(answer.format, asked, &answer.body)?;
+        self.share.keep(page.items.len(), answer.format, answer.body.len())?;
+        Ok(page)
     }
 
     /// Opens a watch from this version.
@@ -279,7 +294,8 @@ impl<T: Watched> Reflector<T> {
     }
 
     async fn initial(&mut self, mut frames: Frames) -> Step<T> {
-        let (event, next) = match next_item(&mut frames, self.method.asked).await {
+        let share = Some(&mut self.share);
+        let (event, next) = match next_item(&mut frames, self.method.asked, share).await {
             Some(Ok(Item::Changed(object))) => (Some(Ok(Event::InitApply(object))), None),
             // An object is not deleted before it was sent; what a server means is unclear.
             Some(Ok(Item::Deleted(_) | Item::Bookmark { ends_list: false, .. })) => (None, None),
@@ -301,7 +317,7 @@ impl<T: Watched> Reflector<T> {
     }
 
     async fn watch(&mut self, mut version: String, mut frames: Frames) -> Step<T> {
-        let event = match next_item(&mut frames, self.method.asked).await {
+        let event = match next_item(&mut frames, self.method.asked, None).await {
             Some(Ok(Item::Changed(object))) => {
                 Some(follow(&mut version, &object).map(|()| Event::Apply(object)))
             }
@@ -327,10 +343,11 @@ impl<T: Watched> Reflector<T> {
     }
 }
 
-/// Returns the next item of a watch; `None` at its end.
+/// Returns the next item of a watch; `None` at its end. One of a list takes its `share`.
 async fn next_item<T: Watched>(
     frames: &mut Frames,
     asked: Asked,
+    share: Option<&mut Share>,
 ) -> Option<Result<Item<Careful<T>>, Error>> {
     let frame = match frames.next().await {
         Ok(frame) => frame?,
@@ -341,6 +358,10 @@ async fn next_item<T: Watched>(
             return Some(Err(Error::Malformed { message, is_protobuf }));
         }
     };
+    let kept = share.map_or(Ok(()), |share| share.keep(1, frames.format(), frame.len()));
+    if let Err(error) = kept {
+        return Some(Err(error.into()));
+    }
     match format::event(frames.format(), asked, &frame) {
         Ok(item) => item.map(Ok),
         Err(error) => Some(Err(error.into())),

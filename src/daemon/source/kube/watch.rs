@@ -8,6 +8,7 @@
 //!            |  +---+              +------+ connection lost: watch again from the last version
 //!            |  a page refused: again from there
 //!            |
+//!            +-- the list is empty and was not before: open again once, for the newest state
 //!            +-- the server refuses a streaming list: open again, with list and watch
 //!            +-- 404 of an optional resource: it is empty, open again later
 //! ```
@@ -28,7 +29,7 @@ use super::error::SourceError;
 use super::failure::Failure;
 use super::format::{Asked, Formats};
 use super::left_out::LeftOut;
-use super::outlet::{Closed, Outlet, Report};
+use super::outlet::{Closed, Outlet, Report, plural};
 use super::pace::Pace;
 use super::patience::Patience;
 use super::rate_limit::rate_limited;
@@ -54,6 +55,11 @@ const ABSENT: Duration = Duration::from_secs(300);
 /// Time after which an open watch counts as working, even without changes.
 const STEADY: Duration = Duration::from_secs(1);
 
+/// Least time before the second look at a list that became empty: a cache or an API server that
+/// starts may have nothing yet. Longer than [`Outages`](super::Outages) join failures, so that the
+/// log has a warning.
+const SECOND_LOOK: Duration = Duration::from_secs(3);
+
 type Stream<T> = BoxStream<'static, Result<Received<T>, reflector::Error>>;
 
 /// Watch of one resource.
@@ -68,6 +74,9 @@ pub(super) struct Watch<T> {
     stage: Stage,
     methods: Methods,
     trouble: Trouble,
+    content: Content,
+    /// The last list was too long: nothing of the next one is sent on before its end.
+    is_held: bool,
     /// The resource was reported as empty because the server does not have it.
     is_reported_absent: bool,
     object: std::marker::PhantomData<T>,
@@ -83,6 +92,18 @@ struct Sender {
     /// Version of the last object.
     resource_version: Option<NonZeroU64>,
     left_out: LeftOut,
+}
+
+/// What the server has of the resource, as far as was seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Content {
+    /// Nothing, as far as known.
+    #[default]
+    Nothing,
+    /// At least one object since the last list that was empty.
+    Objects,
+    /// The same, but then a list was empty; the next one counts.
+    Doubtful,
 }
 
 /// The methods to read the resource that fail with this server. Each is tried again after
@@ -159,7 +180,15 @@ impl Sender {
         let events = std::mem::take(&mut self.events);
         let (received, parsed) = (self.received.into_std(), Instant::now().into_std());
         let resource_version = self.resource_version.take();
-        self.outlet.send(Arrival { events, received, parsed, resource_version }).await
+        let arrival = |events| Arrival { events, received, parsed, resource_version };
+        if events.len() <= MAX_EVENTS + 1 {
+            return self.outlet.send(arrival(events)).await;
+        }
+        let mut events = events.into_iter().peekable();
+        while events.peek().is_some() {
+            self.outlet.send(arrival(events.by_ref().take(MAX_EVENTS).collect())).await?;
+        }
+        Ok(())
     }
 }
 
@@ -190,6 +219,10 @@ impl<T: Watched> Watch<T> {
     /// ServiceCIDR exists since Kubernetes 1.33.
     const IS_OPTIONAL: bool = matches!(T::RESOURCE, Resource::ServiceCidrs);
 
+    /// True if a cluster always has some: the API server itself has a Service `kubernetes`.
+    const IS_NEVER_EMPTY: bool =
+        matches!(T::RESOURCE, Resource::Services | Resource::EndpointSlices);
+
     pub(super) fn new(
         access: &Access,
         selection: Selection,
@@ -216,6 +249,8 @@ impl<T: Watched> Watch<T> {
             stage: Stage::Opening,
             methods: Methods { formats, ..Methods::default() },
             trouble: Trouble::default(),
+            content: Content::default(),
+            is_held: false,
             is_reported_absent: false,
             object: std::marker::PhantomData,
         }
@@ -247,7 +282,11 @@ impl<T: Watched> Watch<T> {
             };
             if let Some(next) = next {
                 self.pace.end_list();
-                self.sender.flush().await?;
+                match next {
+                    Next::Resume(_) if self.holds() => {}
+                    Next::Reopen(_) if self.holds() => self.sender.events.clear(),
+                    Next::Resume(_) | Next::Reopen(_) => self.sender.flush().await?,
+                }
                 match next {
                     Next::Resume(wait) => {
                         self.pause(wait).await;
@@ -261,11 +300,17 @@ impl<T: Watched> Watch<T> {
         }
     }
 
+    /// Returns whether the events of a list are sent on only when it is complete.
+    fn holds(&self) -> bool {
+        self.is_held && self.stage == Stage::Listing
+    }
+
     /// Opens a stream that lists and then watches, with the best method not known to fail.
     fn open(&mut self) -> Stream<T> {
         self.stage = Stage::Opening;
         self.methods.forget();
-        reflect(self.client.clone(), self.selection.clone(), self.methods.best())
+        let share = self.access.share();
+        reflect(self.client.clone(), self.selection.clone(), self.methods.best(), share)
     }
 
     /// Returns the next event. Collects the events that are ready, and sends them before waiting
@@ -275,8 +320,8 @@ impl<T: Watched> Watch<T> {
         &mut self,
         stream: &mut Stream<T>,
     ) -> Result<Result<Received<T>, Failure>, Closed> {
-        let (is_full, is_list) =
-            (self.sender.events.len() >= MAX_EVENTS, self.stage == Stage::Listing);
+        let is_list = self.stage == Stage::Listing;
+        let is_full = self.sender.events.len() >= MAX_EVENTS && !self.holds();
         if !is_full
             && !is_list
             && let Some(Some(event)) = stream.next().now_or_never()
@@ -326,8 +371,12 @@ impl<T: Watched> Watch<T> {
             }
             Received::Init => self.stage = Stage::Begun,
             Received::InitApply(object) => {
+                self.content = Content::Objects;
                 self.begin_list();
                 self.sender.push(object)?;
+            }
+            Received::InitDone(_) if self.stage != Stage::Listing && self.doubts() => {
+                return self.judge(&Failure::Emptied).map(Some);
             }
             Received::InitDone(version) => {
                 self.selection.freshness.follow(&version);
@@ -335,10 +384,12 @@ impl<T: Watched> Watch<T> {
                 self.pace.end_list();
                 self.sender.end_list::<T>()?;
                 self.stage = Stage::Watching;
+                self.is_held = false;
                 self.is_reported_absent = false;
                 self.recovered()?;
             }
             Received::Apply(object) => {
+                self.content = Content::Objects;
                 self.follow(&object);
                 self.sender.push(object)?;
                 self.recovered()?;
@@ -354,6 +405,21 @@ impl<T: Watched> Watch<T> {
             }
         }
         Ok(None)
+    }
+
+    /// Returns whether an empty list is not believed yet.
+    fn doubts(&mut self) -> bool {
+        let (next, doubts) = match (Self::IS_NEVER_EMPTY, self.content) {
+            (true, Content::Objects) => (Content::Doubtful, true),
+            (true, Content::Doubtful) => {
+                let names = plural(T::RESOURCE);
+                tracing::warn!("the API server lists no {names} again: all of them are removed");
+                (Content::Nothing, false)
+            }
+            (false, _) | (true, Content::Nothing) => (Content::Nothing, false),
+        };
+        self.content = next;
+        doubts
     }
 
     fn follow(&mut self, object: &Careful<T>) {
@@ -391,9 +457,14 @@ impl<T: Watched> Watch<T> {
         } else if failure.is_unreadable() {
             self.methods.careful_since.get_or_insert_with(Instant::now);
         }
-        let wait = self.pace.after_failure(Instant::now(), failure.status());
-        if self.stage != Stage::Watching && failure.refuses_version() {
+        let mut wait = self.pace.after_failure(Instant::now(), failure.status());
+        let is_emptied = matches!(failure, Failure::Emptied);
+        if is_emptied || (self.stage != Stage::Watching && failure.refuses_version()) {
             self.selection.freshness = Freshness::Newest;
+        }
+        self.is_held |= failure.has_no_room();
+        if is_emptied {
+            wait += SECOND_LOOK;
         }
         // A version that is too old or too new is normal and not reported.
         if !failure.lacks_version() {

@@ -14,5 +14,5 @@ mod service;
 mod tests;
 mod wire;
 
-pub(in crate::source) use envelope::{FormError, Frame, Page, StatusText, read_status};
+pub(in crate::source) use envelope::{FormError, Frame, Page, STATUS, StatusText, read_status};
 pub(in crate::source) use wire::{Fields, WireError};

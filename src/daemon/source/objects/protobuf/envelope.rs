@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 
+use super::super::typed::{OtherKind, check_kind};
 use super::metadata::entry;
 use super::wire::{Fields, Value, WireError};
 
@@ -18,6 +19,9 @@ const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 /// Annotation of the bookmark that ends the initial events of a streaming list.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
+/// Version and kind of a meta/v1 Status.
+pub(in crate::source) const STATUS: (&str, &str) = ("v1", "Status");
+
 /// Longest text of the answer in an error.
 const SHOWN: usize = 63;
 
@@ -28,8 +32,8 @@ pub(in crate::source) enum FormError {
     NoEnvelope,
     #[error("protobuf: an object is encoded as {0:?}: expected a plain message")]
     Encoded(String),
-    #[error("protobuf: an object has the kind {found:?}: expected {expected}")]
-    OtherKind { found: String, expected: String },
+    #[error("protobuf: {0}")]
+    OtherKind(#[from] OtherKind),
     #[error("protobuf: a watch event has the unknown type {0:?}")]
     UnknownEvent(String),
     #[error("protobuf: {0}")]
@@ -75,8 +79,8 @@ pub(in crate::source) struct Page<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Reads a frame of the watch of objects of this kind.
-    pub(in crate::source) fn read(frame: &'a [u8], kind: &str) -> Result<Self, FormError> {
+    /// Reads a frame of the watch of objects of this version and kind.
+    pub(in crate::source) fn read(frame: &'a [u8], kind: (&str, &str)) -> Result<Self, FormError> {
         let (mut fields, mut change, mut object) = (Fields::of(frame), Cow::default(), None);
         while let Some((number, value)) = fields.next()? {
             match number {
@@ -118,9 +122,12 @@ impl Marker {
 }
 
 impl<'a> Page<'a> {
-    /// Reads a list of objects of this kind, but not yet the objects.
-    pub(in crate::source) fn read(body: &'a [u8], kind: &str) -> Result<Self, FormError> {
-        let list = open(body, &format!("{kind}List"))?;
+    /// Reads a list of objects of this version and kind, but not yet the objects.
+    pub(in crate::source) fn read(
+        body: &'a [u8],
+        (version, kind): (&str, &str),
+    ) -> Result<Self, FormError> {
+        let list = open(body, (version, &format!("{kind}List")))?;
         let (mut page, mut fields) = (Self { list, ..Self::default() }, list);
         while let Some((number, value)) = fields.next()? {
             if number != 1 {
@@ -151,7 +158,7 @@ impl<'a> Page<'a> {
 
 /// Reads a Status in its envelope.
 pub(in crate::source) fn read_status(object: &[u8]) -> Result<StatusText, FormError> {
-    let (mut status, mut fields) = (StatusText::default(), open(object, "Status")?);
+    let (mut status, mut fields) = (StatusText::default(), open(object, STATUS)?);
     while let Some((number, value)) = fields.next()? {
         match number {
             3 => status.message = value.string()?,
@@ -174,24 +181,22 @@ fn raw(value: Value<'_>) -> Result<Option<&[u8]>, WireError> {
     Ok(raw)
 }
 
-/// Opens the envelope of an object of this kind.
-fn open<'a>(object: &'a [u8], kind: &str) -> Result<Fields<'a>, FormError> {
+/// Opens the envelope of an object of this version and kind.
+fn open<'a>(object: &'a [u8], kind: (&str, &str)) -> Result<Fields<'a>, FormError> {
     let unknown = object.strip_prefix(PREFIX).ok_or(FormError::NoEnvelope)?;
     let (mut fields, mut found, mut message) =
-        (Fields::of(unknown), Cow::default(), Fields::default());
+        (Fields::of(unknown), Default::default(), Fields::default());
     while let Some((number, value)) = fields.next()? {
         match number {
-            1 => found = type_kind(value)?,
+            // A TypeMeta has the form of an entry: apiVersion is 1, kind is 2.
+            1 => found = entry(value)?,
             2 => message = value.message()?,
             3 | 4 => check_encoding(&value.text()?)?,
             _ => {}
         }
     }
-    if found == kind {
-        Ok(message)
-    } else {
-        Err(FormError::OtherKind { found: shown(&found), expected: kind.to_owned() })
-    }
+    check_kind((&found.0, &found.1), kind)?;
+    Ok(message)
 }
 
 /// Refuses a content encoding or content type with which `raw` is not a plain message.
@@ -201,17 +206,6 @@ fn check_encoding(text: &str) -> Result<(), FormError> {
     } else {
         Err(FormError::Encoded(shown(text)))
     }
-}
-
-/// Reads `kind` of a TypeMeta.
-fn type_kind(value: Value<'_>) -> Result<Cow<'_, str>, WireError> {
-    let (mut fields, mut kind) = (value.message()?, Cow::default());
-    while let Some((number, value)) = fields.next()? {
-        if number == 2 {
-            kind = value.text()?;
-        }
-    }
-    Ok(kind)
 }
 
 fn shown(text: &str) -> String {

@@ -320,8 +320,8 @@ proptest! {
     fn any_bytes_are_an_object_or_an_error(bytes in vec(any::<u8>(), 0..200)) {
         let _ = Service::from_protobuf(Fields::of(&bytes));
         let _ = EndpointSlice::from_protobuf(Fields::of(&bytes));
-        let _ = Frame::read(&bytes, "Service");
-        let _ = Page::read(&[b"k8s\0", &bytes[..]].concat(), "Service");
+        let _ = Frame::read(&bytes, ("v1", "Service"));
+        let _ = Page::read(&[b"k8s\0", &bytes[..]].concat(), ("v1", "Service"));
         let _ = read_status(&bytes);
     }
 
@@ -333,7 +333,7 @@ proptest! {
         let event = json!({"type": "ADDED", "object": typed("Service", object)});
         let event = messages::event(&event).unwrap();
         let end = place.index(event.len());
-        prop_assert!(Frame::read(&event[..end], "Service").is_err());
+        prop_assert!(Frame::read(&event[..end], ("v1", "Service")).is_err());
     }
 }
 
@@ -398,7 +398,7 @@ fn each_event_of_a_watch_is_read() {
     let object = typed("Node", json!({"metadata": {"name": "a", "resourceVersion": "7"}}));
     let read = |change: &str, object: &Value| {
         let event = messages::event(&json!({"type": change, "object": object})).unwrap();
-        format!("{:?}", Frame::read(&event, "Node").map_err(|error| error.to_string()))
+        format!("{:?}", Frame::read(&event, ("v1", "Node")).map_err(|error| error.to_string()))
     };
     assert!(read("ADDED", &object).starts_with("Ok(Changed("));
     assert!(read("MODIFIED", &object).starts_with("Ok(Changed("));
@@ -418,7 +418,7 @@ fn each_event_of_a_watch_is_read() {
 
 #[test]
 fn an_envelope_of_another_form_is_an_error() {
-    let error = |bytes: &[u8]| Page::read(bytes, "Node").unwrap_err();
+    let error = |bytes: &[u8]| Page::read(bytes, ("v1", "Node")).unwrap_err();
     assert_eq!(error(b""), FormError::NoEnvelope);
     assert_eq!(error(b"{\"kind\":\"NodeList\"}"), FormError::NoEnvelope);
     assert_eq!(error(b"k8s\0\x1a\x04gzip"), FormError::Encoded("gzip".into()));
