@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use netlink_tests::apiserver::object::{endpoint_slice, service, service_cidr};
 use netlink_tests::apiserver::{ApiServer, Fault, Kind, On};
+use netlink_tests::http::get;
 use netlink_tests::reader::Family;
 use netlink_tests::scenario::WEB;
 use netlink_tests::{Host, Net, Process, Server, deltaproxy_binary, eventually};
@@ -456,3 +457,54 @@ fn a_log_that_is_read_again_has_the_number_of_dropped_lines() {
 }
 
 const LOG_LINES_DROPPED: &str = "deltaproxy_log_lines_dropped_total";
+
+/// The size of a process in memory, in bytes.
+fn size(process: &Process) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid())).unwrap();
+    let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
+    size.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+/// The number of threads of a process with tokio's name.
+fn runtime_threads(process: &Process) -> usize {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", process.pid())).unwrap();
+    let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm"));
+    tasks.flatten().filter_map(|it| name(it).ok()).filter(|it| it.starts_with("tokio")).count()
+}
+
+/// A limit of processes does not bind root. A thread that has no room for its stack fails likewise.
+#[test]
+fn without_a_further_thread_the_daemon_answers_and_follows_on() {
+    let cluster = Cluster::new();
+    let node = cluster.net.node();
+    let arguments = cluster.arguments("--metrics-bind-address=127.0.0.1:10249");
+    let daemon = node.spawn(deltaproxy_binary(), &arguments);
+    cluster.wait_for("a");
+    // Two workers, and those for blocking calls, which never end.
+    assert!(runtime_threads(&daemon) >= 2 + 4, "{} threads", runtime_threads(&daemon));
+    let limit = format!("--as={}", size(&daemon) + (3 << 19));
+    let _ = node.output("prlimit", &["--pid", &daemon.pid().to_string(), &limit]).ok();
+    for path in ["/metrics", "/flagz", "/metrics"] {
+        let answer = get(node, 10249, path).map(|answer| answer.status);
+        assert!(matches!(answer, Some(200 | 503)), "{path}: {answer:?}");
+    }
+    cluster.replace_endpoint("10.244.1.6");
+    cluster.wait_for("b");
+    let finished = daemon.terminate(SOON);
+    assert_eq!(finished.code(), Some(0));
+    assert!(!finished.stderr.contains("panicked"), "{}", finished.stderr);
+}
+
+#[test]
+fn a_start_without_threads_ends_with_an_error_that_names_the_limit() {
+    let cluster = Cluster::new();
+    let arguments = cluster.arguments("--metrics-bind-address=");
+    let program = deltaproxy_binary();
+    let stack = format!("RUST_MIN_STACK={}", 1_u64 << 50);
+    let command = [&[&*stack, program.to_str().unwrap()], &arguments[..]].concat();
+    let finished = cluster.net.node().output("env", &command);
+    assert_eq!(finished.code(), Some(1), "{}", finished.stderr);
+    let error = finished.stderr;
+    assert!(error.contains("threads are needed, but no more than 0 can be started"), "{error}");
+    assert!(!error.contains("panicked"), "{error}");
+}

@@ -61,6 +61,7 @@ mod settings;
 #[cfg(feature = "inspect")]
 mod show;
 mod summary;
+mod threads;
 #[cfg(feature = "inspect")]
 mod top;
 mod verify;

@@ -12,13 +12,14 @@ use daemon::source::kube::Rest;
 use engine::printable::Printable;
 use measure::figures::Progress;
 use measure::probe::{self, Left, ProbeError, Report, Settings, Testbed};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::api_server::server_of;
 use super::bench::{check_writable, write};
 use super::failure::Failure;
 use super::output::{Output, print};
+use super::threads;
 
 /// Rows of the table, and exit codes, for `--help`.
 pub const PROBE_HELP: &str = "\
@@ -80,8 +81,7 @@ pub fn probe(flags: &ProbeFlags) -> Result<(), Failure> {
     if let Some(path) = &flags.plot {
         check_writable(path)?;
     }
-    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = runtime.map_err(Failure::new)?;
+    let runtime = threads::runtime(2, 0)?;
     let rest = runtime.block_on(Rest::load(&server)).map_err(Failure::new)?;
     let testbed = Testbed::new(rest, runtime.handle().clone(), node.clone());
     if flags.cleanup {

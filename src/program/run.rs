@@ -46,7 +46,7 @@ use super::node::{set_conntrack_later, set_up_node};
 use super::reload::{Followed, Load, changed, is_reload};
 use super::search::search;
 use super::service_manager::{ServiceManager, State};
-use super::{api_server, canary, localhost, running};
+use super::{api_server, canary, localhost, running, threads};
 
 /// The commit that the program was built from; empty if the build does not name it.
 const COMMIT: &str = env!("DELTAPROXY_COMMIT");
@@ -95,6 +95,7 @@ pub fn run(
     let counts = CountStore::default();
     let observe = Observe::with_collector(counts.clone());
     let loaded = load().map_err(|error| Failure::of_config(&error))?;
+    let runtime = threads::daemon_runtime()?;
     // What a pipe contained is gone.
     let file = file.filter(|path| path.is_file());
     *log = Log::start_queued(loaded.config.log, observe.clone()).map_err(Failure::new)?;
@@ -110,11 +111,6 @@ pub fn run(
     if let Err(error) = open_files::raise() {
         tracing::warn!("the soft limit of open files stays as it is: {error}");
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .map_err(Failure::new)?;
     let content = Content { startup, ..Content::new(observe) };
     let followed = file.map(|path| Followed { path, load });
     let outcome = runtime.block_on(run_until_stopped(config, followed, content, counts));

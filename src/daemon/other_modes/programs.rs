@@ -87,16 +87,17 @@ impl Programs {
             .process_group(0)
             .spawn()
             .map_err(run_error)?;
-        if let Some(mut stdin) = child.stdin.take() {
-            // On a thread, because the program may fill its output before it reads. The program
-            // reports an incomplete input itself.
-            thread::spawn(move || stdin.write_all(input.as_bytes()));
-        }
-        let [output, errors] = [child.stdout.take().map(follow), child.stderr.take().map(follow)];
+        let streams = match Streams::follow(&mut child, input) {
+            Ok(streams) => streams,
+            Err(error) => {
+                kill(&mut child).map_err(run_error)?;
+                return Err(run_error(error));
+            }
+        };
         let Some(status) = self.wait(&mut child).map_err(run_error)? else {
             return Err(ProgramError::TimedOut { path: path.to_owned(), limit: self.limit });
         };
-        let [output, errors] = [output, errors].map(|it| self.text(it));
+        let [output, errors] = [streams.output, streams.errors].map(|it| self.text(it));
         if status.success() {
             return Ok(output);
         }
@@ -117,9 +118,7 @@ impl Programs {
             thread::sleep(STEP);
             left = left.saturating_sub(STEP);
         }
-        let group = i32::try_from(child.id()).map_err(io::Error::other)?;
-        killpg(Pid::from_raw(group), Signal::SIGKILL)?;
-        child.wait()?;
+        kill(child)?;
         Ok(None)
     }
 
@@ -131,16 +130,43 @@ impl Programs {
     }
 }
 
+/// The outputs of a program, followed on threads.
+struct Streams {
+    output: Option<mpsc::Receiver<Vec<u8>>>,
+    errors: Option<mpsc::Receiver<Vec<u8>>>,
+}
+
+impl Streams {
+    /// Follows the outputs of a program, and writes its input on a thread too, because the program
+    /// may fill its output before it reads.
+    fn follow(child: &mut Child, input: String) -> io::Result<Self> {
+        if let Some(mut stdin) = child.stdin.take() {
+            // The program reports an incomplete input itself.
+            thread::Builder::new().spawn(move || stdin.write_all(input.as_bytes()))?;
+        }
+        let output = child.stdout.take().map(follow).transpose()?;
+        let errors = child.stderr.take().map(follow).transpose()?;
+        Ok(Self { output, errors })
+    }
+}
+
+/// Kills a program, with the processes that it started.
+fn kill(child: &mut Child) -> io::Result<()> {
+    let group = i32::try_from(child.id()).map_err(io::Error::other)?;
+    killpg(Pid::from_raw(group), Signal::SIGKILL)?;
+    child.wait().map(drop)
+}
+
 /// Reads a stream to its end on a thread of its own.
-fn follow(mut stream: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> {
+fn follow(mut stream: impl Read + Send + 'static) -> io::Result<mpsc::Receiver<Vec<u8>>> {
     let (sender, receiver) = mpsc::channel();
-    thread::spawn(move || {
+    thread::Builder::new().spawn(move || {
         let mut bytes = Vec::new();
         // An error loses the remaining output; the exit status shows whether the program succeeded.
         let _ = stream.read_to_end(&mut bytes);
         let _ = sender.send(bytes);
-    });
-    receiver
+    })?;
+    Ok(receiver)
 }
 
 #[cfg(test)]

@@ -10,12 +10,13 @@ use daemon::source::kube::{Outlet, Report, follow_api_server};
 use engine::Engine;
 use engine::model::{Arrival, Event, Resource};
 use engine::printable::Printable;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::server::{formats_of, server_of};
 use crate::failure::Failure;
+use crate::threads;
 
 /// Longest silence of the server until everything is listed.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -50,8 +51,7 @@ impl Followed {
         let (node, routing) = (config.node_name.clone(), config.routing.clone());
         server.check().map_err(Failure::new)?;
         engine.set_local_addresses(local_addresses().map_err(Failure::new)?);
-        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
-        let runtime = runtime.map_err(Failure::new)?;
+        let runtime = threads::runtime(1, 0)?;
         let (events, batches) = mpsc::channel(QUEUE);
         let (sender, reports) = mpsc::channel(QUEUE);
         // If the queue is full, its reports suffice.

@@ -1,0 +1,93 @@
+//! The threads of a process: it has all of them from its start, or does not start.
+//!
+//! A limit of processes, such as that of a pod, may leave no thread for later. tokio then panics
+//! in each `spawn_blocking`, also where libraries look up names, unless one of its threads for
+//! blocking calls exists. So these are started first, and stay.
+
+use std::sync::{Arc, Barrier, mpsc};
+use std::time::{Duration, Instant};
+use std::{fs, io, thread};
+
+use tokio::runtime::{Builder, Runtime};
+
+use super::failure::Failure;
+
+/// Threads for blocking calls: reads of the kernel's counters, of the tables, of the configuration
+/// and of credentials, whose plugin may hang.
+const BLOCKING: usize = 4;
+
+/// Threads that the daemon starts besides those of its runtime, at most, and one for a background
+/// check.
+const OTHERS: usize = 10;
+
+/// Time after which a thread for blocking calls ends: never.
+const KEPT: Duration = Duration::from_hours(24 * 365 * 100);
+
+/// Time limit for the end of the threads that were only tried.
+const TRIED: Duration = Duration::from_secs(1);
+
+/// Returns the runtime of the daemon.
+///
+/// # Errors
+/// The system has too few threads.
+pub(super) fn daemon_runtime() -> Result<Runtime, Failure> {
+    runtime(2, OTHERS)
+}
+
+/// Returns a runtime with this number of workers, if there are `others` threads besides.
+///
+/// # Errors
+/// The system has too few threads.
+pub(super) fn runtime(workers: usize, others: usize) -> Result<Runtime, Failure> {
+    let all = workers + BLOCKING + others;
+    try_threads(all).map_err(|(started, error)| {
+        Failure::new(format!(
+            "{all} threads are needed, but no more than {started} can be started: {error}; raise \
+             the limit of processes (ulimit -u, or that of the pod)"
+        ))
+    })?;
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(workers)
+        .thread_keep_alive(KEPT)
+        .enable_all()
+        .build()
+        .map_err(Failure::new)?;
+    let started = Arc::new(Barrier::new(BLOCKING + 1));
+    for _ in 0..BLOCKING {
+        let started = Arc::clone(&started);
+        runtime.spawn_blocking(move || started.wait());
+    }
+    started.wait();
+    Ok(runtime)
+}
+
+/// Starts and ends this number of threads. Fails with the number that can be started.
+fn try_threads(count: usize) -> Result<(), (usize, io::Error)> {
+    let before = running();
+    let (mut threads, mut failed) = (Vec::new(), None);
+    for _ in 0..count {
+        let (keep, kept) = mpsc::channel::<()>();
+        match thread::Builder::new().spawn(move || kept.recv()) {
+            Ok(thread) => threads.push((keep, thread)),
+            Err(error) => {
+                failed = Some((threads.len(), error));
+                break;
+            }
+        }
+    }
+    for (keep, thread) in threads {
+        drop(keep);
+        let _ = thread.join();
+    }
+    // A thread counts for a moment after `join`.
+    let end = Instant::now() + TRIED;
+    while running() > before && Instant::now() < end {
+        thread::yield_now();
+    }
+    failed.map_or(Ok(()), Err)
+}
+
+/// Returns the number of threads of this process.
+fn running() -> usize {
+    fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
+}
