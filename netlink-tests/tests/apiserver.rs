@@ -19,6 +19,8 @@ use engine::model::{Arrival, Change, Event, Resource};
 use engine::routing::served_services::SERVICE_PROXY_NAME;
 use engine::routing::{DirectMode, DirectReturn, Routing, ServedServices};
 use netlink_tests::apiserver::{ApiServer, Fault, Kind, On, Request, object};
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -713,6 +715,64 @@ async fn a_kubeconfig_that_cannot_be_used_is_named() {
         missing.to_string(),
         "kubeconfig /nonexistent/kubeconfig does not exist: check --kubeconfig"
     );
+}
+
+#[tokio::test]
+async fn a_kubeconfig_that_is_a_pipe_blocks_nothing_and_is_read_when_it_is_written() {
+    let server = server(ApiServer::with_web());
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("kubeconfig");
+    mkfifo(&pipe, Mode::S_IRWXU).unwrap();
+    let address = Address::of_kubeconfig(pipe.clone());
+    let loading = load_client(&address, Arc::new(|_, _| {}));
+    tokio::pin!(loading);
+    tokio::select! {
+        _ = &mut loading => panic!("nobody has written the kubeconfig"),
+        () = tokio::time::sleep(Duration::from_millis(100)) => {}
+    }
+    let text = std::fs::read(server.kubeconfig()).unwrap();
+    let writing = tokio::task::spawn_blocking(move || std::fs::write(pipe, text).unwrap());
+    tokio::time::timeout(LIMIT, loading).await.unwrap().unwrap();
+    writing.await.unwrap();
+}
+
+#[tokio::test]
+async fn credentials_without_an_end_are_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, pipe) = (folder.path().join("kubeconfig"), folder.path().join("pipe"));
+    mkfifo(&pipe, Mode::S_IRWXU).unwrap();
+    std::fs::File::create(folder.path().join("long")).unwrap().set_len(1 << 40).unwrap();
+    let load = async |path: &std::path::Path| {
+        let address = Address::of_kubeconfig(path);
+        let loading = load_client(&address, Arc::new(|_, _| {}));
+        let loaded = tokio::time::timeout(LIMIT, async { loading.await.map(|_| ()) }).await;
+        loaded.unwrap().unwrap_err().to_string()
+    };
+    let error = load("/dev/zero".as_ref()).await;
+    assert!(error.contains("kubeconfig /dev/zero cannot be used: "), "{error}");
+    assert!(error.contains("it is longer than 16 MiB"), "{error}");
+    for (file, expected) in [
+        ("/dev/zero", "/dev/zero: it is not a regular file"),
+        ("pipe", "pipe: it is not a regular file"),
+        ("long", "long: it is longer than 16 MiB"),
+    ] {
+        for (cluster, user) in [
+            (format!("certificate-authority: {file}"), "token: x".to_owned()),
+            ("tls-server-name: a".to_owned(), format!("tokenFile: {file}")),
+            ("tls-server-name: a".to_owned(), format!("client-certificate: {file}")),
+            ("tls-server-name: a".to_owned(), format!("client-key: {file}")),
+        ] {
+            let text = format!(
+                "current-context: c\n\
+                 clusters: [{{name: c, cluster: {{server: 'https://127.0.0.1:1', {cluster}}}}}]\n\
+                 users: [{{name: c, user: {{{user}}}}}]\n\
+                 contexts: [{{name: c, context: {{cluster: c, user: c}}}}]\n"
+            );
+            std::fs::write(&path, text).unwrap();
+            let error = load(&path).await;
+            assert!(error.contains(expected), "{cluster} {user}: {error}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use netlink_tests::apiserver::object::{node, service, service_cidr};
 use netlink_tests::apiserver::{ApiServer, Authority, Credentials};
-use netlink_tests::http::body;
+use netlink_tests::http::{body, get};
 use netlink_tests::reader::Family;
 use netlink_tests::{Host, Net, Process, deltaproxy_binary, eventually};
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 
 /// How long the daemon may take to notice something, on a busy machine.
 const SOON: Duration = Duration::from_secs(15);
@@ -174,4 +176,22 @@ fn invalid_credential_files_are_reported_and_open_watches_stay() {
     cluster.replace(&[("client.crt", &other.certificate)]);
     cluster.api.use_tls(&server, Some(&clients));
     cluster.expect_followed("second");
+}
+
+/// Nobody writes into the pipe.
+#[test]
+fn a_kubeconfig_that_is_a_pipe_delays_neither_liveness_nor_the_end() {
+    let net = Net::new();
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("kubeconfig");
+    mkfifo(&pipe, Mode::S_IRWXU).unwrap();
+    let kubeconfig = format!("--kubeconfig={}", pipe.display());
+    let arguments = ["run", &kubeconfig, "--hostname-override=node1"];
+    let daemon = net.node().spawn(deltaproxy_binary(), &arguments);
+    let alive = || get(net.node(), 10256, "/livez").map(|answer| answer.status);
+    eventually("liveness", SOON, || (alive() == Some(200)).then_some(()));
+    for _ in 0..20 {
+        assert_eq!(alive(), Some(200));
+    }
+    assert_eq!(daemon.terminate(SOON).code(), Some(0));
 }

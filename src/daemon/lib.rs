@@ -7,6 +7,7 @@ pub mod direct;
 pub mod handover;
 pub mod links;
 pub mod localhost_proxy;
+mod named_file;
 pub mod node;
 pub mod observe;
 pub mod open_files;

@@ -5,8 +5,7 @@
 
 mod reader;
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::mem;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
@@ -28,6 +27,7 @@ use super::notes::Notes;
 use super::options::{self, Kind, SETTINGS, Values, shortened};
 use super::section::Section;
 use super::{Config, ConfigError, Loaded, Source, duration, node_name};
+use crate::named_file;
 use crate::yaml::{self, Document};
 
 impl Values {
@@ -85,22 +85,10 @@ fn sha256(text: &str) -> String {
 }
 
 fn read_text(path: &Path) -> Result<String, ConfigError> {
-    read_at_most(path, LONGEST)
-        .map_err(|source| ConfigError::Read { path: path.to_owned(), source })
+    let text = named_file::read(path, named_file::LONGEST)
+        .and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other));
+    text.map_err(|source| ConfigError::Read { path: path.to_owned(), source })
 }
-
-/// A device such as `/dev/zero` has no end.
-fn read_at_most(path: &Path, longest: u64) -> io::Result<String> {
-    let mut text = String::new();
-    File::open(path)?.take(longest + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > longest {
-        return Err(io::Error::other(format!("it is longer than {} MiB", longest >> 20)));
-    }
-    Ok(text)
-}
-
-/// Most bytes of a configuration file; usual ones have a few kilobytes.
-const LONGEST: u64 = 16 << 20;
 
 fn documents(path: &Path, text: &str) -> Result<impl Iterator<Item = Document>, ConfigError> {
     let syntax = |source| ConfigError::Syntax { path: path.to_owned(), source };

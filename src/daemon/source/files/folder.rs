@@ -1,13 +1,14 @@
 //! Lists the files of a path and reads them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File, Metadata};
-use std::io::{self, Read};
+use std::fs::{self, Metadata};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::problem::FilesError;
+use crate::named_file;
 
 /// Largest manifest file that is read, in bytes; the parser has the same limit.
 pub(super) const MAX_FILE: usize = crate::yaml::MAX_TEXT;
@@ -128,12 +129,5 @@ fn is_manifest(path: &Path) -> bool {
 /// # Errors
 /// The file cannot be read or is longer than [`MAX_FILE`].
 pub(super) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    // One byte more than allowed, to detect a file that is too long.
-    let limit = u64::try_from(MAX_FILE).unwrap_or(u64::MAX).saturating_add(1);
-    File::open(path)?.take(limit).read_to_end(&mut bytes)?;
-    if bytes.len() > MAX_FILE {
-        return Err(io::Error::other(format!("is longer than {} MiB", MAX_FILE >> 20)));
-    }
-    Ok(bytes)
+    named_file::read(path, MAX_FILE)
 }

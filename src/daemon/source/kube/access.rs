@@ -7,13 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::backoff::Backoff;
-use super::client::{ApiServer, Connected, load};
+use super::client::{self, ApiServer, Connected, start_load};
 use super::credentials::digest;
 use super::error::SourceError;
 use super::outlet::{Closed, Outlet, Report};
@@ -92,7 +90,7 @@ pub(super) struct Keeper {
 /// A client that is being loaded, and the digest of its files.
 struct Loading {
     digest: u64,
-    client: JoinHandle<Result<Connected, SourceError>>,
+    client: client::Loading,
 }
 
 impl Keeper {
@@ -188,15 +186,11 @@ impl Keeper {
         Ok(None)
     }
 
-    /// Starts to load a client on a blocking thread: this reads files and may run a credential
-    /// plugin.
     async fn start(&self) -> Loading {
         // Computed before the load, so that a change during the load is detected after it.
         let digest = self.digest().await;
-        let (server, runtime) = (self.server.clone(), Handle::current());
-        let requests = Arc::clone(&self.outlet.requests);
-        let load = move || runtime.block_on(load(&server, requests));
-        Loading { digest, client: tokio::task::spawn_blocking(load) }
+        let client = start_load(&self.server, Arc::clone(&self.outlet.requests));
+        Loading { digest, client }
     }
 
     /// Waits for `wait`, or until the digest of the files changes.

@@ -1,6 +1,6 @@
 //! Credentials and the client of the API server.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,11 +9,16 @@ use hyper::header::{HeaderValue, USER_AGENT};
 use hyper::{Request, Uri};
 use kube::Client;
 use kube::client::{Body, ClientBuilder};
-use kube::config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{Config, KubeConfigOptions, KubeconfigError};
+use tokio::runtime::Handle;
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::Instant;
 use tower::util::MapRequestLayer;
 
+use super::credentials::{check, read_kubeconfig};
 use super::error::{SourceError, causes};
 use super::requests::{OnRequest, Report};
+use crate::named_file::{self, LONGEST};
 
 /// Time limit of a TCP connection and its TLS handshake.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -83,16 +88,31 @@ pub(super) struct Connected {
     pub(super) client: Client,
     /// Host and port.
     pub(super) server: Arc<str>,
+    pub(super) loaded_at: Instant,
 }
+
+/// A client that is being loaded.
+pub(super) type Loading = JoinHandle<Result<Connected, SourceError>>;
 
 /// Does the same as [`load_client`], and returns the server too.
 pub(super) async fn load(
     server: &ApiServer,
     listener: OnRequest,
 ) -> Result<Connected, SourceError> {
+    start_load(server, listener).await.unwrap_or_else(|error| Err(server.unusable(&error)))
+}
+
+/// Starts to load a client on a thread for blocking calls: this reads files, which may be pipes, and
+/// may run a credential plugin.
+pub(super) fn start_load(server: &ApiServer, listener: OnRequest) -> Loading {
+    let (server, runtime) = (server.clone(), Handle::current());
+    spawn_blocking(move || runtime.block_on(load_here(&server, listener)))
+}
+
+async fn load_here(server: &ApiServer, listener: OnRequest) -> Result<Connected, SourceError> {
     let mut config = match server {
         ApiServer::Kubeconfig { path, server: address } => {
-            let mut config = from_kubeconfig(path).await.map_err(|error| {
+            let mut config = from_kubeconfig(server, path).await.map_err(|error| {
                 // The kubeconfig itself, not a file to which it refers.
                 if let KubeconfigError::ReadConfig(cause, _) = &error
                     && cause.kind() == ErrorKind::NotFound
@@ -108,8 +128,12 @@ pub(super) async fn load(
             config
         }
         ApiServer::Anonymous(address) => Config::new(url(address, "http")?),
-        ApiServer::InCluster => Config::incluster().map_err(|error| server.unusable(&error))?,
+        ApiServer::InCluster => {
+            check(server, None).map_err(|error| server.unusable(&error))?;
+            Config::incluster().map_err(|error| server.unusable(&error))?
+        }
     };
+    read_token(&mut config).map_err(|error| server.unusable(&error))?;
     config.connect_timeout = Some(CONNECT);
     // Disabled because our own backoff retries and reports.
     config.default_retry = false;
@@ -118,7 +142,7 @@ pub(super) async fn load(
     let client = ClientBuilder::try_from(config).map_err(|error| server.unusable(&error))?;
     let client = client.with_layer(&MapRequestLayer::new(name_program));
     let client = client.with_layer(&Report { host, listener }).build();
-    Ok(Connected { client, server: address })
+    Ok(Connected { client, server: address, loaded_at: Instant::now() })
 }
 
 /// Names the program to the server, for its audit log and the managers of fields.
@@ -142,8 +166,20 @@ fn host_and_port(url: &Uri) -> Arc<str> {
     format!("{}:{}", url.host().unwrap_or_default(), url.port_u16().unwrap_or(usual)).into()
 }
 
-async fn from_kubeconfig(path: &Path) -> Result<Config, KubeconfigError> {
-    let kubeconfig = Kubeconfig::read_from(path)?;
+/// Reads the token now. The library would read it again while a request waits; the source loads
+/// another client when the file changes.
+fn read_token(config: &mut Config) -> io::Result<()> {
+    let Some(path) = config.auth_info.token_file.take() else { return Ok(()) };
+    let named = |error| io::Error::other(format!("{path}: {error}"));
+    let token = named_file::read(Path::new(&path), LONGEST).map_err(named)?;
+    config.auth_info.token = Some(String::from_utf8_lossy(&token).trim().to_owned().into());
+    Ok(())
+}
+
+async fn from_kubeconfig(server: &ApiServer, path: &Path) -> Result<Config, KubeconfigError> {
+    let mut kubeconfig = read_kubeconfig(path)?;
+    let unreadable = |error| KubeconfigError::ReadConfig(error, path.to_owned());
+    check(server, Some(&mut kubeconfig)).map_err(unreadable)?;
     Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await
 }
 

@@ -42,6 +42,9 @@ const START_RETRY: Duration = Duration::from_secs(10);
 /// Time limit to write one event.
 const LIMIT: Duration = Duration::from_secs(10);
 
+/// Time after which the credentials are loaded again: a token may have been replaced.
+const CREDENTIALS: Duration = Duration::from_secs(60);
+
 /// Longest `note` in bytes (`ValidateEvent` in pkg/apis/core/validation/events.go).
 const MAX_NOTE: usize = 1024;
 
@@ -163,6 +166,7 @@ async fn write(
     notice: &Notice,
 ) -> Result<(), SourceError> {
     let Some(mut subject) = Subject::of(notice, node_name) else { return Ok(()) };
+    client.take_if(|client| client.loaded_at.elapsed() >= CREDENTIALS);
     let Connected { client, .. } = match client {
         Some(client) => client,
         None => client.insert(load(server, requests.clone()).await?),
