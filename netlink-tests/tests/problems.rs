@@ -224,3 +224,21 @@ fn lost_watches_are_on_the_first_line() {
     api.reopen();
     wait_for_top(host, "  ready  node node1");
 }
+
+#[test]
+fn a_server_that_asks_for_a_long_wait_is_named_and_asked_within_a_minute() {
+    let net = Net::new();
+    let host = net.node();
+    let api = host.run(ApiServer::with_web);
+    let mut daemon = daemon(host, &api, "node1");
+    wait_for_top(host, "  ready  node node1");
+    api.misbehave(Kind::Service, On::Any, Fault::Busy(u32::MAX), 1);
+    api.stop();
+    api.reopen();
+    let line = daemon.wait_for_line("the API server asks to wait 4294967295 s", SOON);
+    assert!(line.contains("WARN"), "{line}");
+    let wait = line.split("services: ").nth(1).and_then(|it| it.split(' ').next());
+    let wait: u64 = wait.unwrap().parse().unwrap();
+    assert!((30..=60).contains(&wait), "{line}");
+    wait_for_top(host, "ready, but out of date: no watch of services");
+}

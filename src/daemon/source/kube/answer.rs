@@ -112,8 +112,24 @@ pub(super) fn ask_to_wait(status: &mut Status, seconds: u32) {
     details.retry_after_seconds = seconds;
 }
 
-/// Returns the seconds of the header `Retry-After` (RFC 9110 section 10.2.3). API servers send no
-/// date there.
+/// Returns the seconds of the header `Retry-After` (RFC 9110 section 10.2.3), which may be any number.
+/// API servers send no date there.
 fn retry_after(headers: &HeaderMap) -> Option<u32> {
-    headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| text.parse().unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_retry_time_is_any_number_and_no_date() {
+        let seconds = |text| retry_after(&HeaderMap::from_iter([(RETRY_AFTER, text)]));
+        let text = HeaderValue::from_static;
+        assert_eq!(seconds(text("7")), Some(7));
+        assert_eq!(seconds(text("99999999999999999999")), Some(u32::MAX));
+        assert_eq!(seconds(text("Fri, 31 Dec 2027 23:59:59 GMT")), None);
+    }
 }

@@ -9,8 +9,9 @@ use tokio::time::Instant;
 
 use super::backoff::Backoff;
 
-/// Longest wait that a server can ask for: no answer stops a watch for hours.
-const LONGEST_ASKED: Duration = Duration::from_secs(300);
+/// Longest wait that a server can ask for. With the random one that follows it no answer stops a
+/// watch for longer than 60 s.
+const LONGEST_ASKED: Duration = Duration::from_secs(30);
 
 /// Status of an answer that asks for fewer requests (RFC 6585 section 4). The API server's priority
 /// and fairness answers so.
@@ -28,6 +29,17 @@ const LONGEST_SPREAD: Duration = Duration::from_secs(30);
 
 /// Time for which lists take turns after an answer with [`TOO_MANY_REQUESTS`].
 const TURNS_FOR: Duration = Duration::from_secs(3600);
+
+/// Returns the wait that the server asks for.
+fn asked_wait(status: Option<&Status>) -> Duration {
+    let details = status.and_then(|status| status.details.as_ref());
+    Duration::from_secs(details.map_or(0, |details| details.retry_after_seconds).into())
+}
+
+/// Returns the wait that the server asks for, if it is too long.
+pub(super) fn excessive_wait(status: Option<&Status>) -> Option<Duration> {
+    Some(asked_wait(status)).filter(|asked| *asked > LONGEST_ASKED)
+}
 
 /// The turns of the lists of a daemon. Usually all lists are requested at once. After the server
 /// asked for fewer requests, one is in flight at a time. Clones share the turns.
@@ -92,9 +104,7 @@ impl Pace {
         if code == Some(TOO_MANY_REQUESTS) {
             *self.turns.since() = Some(now);
         }
-        let details = status.and_then(|status| status.details.as_ref());
-        let asked = details.map_or(0, |details| details.retry_after_seconds);
-        let asked = Duration::from_secs(asked.into()).min(LONGEST_ASKED);
+        let asked = asked_wait(status).min(LONGEST_ASKED);
         if code == Some(EXPIRED) {
             return self.expired.after_failure(now, asked, SPREAD);
         }
@@ -181,9 +191,8 @@ mod tests {
     }
 
     #[test]
-    fn the_server_is_asked_again_after_the_time_that_it_gave_but_within_minutes() {
-        for (seconds, least, most) in [(0, 0, 1), (7, 7, 14), (300, 300, 330), (u32::MAX, 300, 330)]
-        {
+    fn the_server_is_asked_again_after_the_time_that_it_gave_but_within_a_minute() {
+        for (seconds, least, most) in [(0, 0, 1), (7, 7, 14), (300, 30, 60), (u32::MAX, 30, 60)] {
             let mut pace = Pace::new(&Turns::default());
             let wait = pace.after_failure(Instant::now(), Some(&status(503, seconds))).as_secs();
             assert!((least..=most).contains(&wait), "{wait} s after {seconds} s");

@@ -30,7 +30,7 @@ use super::failure::Failure;
 use super::format::{Asked, Formats};
 use super::left_out::LeftOut;
 use super::outlet::{Closed, Outlet, Report, plural};
-use super::pace::Pace;
+use super::pace::{Pace, excessive_wait};
 use super::patience::Patience;
 use super::rate_limit::rate_limited;
 use super::reflector::{self, Event as Received, Freshness, Method, Selection, reflect};
@@ -461,6 +461,15 @@ impl<T: Watched> Watch<T> {
         let is_emptied = matches!(failure, Failure::Emptied);
         if is_emptied || (self.stage != Stage::Watching && failure.refuses_version()) {
             self.selection.freshness = Freshness::Newest;
+        }
+        if let Some(asked) = excessive_wait(failure.status())
+            && self.trouble.is_over()
+        {
+            let (names, asked) = (plural(T::RESOURCE), asked.as_secs());
+            let wait = wait.as_secs();
+            tracing::warn!(
+                "the API server asks to wait {asked} s for {names}: {wait} s are waited"
+            );
         }
         self.is_held |= failure.has_no_room();
         if is_emptied {
