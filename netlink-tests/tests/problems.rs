@@ -242,3 +242,28 @@ fn a_server_that_asks_for_a_long_wait_is_named_and_asked_within_a_minute() {
     assert!((30..=60).contains(&wait), "{line}");
     wait_for_top(host, "ready, but out of date: no watch of services");
 }
+
+#[test]
+fn an_object_that_flips_between_good_and_bad_does_not_fill_the_log() {
+    let net = Net::new();
+    let host = net.node();
+    let api = host.run(ApiServer::with_web);
+    let mut daemon = daemon(host, &api, "node1");
+    wait_for_top(host, "  ready  node node1");
+    let claim = |name: &str, address: &str, external: Value| {
+        let mut claim = service(name, address, 80);
+        claim["spec"]["externalIPs"] = external;
+        claim
+    };
+    for i in 0..300 {
+        api.push(claim("default/flips", "10.96.0.11", json!([format!("somewhere-{i}")])));
+        api.push(claim("default/flips", "10.96.0.11", json!([])));
+    }
+    api.push(claim("default/other", "10.96.0.12", json!(["elsewhere"])));
+    daemon.wait_for_line("Service default/other: ", SOON);
+    daemon.wait_for_line(" log lines were left out: ", SOON);
+    let output = daemon.output();
+    let lines = output.lines().filter(|line| line.contains("Service default/flips: ")).count();
+    // 25 at once, and one in 5 s.
+    assert!((25..40).contains(&lines), "{lines} lines: {output}");
+}

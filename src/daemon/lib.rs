@@ -12,6 +12,7 @@ pub mod node;
 pub mod observe;
 pub mod open_files;
 pub mod other_modes;
+pub mod rate_limit;
 pub mod read_back;
 pub mod run;
 pub mod source;

@@ -35,6 +35,7 @@ mod localhost;
 #[cfg(feature = "inspect")]
 mod localhost_listeners;
 mod log;
+mod log_rates;
 mod manifests;
 mod node;
 #[cfg(feature = "inspect")]

@@ -10,17 +10,23 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
 use daemon::observe::Observe;
+use tokio::time::Instant;
+
+use super::log_rates::LogRates;
 
 /// Most queued bytes: some 5,000 lines of the usual length.
 const MAX_WAITING: usize = 1024 * 1024;
 
 /// Time limit of the last writes.
 const FLUSH_LIMIT: Duration = Duration::from_millis(500);
+
+/// Time between two lines about lines that exceeded their rate.
+const LEFT_OUT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Sender to the writing thread. Clones share it.
 #[derive(Clone, Debug)]
@@ -29,6 +35,7 @@ pub struct LineQueue {
     /// Length of the queued lines in bytes.
     waiting: Arc<AtomicUsize>,
     observe: Observe,
+    rates: LogRates,
 }
 
 #[derive(Debug)]
@@ -39,15 +46,20 @@ enum Entry {
 }
 
 impl LineQueue {
-    /// Starts the writing thread. `observe` counts dropped lines.
+    /// Starts the writing thread. `observe` counts dropped lines, and `rates` those that it leaves
+    /// out.
     ///
     /// # Errors
     /// Errors of starting a thread.
-    pub(super) fn spawn(writer: impl Write + Send + 'static, observe: Observe) -> io::Result<Self> {
+    pub(super) fn spawn(
+        writer: impl Write + Send + 'static,
+        observe: Observe,
+        rates: LogRates,
+    ) -> io::Result<Self> {
         let (entries, received) = channel();
-        let queue = Self { entries, waiting: Arc::default(), observe };
-        let drain =
-            Drain { writer, waiting: queue.waiting.clone(), observe: queue.observe.clone() };
+        let queue = Self { entries, waiting: Arc::default(), observe, rates };
+        let (waiting, observe) = (queue.waiting.clone(), queue.observe.clone());
+        let drain = Drain { writer, waiting, observe, rates: queue.rates.clone() };
         thread::Builder::new().name("log".to_owned()).spawn(move || drain.run(&received))?;
         Ok(queue)
     }
@@ -64,6 +76,7 @@ impl LineQueue {
 
     /// Waits until all earlier lines are written, for a limited time.
     pub(super) fn flush(&self) {
+        report_left_out(&self.rates);
         let (written, done) = channel();
         if self.entries.send(Entry::Flush(written)).is_ok() {
             // Always an error: a closed channel when written, else a timeout.
@@ -89,18 +102,25 @@ struct Drain<W> {
     writer: W,
     waiting: Arc<AtomicUsize>,
     observe: Observe,
+    rates: LogRates,
 }
 
 impl<W: Write> Drain<W> {
     fn run(mut self, entries: &Receiver<Entry>) {
-        let mut reported = 0;
-        for entry in entries {
-            let line = match entry {
-                Entry::Line(line) => line,
-                Entry::Flush(written) => {
+        let (mut reported, mut due) = (0, Instant::now() + LEFT_OUT_INTERVAL);
+        loop {
+            if due <= Instant::now() {
+                report_left_out(&self.rates);
+                due = Instant::now() + LEFT_OUT_INTERVAL;
+            }
+            let line = match entries.recv_timeout(due.saturating_duration_since(Instant::now())) {
+                Ok(Entry::Line(line)) => line,
+                Ok(Entry::Flush(written)) => {
                     drop(written);
                     continue;
                 }
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => return,
             };
             let written = self.writer.write_all(&line);
             let left = self.waiting.fetch_sub(line.len(), Ordering::Relaxed) - line.len();
@@ -121,6 +141,16 @@ impl<W: Write> Drain<W> {
         if new > 0 {
             tracing::warn!("{new} log lines were dropped: standard error was not read");
         }
+    }
+}
+
+/// Logs the number of lines that exceeded their rate since the last such log line.
+fn report_left_out(rates: &LogRates) {
+    let left_out = rates.take_left_out();
+    if left_out > 0 {
+        tracing::warn!(
+            "{left_out} log lines were left out: there were too many about an object or of a kind"
+        );
     }
 }
 
@@ -147,7 +177,7 @@ mod tests {
     fn queue() -> (LineQueue, Observe, Receiver<Vec<u8>>) {
         let (sender, receiver) = sync_channel(0);
         let observe = Observe::new();
-        let queue = LineQueue::spawn(Pipe(sender), observe.clone()).unwrap();
+        let queue = LineQueue::spawn(Pipe(sender), observe.clone(), LogRates::default()).unwrap();
         (queue, observe, receiver)
     }
 

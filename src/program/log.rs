@@ -13,12 +13,13 @@ use daemon::config::{Config, Loaded, LogSettings};
 use daemon::observe::Observe;
 use engine::printable::Printable;
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{FilterExt, Targets};
 use tracing_subscriber::fmt::{self, MakeWriter};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
 use super::line_queue::LineQueue;
+use super::log_rates::LogRates;
 
 /// Logs the notes of a configuration and returns it.
 pub fn noted(Loaded { config, notes, .. }: Loaded) -> Config {
@@ -49,7 +50,7 @@ pub enum Log {
 impl Log {
     /// Starts the log of a command that ends by itself; `RUST_LOG` extends the settings.
     pub fn start(settings: LogSettings) -> Self {
-        start(settings, io::stderr);
+        start(settings, io::stderr, None);
         Self::Direct
     }
 
@@ -58,9 +59,10 @@ impl Log {
     /// # Errors
     /// Errors of starting a thread.
     pub fn start_queued(settings: LogSettings, observe: Observe) -> io::Result<Self> {
-        let queue = LineQueue::spawn(io::stderr(), observe)?;
+        let rates = LogRates::default();
+        let queue = LineQueue::spawn(io::stderr(), observe, rates.clone())?;
         let writer = queue.clone();
-        start(settings, move || writer.clone());
+        start(settings, move || writer.clone(), Some(rates));
         let last = queue.clone();
         // The hook of std writes to standard error and blocks until it can.
         panic::set_hook(Box::new(move |panic| {
@@ -88,7 +90,7 @@ impl Log {
     }
 }
 
-fn start<W>(settings: LogSettings, writer: W)
+fn start<W>(settings: LogSettings, writer: W, rates: Option<LogRates>)
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
@@ -101,7 +103,8 @@ where
         LogFormat::Json => log.json().boxed(),
     };
     // A second start, in a test, keeps the first log.
-    let _ = tracing_subscriber::registry().with(log.with_filter(filter)).try_init();
+    let log = log.with_filter(filter.and(rates));
+    let _ = tracing_subscriber::registry().with(log).try_init();
     for directive in invalid {
         tracing::warn!("{LEVELS}: {} is not MODULE=LEVEL or LEVEL", Printable(directive));
     }

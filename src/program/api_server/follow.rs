@@ -43,9 +43,9 @@ pub(crate) fn follow(
         noted.note(&report);
         match &report {
             Report::Renewed => tracing::info!("{report}"),
-            Report::Object(_) | Report::Trouble { resource: None, .. } => {
-                tracing::warn!("{report}");
-            }
+            // Two places, each with a rate of its own.
+            Report::Object(_) => tracing::warn!("{report}"),
+            Report::Trouble { resource: None, .. } => tracing::warn!("{report}"),
             // Failures of watches are logged together.
             Report::Trouble { resource: Some(_), .. } => tracing::debug!("{report}"),
             Report::Present(..) | Report::Recovered { .. } => {}

@@ -21,8 +21,8 @@ use tokio::time::Instant;
 
 use super::client::{ApiServer, Connected, load};
 use super::error::SourceError;
-use super::rate_limit::RateLimit;
 use super::requests::OnRequest;
+use crate::rate_limit::RateLimit;
 use crate::source::notice::Notice;
 use crate::source::objects::{EndpointSlice, MAX_NAME, Node, Service, ServiceCidr};
 

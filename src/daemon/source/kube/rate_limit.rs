@@ -16,6 +16,7 @@ use super::access::Access;
 use super::contact::Link;
 use super::requests::is_watch;
 use super::silence::{Silent, heard};
+use crate::rate_limit::RateLimit;
 
 /// Requests that may start at once after an idle time.
 const BURST: u32 = 8;
@@ -49,57 +50,9 @@ fn is_further_page(query: Option<&str>) -> bool {
     query.is_some_and(|query| query.split('&').any(|pair| pair.starts_with("continue=")))
 }
 
-/// Rate limiter for starts: a burst, then one per interval. Reads no clock.
-#[derive(Debug)]
-pub(super) struct RateLimit {
-    interval: Duration,
-    burst: u32,
-    /// Time at which all starts so far would have ended if each took one interval.
-    earned: Option<Instant>,
-}
-
-impl RateLimit {
-    /// Returns a limiter that allows `burst` starts at once after an idle time, then one per
-    /// interval.
-    pub(super) fn new(interval: Duration, burst: u32) -> Self {
-        Self { interval, burst, earned: None }
-    }
-
-    /// Returns the start time of a request that arrives at `now`.
-    pub(super) fn start(&mut self, now: Instant) -> Instant {
-        let earned = self.earned.map_or(now, |earned| earned.max(now)) + self.interval;
-        self.earned = Some(earned);
-        let start = earned.checked_sub(self.interval * self.burst).unwrap_or(now);
-        start.max(now)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_burst_starts_at_once_and_then_one_request_a_second() {
-        let (mut limit, now) = (RateLimit::new(INTERVAL, BURST), Instant::now());
-        for _ in 0..BURST {
-            assert_eq!(limit.start(now), now);
-        }
-        assert_eq!(limit.start(now), now + INTERVAL);
-        assert_eq!(limit.start(now), now + INTERVAL * 2);
-    }
-
-    #[test]
-    fn an_idle_time_allows_a_new_burst() {
-        let (mut limit, now) = (RateLimit::new(INTERVAL, BURST), Instant::now());
-        for _ in 0..BURST {
-            limit.start(now);
-        }
-        let later = now + INTERVAL * BURST;
-        for _ in 0..BURST {
-            assert_eq!(limit.start(later), later);
-        }
-        assert_eq!(limit.start(later), later + INTERVAL);
-    }
 
     #[test]
     fn only_further_pages_are_not_limited() {

@@ -75,6 +75,8 @@ pub(super) struct Watch<T> {
     methods: Methods,
     trouble: Trouble,
     content: Content,
+    /// The log has a line about a long wait since the last success.
+    is_wait_reported: bool,
     /// The last list was too long: nothing of the next one is sent on before its end.
     is_held: bool,
     /// The resource was reported as empty because the server does not have it.
@@ -250,6 +252,7 @@ impl<T: Watched> Watch<T> {
             methods: Methods { formats, ..Methods::default() },
             trouble: Trouble::default(),
             content: Content::default(),
+            is_wait_reported: false,
             is_held: false,
             is_reported_absent: false,
             object: std::marker::PhantomData,
@@ -463,7 +466,7 @@ impl<T: Watched> Watch<T> {
             self.selection.freshness = Freshness::Newest;
         }
         if let Some(asked) = excessive_wait(failure.status())
-            && self.trouble.is_over()
+            && !std::mem::replace(&mut self.is_wait_reported, true)
         {
             let (names, asked) = (plural(T::RESOURCE), asked.as_secs());
             let wait = wait.as_secs();
@@ -507,6 +510,7 @@ impl<T: Watched> Watch<T> {
 
     fn recovered(&mut self) -> Result<(), Closed> {
         if self.trouble.end() {
+            self.is_wait_reported = false;
             let (resource, at) = (T::RESOURCE, self.link.heard_at());
             self.sender.outlet.report(Report::Recovered { resource, at })
         } else {
