@@ -68,7 +68,9 @@ const LAYERS: &[Layers] = &[
     (
         "daemon",
         &[
+            ("named_file", &[]),
             ("open_files", &[]),
+            ("rate_limit", &[]),
             ("yaml", &[]),
             ("writer", &[]),
             ("links", &[]),
@@ -78,10 +80,10 @@ const LAYERS: &[Layers] = &[
             ("read_back", &[]),
             ("converge", &["read_back"]),
             ("observe", &["open_files"]),
-            ("source", &["yaml"]),
+            ("source", &["named_file", "rate_limit", "yaml"]),
             ("direct", &["source"]),
             ("localhost_proxy", &["observe", "source"]),
-            ("config", &["yaml"]),
+            ("config", &["named_file", "yaml"]),
             ("node", &["config"]),
             (
                 "run",

@@ -541,11 +541,12 @@ async fn a_list_without_end_is_given_up_and_the_next_one_is_sent_on_when_it_is_c
         let mut source = Source::follow(&server);
         let no_room = |error: &SourceError| matches!(error, SourceError::NoRoom);
         source.until(|_, reports| reports.iter().any(|it| is_trouble(it, no_room))).await;
-        let is_object = |it: &&Event| matches!(it, Event::Service(_));
-        let sent = source.seen.iter().filter(is_object).count();
+        let objects =
+            |events: &[Event]| events.iter().filter(|it| matches!(it, Event::Service(_))).count();
+        let sent = objects(&source.seen);
         assert!(sent <= 384, "{sent} objects of {on:?}");
         source.until_services(&["default/web"]).await;
-        let again = source.seen.iter().filter(is_object).count();
+        let again = objects(&source.seen);
         // The web service, and the rest of the first list that was on its way.
         assert!(again <= 384 + 1, "{sent} and then {again} objects of {on:?}");
         let requests = server.requests();
@@ -582,9 +583,10 @@ async fn services_and_slices_that_all_vanish_from_a_list_are_looked_for_again() 
                 .await;
             assert_eq!(services(&source.seen).len(), 2 - times, "{on:?}");
             for resource in [Resource::Services, Resource::EndpointSlices] {
-                let is_of_it = |report: &Report| matches!(report, Report::Trouble { resource: Some(it), .. } if *it == resource);
                 let doubt = |error: &SourceError| matches!(error, SourceError::Emptied);
-                let mut reports = source.reported.iter().filter(|it| is_of_it(it));
+                let mut reports = source.reported.iter().filter(|it| {
+                    matches!(it, Report::Trouble { resource: Some(it), .. } if *it == resource)
+                });
                 assert!(reports.any(|it| is_trouble(it, doubt)), "{:#?}", source.reported);
             }
             let requests = server.requests();

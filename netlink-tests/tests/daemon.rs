@@ -508,3 +508,21 @@ fn a_start_without_threads_ends_with_an_error_that_names_the_limit() {
     assert!(error.contains("threads are needed, but no more than 0 can be started"), "{error}");
     assert!(!error.contains("panicked"), "{error}");
 }
+
+#[test]
+fn a_start_beside_an_empty_list_keeps_the_services_of_the_daemon_before() {
+    let cluster = Cluster::new();
+    let first = cluster.daemon();
+    cluster.wait_for("a");
+    first.signal(Signal::SIGKILL);
+    drop(first);
+    for kind in [Kind::Service, Kind::EndpointSlice] {
+        cluster.api.misbehave(kind, On::Any, Fault::Empty, 1);
+    }
+    let mut second = cluster.daemon();
+    let doubt = second.wait_for_line("lists none, but it had some", SOON);
+    assert!(doubt.contains("WARN following services, endpointslices"), "{doubt}");
+    assert_eq!(cluster.outside.connect_tcp(WEB).server(), "a");
+    second.wait_for_line("the tables are complete services=1", SOON);
+    assert_eq!(cluster.outside.connect_tcp(WEB).server(), "a");
+}

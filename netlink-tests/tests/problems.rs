@@ -267,3 +267,27 @@ fn an_object_that_flips_between_good_and_bad_does_not_fill_the_log() {
     // 25 at once, and one in 5 s.
     assert!((25..40).contains(&lines), "{lines} lines: {output}");
 }
+
+#[test]
+fn answers_of_another_kind_are_a_problem_and_the_services_stay() {
+    let net = Net::new();
+    let host = net.node();
+    let api = host.run(ApiServer::with_web);
+    let mut daemon = daemon(host, &api, "node1");
+    wait_for_top(host, "  ready  node node1");
+    let serves_web = || format!("{:?}", host.read_table(Family::Ip)).contains("default/web");
+    let fault = Fault::OtherKind("v1", "Node");
+    api.misbehave(Kind::Service, On::StreamingList, fault, usize::MAX);
+    api.stop();
+    api.compact();
+    api.reopen();
+    let text = problems(host, 1, "text");
+    assert!(text.starts_with("Service * (invalid"), "{text}");
+    assert!(text.contains("expected Service"), "{text}");
+    daemon.wait_for_line("following services at ", SOON);
+    wait_for_top(host, "ready, but out of date: no watch of services");
+    assert!(serves_web());
+    api.heal();
+    assert_eq!(problems(host, 0, "text"), "nothing is left out\n");
+    assert!(serves_web());
+}

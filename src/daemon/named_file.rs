@@ -62,6 +62,7 @@ fn read_part(file: &mut File, bytes: &mut Vec<u8>) -> io::Result<bool> {
 ///
 /// # Errors
 /// It is no regular file, or longer. A file that does not exist is no error here.
+#[cfg(feature = "api-server")]
 pub(crate) fn check(path: &Path) -> io::Result<()> {
     let Ok(metadata) = path.metadata() else { return Ok(()) };
     if !metadata.is_file() {
@@ -96,6 +97,7 @@ mod tests {
         });
         assert_eq!(read(&path, LONGEST).unwrap().len(), 100_000);
         writing.join().unwrap();
+        #[cfg(feature = "api-server")]
         assert!(check(&path).is_err() && check(&folder.path().join("missing")).is_ok());
     }
 
@@ -108,6 +110,7 @@ mod tests {
         fs::write(&path, vec![b'x'; LONGEST + 1]).unwrap();
         assert_eq!(error(&path), "it is longer than 16 MiB");
         assert_eq!(read(&path, LONGEST + 1).unwrap().len(), LONGEST + 1);
+        #[cfg(feature = "api-server")]
         assert!(check(&path).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Whether a daemon for some services alone may replace the tables.
+//! The tables before the first commit: whether a daemon for some services alone may replace them.
 
 use daemon::config::Config;
 use daemon::handover::remains;
@@ -7,6 +7,19 @@ use nft::family::Family;
 use nft::kernel::Kernel;
 
 use super::failure::Failure;
+
+/// Returns whether there are tables of an earlier daemon or of kube-proxy.
+///
+/// # Errors
+/// A table cannot be read.
+pub(super) fn has_tables(kernel: &mut impl Kernel) -> Result<bool, Failure> {
+    for family in Family::ALL {
+        if kernel.read_table(&table(family)).map_err(Failure::new)?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
 
 /// Refuses tables that kube-proxy's mode nftables uses, which has the same names for its tables: a
 /// daemon that serves the services of a proxy name alone would close all others.

@@ -40,9 +40,9 @@ pub(crate) fn check(source: &Source) -> Result<(), Failure> {
 }
 
 pub(crate) fn follow(
-    _config: &Config,
+    _config: (&Config, bool),
     _tasks: &mut JoinSet<()>,
-    _sender: mpsc::Sender<Arrival>,
+    _sender: (mpsc::Sender<Arrival>, watch::Sender<HostAddresses>),
     _notices: (mpsc::Sender<Notice>, mpsc::Receiver<Notice>),
     _observe: &Observe,
 ) -> Result<(), Failure> {

@@ -127,6 +127,7 @@ async fn run_until_stopped(
     let (observe, started) = (content.observe.clone(), Instant::now());
     let mut kernel = Nftables::open().map_err(Failure::new)?;
     canary::check_tables(&config, &mut kernel)?;
+    let has_tables = canary::has_tables(&mut kernel)?;
     let release = kernel.release();
     let flags = flags_of_tables(&config, &kernel);
     let mut engine = Engine::new(config.routing.clone(), flags);
@@ -145,7 +146,7 @@ async fn run_until_stopped(
     start_servers(&config, &mut tasks, Arc::new(content)).await?;
     let (notices, written) = mpsc::channel(NOTICE_QUEUE);
     let written = (notices.clone(), written);
-    let events = start_source(&config, &mut tasks, written, (&observe, sender))?;
+    let events = start_source((&config, has_tables), &mut tasks, written, (&observe, sender))?;
     let proxy = start_listeners(&config, &mut tasks, &observe, &notices)?;
     report_start(&config, &observe, &notices);
     let report = observed_cleaning(observe.clone());
@@ -346,14 +347,14 @@ fn missing_node(source: &Source) -> MissingNode {
 /// Starts the source, whose events arrive at the receiver. If there is an API server, problems of
 /// its objects are written to it too, along with the notices of others.
 fn start_source(
-    config: &Config,
+    (config, has_tables): (&Config, bool),
     tasks: &mut JoinSet<()>,
     notices: (mpsc::Sender<Notice>, mpsc::Receiver<Notice>),
     (observe, addresses): (&Observe, watch::Sender<HostAddresses>),
 ) -> Result<mpsc::Receiver<Arrival>, Failure> {
     let (sender, events) = mpsc::channel(EVENT_QUEUE);
     let Source::Manifests(path) = &config.source else {
-        api_server::follow(config, tasks, (sender, addresses), notices, observe)?;
+        api_server::follow((config, has_tables), tasks, (sender, addresses), notices, observe)?;
         return Ok(events);
     };
     // Problems are logged where they are found.

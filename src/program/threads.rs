@@ -5,7 +5,7 @@
 //! blocking calls exists. So these are started first, and stay.
 
 use std::sync::{Arc, Barrier, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{fs, io, thread};
 
 use tokio::runtime::{Builder, Runtime};
@@ -23,8 +23,8 @@ const OTHERS: usize = 10;
 /// Time after which a thread for blocking calls ends: never.
 const KEPT: Duration = Duration::from_hours(24 * 365 * 100);
 
-/// Time limit for the end of the threads that were only tried.
-const TRIED: Duration = Duration::from_secs(1);
+/// Interval of checks whether the threads that were only tried have ended.
+const STEP: Duration = Duration::from_millis(1);
 
 /// Returns the runtime of the daemon.
 ///
@@ -80,9 +80,9 @@ fn try_threads(count: usize) -> Result<(), (usize, io::Error)> {
         let _ = thread.join();
     }
     // A thread counts for a moment after `join`.
-    let end = Instant::now() + TRIED;
-    while running() > before && Instant::now() < end {
-        thread::yield_now();
+    let mut steps = 0..1000;
+    while running() > before && steps.next().is_some() {
+        thread::sleep(STEP);
     }
     failed.map_or(Ok(()), Err)
 }

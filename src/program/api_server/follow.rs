@@ -22,13 +22,14 @@ use crate::failure::Failure;
 /// Time limit for writing the last Event.
 const LAST_EVENT_TIME: Duration = Duration::from_secs(5);
 
-/// Starts to follow the API server of the configuration; its events go to `sender`. Problems of
-/// objects are also written to it as Events, as are the notices of others.
+/// Starts to follow the API server of the configuration; its events go to `sender`, whose node has
+/// tables of an earlier daemon or not. Problems of objects are also written to it as Events, as are
+/// the notices of others.
 ///
 /// # Errors
 /// The source is not an API server.
 pub(crate) fn follow(
-    config: &Config,
+    (config, has_tables): (&Config, bool),
     tasks: &mut JoinSet<()>,
     (sender, addresses): (mpsc::Sender<Arrival>, watch::Sender<HostAddresses>),
     (notices, written): (mpsc::Sender<Notice>, mpsc::Receiver<Notice>),
@@ -63,7 +64,8 @@ pub(crate) fn follow(
         }
     };
     let (contacts, requests) = (observed_contacts(observe.clone()), observed_requests(observe));
-    let mut outlet = Outlet::new(sender, report, contacts, Arc::clone(&requests));
+    let outlet = Outlet::new(sender, report, contacts, Arc::clone(&requests));
+    let mut outlet = outlet.with_objects(has_tables);
     outlet.addresses = Some(addresses);
     let (node, routing) = (config.node_name.clone(), config.routing.clone());
     let (from, to, formats) = (server.clone(), server, formats_of(config));

@@ -10,8 +10,7 @@ use kube::core::response::StatusDetails;
 
 use super::format::{self, Asked, Format};
 use super::frames::Frames;
-use super::reflector::Error;
-use super::room::Share;
+use super::room::{NoRoom, Share};
 
 /// Most bytes of an answer with an error status.
 const LONGEST_ERROR: usize = 1 << 20;
@@ -24,6 +23,27 @@ pub(super) struct Answer {
     _share: Share,
 }
 
+/// Why a page cannot be read.
+#[derive(Debug)]
+pub(super) enum PageError {
+    /// The request failed, or the server refused it.
+    Request(kube::Error),
+    /// The lists have no room for it.
+    NoRoom(NoRoom),
+}
+
+impl From<kube::Error> for PageError {
+    fn from(error: kube::Error) -> Self {
+        Self::Request(error)
+    }
+}
+
+impl From<NoRoom> for PageError {
+    fn from(error: NoRoom) -> Self {
+        Self::NoRoom(error)
+    }
+}
+
 /// Requests a page of a list.
 ///
 /// # Errors
@@ -33,12 +53,12 @@ pub(super) async fn request_page(
     request: Request<Vec<u8>>,
     asked: Asked,
     mut share: Share,
-) -> Result<Answer, Error> {
-    let answer = request_answer(client, request, asked).await.map_err(Error::List)?;
+) -> Result<Answer, PageError> {
+    let answer = request_answer(client, request, asked).await?;
     let (format, mut rest) = (Format::of(answer.headers()), answer.into_body());
     let mut body = Vec::new();
     while let Some(frame) = rest.frame().await {
-        let Ok(data) = frame.map_err(Error::List)?.into_data() else { continue };
+        let Ok(data) = frame?.into_data() else { continue };
         share.grow(data.len())?;
         body.extend_from_slice(&data);
     }

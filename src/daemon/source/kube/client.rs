@@ -15,8 +15,8 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::Instant;
 use tower::util::MapRequestLayer;
 
-use super::credentials::{check, read_kubeconfig};
 use super::error::{SourceError, causes};
+use super::kubeconfig::{IN_CLUSTER, check, named_files, read_kubeconfig};
 use super::requests::{OnRequest, Report};
 use crate::named_file::{self, LONGEST};
 
@@ -112,7 +112,7 @@ pub(super) fn start_load(server: &ApiServer, listener: OnRequest) -> Loading {
 async fn load_here(server: &ApiServer, listener: OnRequest) -> Result<Connected, SourceError> {
     let mut config = match server {
         ApiServer::Kubeconfig { path, server: address } => {
-            let mut config = from_kubeconfig(server, path).await.map_err(|error| {
+            let mut config = from_kubeconfig(path).await.map_err(|error| {
                 // The kubeconfig itself, not a file to which it refers.
                 if let KubeconfigError::ReadConfig(cause, _) = &error
                     && cause.kind() == ErrorKind::NotFound
@@ -129,7 +129,8 @@ async fn load_here(server: &ApiServer, listener: OnRequest) -> Result<Connected,
         }
         ApiServer::Anonymous(address) => Config::new(url(address, "http")?),
         ApiServer::InCluster => {
-            check(server, None).map_err(|error| server.unusable(&error))?;
+            let files = IN_CLUSTER.map(PathBuf::from);
+            check(&files).map_err(|error| server.unusable(&error))?;
             Config::incluster().map_err(|error| server.unusable(&error))?
         }
     };
@@ -176,10 +177,10 @@ fn read_token(config: &mut Config) -> io::Result<()> {
     Ok(())
 }
 
-async fn from_kubeconfig(server: &ApiServer, path: &Path) -> Result<Config, KubeconfigError> {
+async fn from_kubeconfig(path: &Path) -> Result<Config, KubeconfigError> {
     let mut kubeconfig = read_kubeconfig(path)?;
     let unreadable = |error| KubeconfigError::ReadConfig(error, path.to_owned());
-    check(server, Some(&mut kubeconfig)).map_err(unreadable)?;
+    check(&named_files(&mut kubeconfig)).map_err(unreadable)?;
     Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await
 }
 

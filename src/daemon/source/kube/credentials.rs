@@ -8,16 +8,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use kube::config::{Kubeconfig, KubeconfigError};
-
 use super::client::ApiServer;
+use super::kubeconfig::{IN_CLUSTER, named_files, read_kubeconfig};
 use crate::named_file::{self, LONGEST};
-
-/// Token and certificate authority of a pod's service account.
-const IN_CLUSTER: [&str; 2] = [
-    "/var/run/secrets/kubernetes.io/serviceaccount/token",
-    "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt",
-];
 
 /// Returns a digest of the contents of all files of a client for `server`.
 pub(super) fn digest(server: &ApiServer) -> u64 {
@@ -43,55 +36,6 @@ fn files(server: &ApiServer) -> Vec<PathBuf> {
             [path.clone()].into_iter().chain(named).collect()
         }
     }
-}
-
-/// Reads a kubeconfig. Relative paths in it begin in its folder.
-pub(super) fn read_kubeconfig(path: &Path) -> Result<Kubeconfig, KubeconfigError> {
-    let text = named_file::read(path, LONGEST)
-        .and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other))
-        .map_err(|error| KubeconfigError::ReadConfig(error, path.to_owned()))?;
-    let mut kubeconfig = Kubeconfig::from_yaml(text.trim_start_matches('\u{feff}'))?;
-    let folder = path.parent().unwrap_or(Path::new(""));
-    paths_in(&mut kubeconfig).for_each(|named| {
-        *named = folder.join(&*named).to_string_lossy().into_owned();
-    });
-    let users = kubeconfig.auth_infos.iter_mut().filter_map(|named| named.auth_info.as_mut());
-    let commands = users.filter_map(|user| user.exec.as_mut()?.command.as_mut());
-    // Other commands are searched in `PATH`, as by client-go.
-    commands.filter(|command| command.contains('/')).for_each(|command| {
-        *command = folder.join(&*command).to_string_lossy().into_owned();
-    });
-    Ok(kubeconfig)
-}
-
-/// Returns the paths of the files to which a kubeconfig refers, in all of its contexts.
-fn paths_in(kubeconfig: &mut Kubeconfig) -> impl Iterator<Item = &mut String> {
-    let clusters = kubeconfig.clusters.iter_mut().filter_map(|named| named.cluster.as_mut());
-    let users = kubeconfig.auth_infos.iter_mut().filter_map(|named| named.auth_info.as_mut());
-    let of_users = users.flat_map(|user| {
-        [&mut user.client_certificate, &mut user.client_key, &mut user.token_file]
-    });
-    clusters.map(|cluster| &mut cluster.certificate_authority).chain(of_users).flatten()
-}
-
-fn named_files(kubeconfig: &mut Kubeconfig) -> Vec<PathBuf> {
-    paths_in(kubeconfig).map(|path| PathBuf::from(&*path)).collect()
-}
-
-/// Checks that the files of a client can be read without waiting, but not a kubeconfig itself, which
-/// may be a pipe.
-///
-/// # Errors
-/// A file that exists is no regular file, or is too long.
-pub(super) fn check(server: &ApiServer, kubeconfig: Option<&mut Kubeconfig>) -> io::Result<()> {
-    let named: Vec<_> = match kubeconfig {
-        Some(kubeconfig) => named_files(kubeconfig),
-        None => files(server),
-    };
-    named.iter().try_for_each(|path| {
-        let named = |error| io::Error::other(format!("{}: {error}", path.display()));
-        named_file::check(path).map_err(named)
-    })
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {

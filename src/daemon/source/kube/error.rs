@@ -104,6 +104,11 @@ impl SourceError {
         }
     }
 
+    /// Returns whether the server answers, but not with what was requested.
+    pub(super) fn is_of_answer(&self) -> bool {
+        matches!(self, Self::Malformed(_) | Self::NoRoom | Self::Emptied)
+    }
+
     /// Returns whether other credentials may help.
     pub(super) fn is_rejection(&self) -> bool {
         matches!(self, Self::Tls(_) | Self::Unauthorized(_))

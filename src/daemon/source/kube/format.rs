@@ -122,7 +122,7 @@ enum JsonEvent<'a, T> {
     #[serde(borrow)]
     Bookmark(Typed<'a, Bookmark>),
     #[serde(borrow)]
-    Error(Typed<'a, Status>),
+    Error(Box<Typed<'a, Status>>),
 }
 
 /// An object of the watched kind, of which little more than the version was sent.

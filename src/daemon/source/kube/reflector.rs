@@ -18,7 +18,7 @@ use kube::Client;
 use kube::api::{ListParams, WatchParams};
 use kube::core::{Request, Status};
 
-use super::answer::{request_frames, request_page};
+use super::answer::{PageError, request_frames, request_page};
 use super::careful::Careful;
 use super::format::{self, Asked, DecodeError, Format, Item, Page};
 use super::frames::{FrameError, Frames, LONGEST};
@@ -139,6 +139,15 @@ impl From<DecodeError> for Error {
             DecodeError::Status(status) => return Self::Watch(kube::Error::Api(status)),
         };
         Self::Malformed { message, is_protobuf }
+    }
+}
+
+impl From<PageError> for Error {
+    fn from(error: PageError) -> Self {
+        match error {
+            PageError::Request(error) => Self::List(error),
+            PageError::NoRoom(error) => error.into(),
+        }
     }
 }
 

@@ -16,7 +16,7 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use engine::model::{Arrival, Event, ObjectName, Resource};
+use engine::model::{Arrival, Event, ObjectName, Problem, ProblemKind, Resource};
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use kube::Client;
@@ -29,12 +29,13 @@ use super::error::SourceError;
 use super::failure::Failure;
 use super::format::{Asked, Formats};
 use super::left_out::LeftOut;
-use super::outlet::{Closed, Outlet, Report, plural};
+use super::outlet::{Closed, Outlet, Report};
 use super::pace::{Pace, excessive_wait};
 use super::patience::Patience;
 use super::rate_limit::rate_limited;
 use super::reflector::{self, Event as Received, Freshness, Method, Selection, reflect};
 use super::resources::Watched;
+use super::seen::{Content, SECOND_LOOK, Seen};
 use super::trouble::Trouble;
 use crate::source::Wanted;
 use crate::source::objects::Converter;
@@ -55,11 +56,6 @@ const ABSENT: Duration = Duration::from_secs(300);
 /// Time after which an open watch counts as working, even without changes.
 const STEADY: Duration = Duration::from_secs(1);
 
-/// Least time before the second look at a list that became empty: a cache or an API server that
-/// starts may have nothing yet. Longer than [`Outages`](super::Outages) join failures, so that the
-/// log has a warning.
-const SECOND_LOOK: Duration = Duration::from_secs(3);
-
 type Stream<T> = BoxStream<'static, Result<Received<T>, reflector::Error>>;
 
 /// Watch of one resource.
@@ -74,13 +70,7 @@ pub(super) struct Watch<T> {
     stage: Stage,
     methods: Methods,
     trouble: Trouble,
-    content: Content,
-    /// The log has a line about a long wait since the last success.
-    is_wait_reported: bool,
-    /// The last list was too long: nothing of the next one is sent on before its end.
-    is_held: bool,
-    /// The resource was reported as empty because the server does not have it.
-    is_reported_absent: bool,
+    seen: Seen,
     object: std::marker::PhantomData<T>,
 }
 
@@ -94,18 +84,6 @@ struct Sender {
     /// Version of the last object.
     resource_version: Option<NonZeroU64>,
     left_out: LeftOut,
-}
-
-/// What the server has of the resource, as far as was seen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Content {
-    /// Nothing, as far as known.
-    #[default]
-    Nothing,
-    /// At least one object since the last list that was empty.
-    Objects,
-    /// The same, but then a list was empty; the next one counts.
-    Doubtful,
 }
 
 /// The methods to read the resource that fail with this server. Each is tried again after
@@ -173,6 +151,18 @@ impl Sender {
             self.outlet.report(Report::Present(T::object(name), Vec::new()))?;
         }
         Ok(())
+    }
+
+    /// Reports why the server's answers cannot be used, as a problem of all objects, or its end.
+    fn report_answers<T: Watched>(&self, error: Option<&SourceError>) -> Result<(), Closed> {
+        let object = T::object(ObjectName::cluster_scoped("*"));
+        let problem = error.map(|error| Problem {
+            kind: ProblemKind::Invalid,
+            object: object.clone(),
+            field: String::new(),
+            message: error.to_string(),
+        });
+        self.outlet.report(Report::Present(object, problem.into_iter().collect()))
     }
 
     async fn flush(&mut self) -> Result<(), Closed> {
@@ -251,10 +241,7 @@ impl<T: Watched> Watch<T> {
             stage: Stage::Opening,
             methods: Methods { formats, ..Methods::default() },
             trouble: Trouble::default(),
-            content: Content::default(),
-            is_wait_reported: false,
-            is_held: false,
-            is_reported_absent: false,
+            seen: Seen::new(outlet.has_objects),
             object: std::marker::PhantomData,
         }
     }
@@ -305,7 +292,7 @@ impl<T: Watched> Watch<T> {
 
     /// Returns whether the events of a list are sent on only when it is complete.
     fn holds(&self) -> bool {
-        self.is_held && self.stage == Stage::Listing
+        self.seen.is_held && self.stage == Stage::Listing
     }
 
     /// Opens a stream that lists and then watches, with the best method not known to fail.
@@ -374,11 +361,15 @@ impl<T: Watched> Watch<T> {
             }
             Received::Init => self.stage = Stage::Begun,
             Received::InitApply(object) => {
-                self.content = Content::Objects;
+                self.seen.content = Content::Objects;
                 self.begin_list();
                 self.sender.push(object)?;
             }
-            Received::InitDone(_) if self.stage != Stage::Listing && self.doubts() => {
+            Received::InitDone(_)
+                if Self::IS_NEVER_EMPTY
+                    && self.stage != Stage::Listing
+                    && self.seen.doubts(T::RESOURCE) =>
+            {
                 return self.judge(&Failure::Emptied).map(Some);
             }
             Received::InitDone(version) => {
@@ -387,12 +378,12 @@ impl<T: Watched> Watch<T> {
                 self.pace.end_list();
                 self.sender.end_list::<T>()?;
                 self.stage = Stage::Watching;
-                self.is_held = false;
-                self.is_reported_absent = false;
+                self.seen.is_held = false;
+                self.seen.is_reported_absent = false;
                 self.recovered()?;
             }
             Received::Apply(object) => {
-                self.content = Content::Objects;
+                self.seen.content = Content::Objects;
                 self.follow(&object);
                 self.sender.push(object)?;
                 self.recovered()?;
@@ -408,21 +399,6 @@ impl<T: Watched> Watch<T> {
             }
         }
         Ok(None)
-    }
-
-    /// Returns whether an empty list is not believed yet.
-    fn doubts(&mut self) -> bool {
-        let (next, doubts) = match (Self::IS_NEVER_EMPTY, self.content) {
-            (true, Content::Objects) => (Content::Doubtful, true),
-            (true, Content::Doubtful) => {
-                let names = plural(T::RESOURCE);
-                tracing::warn!("the API server lists no {names} again: all of them are removed");
-                (Content::Nothing, false)
-            }
-            (false, _) | (true, Content::Nothing) => (Content::Nothing, false),
-        };
-        self.content = next;
-        doubts
     }
 
     fn follow(&mut self, object: &Careful<T>) {
@@ -465,16 +441,10 @@ impl<T: Watched> Watch<T> {
         if is_emptied || (self.stage != Stage::Watching && failure.refuses_version()) {
             self.selection.freshness = Freshness::Newest;
         }
-        if let Some(asked) = excessive_wait(failure.status())
-            && !std::mem::replace(&mut self.is_wait_reported, true)
-        {
-            let (names, asked) = (plural(T::RESOURCE), asked.as_secs());
-            let wait = wait.as_secs();
-            tracing::warn!(
-                "the API server asks to wait {asked} s for {names}: {wait} s are waited"
-            );
+        if let Some(asked) = excessive_wait(failure.status()) {
+            self.seen.long_wait(T::RESOURCE, asked, wait);
         }
-        self.is_held |= failure.has_no_room();
+        self.seen.is_held |= failure.has_no_room();
         if is_emptied {
             wait += SECOND_LOOK;
         }
@@ -484,6 +454,10 @@ impl<T: Watched> Watch<T> {
             self.link.lost(error.reason());
             if error.is_rejection() {
                 self.access.rejected();
+            }
+            if error.is_of_answer() {
+                self.seen.is_unusable = true;
+                self.sender.report_answers::<T>(Some(&error))?;
             }
             let watch = Some((T::RESOURCE, self.access.server()));
             self.trouble.report(&self.sender.outlet, watch, error, wait)?;
@@ -499,8 +473,8 @@ impl<T: Watched> Watch<T> {
 
     /// Reports the resource as empty, because the server does not have it.
     fn pass_absence(&mut self) -> Result<Next, Closed> {
-        if !self.is_reported_absent {
-            self.is_reported_absent = true;
+        if !self.seen.is_reported_absent {
+            self.seen.is_reported_absent = true;
             self.sender.events.extend([Event::Relist(T::RESOURCE), Event::Listed(T::RESOURCE)]);
         }
         self.link.heard();
@@ -510,7 +484,10 @@ impl<T: Watched> Watch<T> {
 
     fn recovered(&mut self) -> Result<(), Closed> {
         if self.trouble.end() {
-            self.is_wait_reported = false;
+            self.seen.is_wait_reported = false;
+            if std::mem::take(&mut self.seen.is_unusable) {
+                self.sender.report_answers::<T>(None)?;
+            }
             let (resource, at) = (T::RESOURCE, self.link.heard_at());
             self.sender.outlet.report(Report::Recovered { resource, at })
         } else {
