@@ -261,7 +261,7 @@ fn an_object_that_flips_between_good_and_bad_does_not_fill_the_log() {
     }
     api.push(claim("default/other", "10.96.0.12", json!(["elsewhere"])));
     daemon.wait_for_line("Service default/other: ", SOON);
-    daemon.wait_for_line(" log lines were left out: ", SOON);
+    daemon.wait_for_line(" log lines were dropped: ", SOON);
     let output = daemon.output();
     let lines = output.lines().filter(|line| line.contains("Service default/flips: ")).count();
     // 25 at once, and one in 5 s.

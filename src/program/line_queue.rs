@@ -17,16 +17,14 @@ use std::time::Duration;
 use daemon::observe::Observe;
 use tokio::time::Instant;
 
-use super::log_rates::LogRates;
-
 /// Most queued bytes: some 5,000 lines of the usual length.
 const MAX_WAITING: usize = 1024 * 1024;
 
 /// Time limit of the last writes.
 const FLUSH_LIMIT: Duration = Duration::from_millis(500);
 
-/// Time between two lines about lines that exceeded their rate.
-const LEFT_OUT_INTERVAL: Duration = Duration::from_secs(10);
+/// Time between two lines about dropped lines.
+const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Sender to the writing thread. Clones share it.
 #[derive(Clone, Debug)]
@@ -35,7 +33,6 @@ pub struct LineQueue {
     /// Length of the queued lines in bytes.
     waiting: Arc<AtomicUsize>,
     observe: Observe,
-    rates: LogRates,
 }
 
 #[derive(Debug)]
@@ -46,20 +43,15 @@ enum Entry {
 }
 
 impl LineQueue {
-    /// Starts the writing thread. `observe` counts dropped lines, and `rates` those that it leaves
-    /// out.
+    /// Starts the writing thread. `observe` counts dropped lines.
     ///
     /// # Errors
     /// Errors of starting a thread.
-    pub(super) fn spawn(
-        writer: impl Write + Send + 'static,
-        observe: Observe,
-        rates: LogRates,
-    ) -> io::Result<Self> {
+    pub(super) fn spawn(writer: impl Write + Send + 'static, observe: Observe) -> io::Result<Self> {
         let (entries, received) = channel();
-        let queue = Self { entries, waiting: Arc::default(), observe, rates };
-        let (waiting, observe) = (queue.waiting.clone(), queue.observe.clone());
-        let drain = Drain { writer, waiting, observe, rates: queue.rates.clone() };
+        let queue = Self { entries, waiting: Arc::default(), observe };
+        let drain =
+            Drain { writer, waiting: queue.waiting.clone(), observe: queue.observe.clone() };
         thread::Builder::new().name("log".to_owned()).spawn(move || drain.run(&received))?;
         Ok(queue)
     }
@@ -76,7 +68,6 @@ impl LineQueue {
 
     /// Waits until all earlier lines are written, for a limited time.
     pub(super) fn flush(&self) {
-        report_left_out(&self.rates);
         let (written, done) = channel();
         if self.entries.send(Entry::Flush(written)).is_ok() {
             // Always an error: a closed channel when written, else a timeout.
@@ -102,21 +93,23 @@ struct Drain<W> {
     writer: W,
     waiting: Arc<AtomicUsize>,
     observe: Observe,
-    rates: LogRates,
 }
 
 impl<W: Write> Drain<W> {
     fn run(mut self, entries: &Receiver<Entry>) {
-        let (mut reported, mut due) = (0, Instant::now() + LEFT_OUT_INTERVAL);
+        let (mut reported, mut due) = (0, Instant::now() + REPORT_INTERVAL);
+        // Whether the last line was written, and the queue has space for one more.
+        let (mut is_open, mut flush) = (true, None);
         loop {
             if due <= Instant::now() {
-                report_left_out(&self.rates);
-                due = Instant::now() + LEFT_OUT_INTERVAL;
+                due = Instant::now() + REPORT_INTERVAL;
+                let _ = is_open && self.report_dropped(&mut reported);
             }
             let line = match entries.recv_timeout(due.saturating_duration_since(Instant::now())) {
                 Ok(Entry::Line(line)) => line,
+                // The report is the last line to wait for.
                 Ok(Entry::Flush(written)) => {
-                    drop(written);
+                    flush = Some(written).filter(|_| is_open && self.report_dropped(&mut reported));
                     continue;
                 }
                 Err(RecvTimeoutError::Timeout) => continue,
@@ -124,33 +117,26 @@ impl<W: Write> Drain<W> {
             };
             let written = self.writer.write_all(&line);
             let left = self.waiting.fetch_sub(line.len(), Ordering::Relaxed) - line.len();
-            match written {
-                // The queue has space for one more line.
-                Ok(()) if left <= MAX_WAITING / 2 => self.report_dropped(&mut reported),
-                Ok(()) => {}
+            is_open = written.is_ok() && left <= MAX_WAITING / 2;
+            if written.is_err() {
                 // Not logged: that line could not be written either.
-                Err(_) => self.observe.own().log_line_dropped(),
+                self.observe.own().log_line_dropped();
             }
+            drop(flush.take());
         }
     }
 
-    /// Logs the number of lines dropped since the last such log line.
-    fn report_dropped(&self, reported: &mut u64) {
+    /// Logs the number of lines dropped since the last such log line. Returns whether there are any.
+    fn report_dropped(&self, reported: &mut u64) -> bool {
         let dropped = self.observe.own().dropped_log_lines();
         let new = dropped - std::mem::replace(reported, dropped);
         if new > 0 {
-            tracing::warn!("{new} log lines were dropped: standard error was not read");
+            tracing::warn!(
+                "{new} log lines were dropped: standard error was not read, or they were too many \
+                 about an object or of a kind"
+            );
         }
-    }
-}
-
-/// Logs the number of lines that exceeded their rate since the last such log line.
-fn report_left_out(rates: &LogRates) {
-    let left_out = rates.take_left_out();
-    if left_out > 0 {
-        tracing::warn!(
-            "{left_out} log lines were left out: there were too many about an object or of a kind"
-        );
+        new > 0
     }
 }
 
@@ -177,7 +163,7 @@ mod tests {
     fn queue() -> (LineQueue, Observe, Receiver<Vec<u8>>) {
         let (sender, receiver) = sync_channel(0);
         let observe = Observe::new();
-        let queue = LineQueue::spawn(Pipe(sender), observe.clone(), LogRates::default()).unwrap();
+        let queue = LineQueue::spawn(Pipe(sender), observe.clone()).unwrap();
         (queue, observe, receiver)
     }
 

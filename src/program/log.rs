@@ -59,8 +59,8 @@ impl Log {
     /// # Errors
     /// Errors of starting a thread.
     pub fn start_queued(settings: LogSettings, observe: Observe) -> io::Result<Self> {
-        let rates = LogRates::default();
-        let queue = LineQueue::spawn(io::stderr(), observe, rates.clone())?;
+        let rates = LogRates::new(observe.clone());
+        let queue = LineQueue::spawn(io::stderr(), observe)?;
         let writer = queue.clone();
         start(settings, move || writer.clone(), Some(rates));
         let last = queue.clone();

@@ -1,15 +1,15 @@
 //! The rates of the lines of the log: one for each object, and one for all lines of a kind.
 //!
-//! Who may write an object, or the API server, chooses how often it becomes wrong. The lines that are
-//! left out are counted. Those of levels debug and trace have no rate.
+//! Who may write an object, or the API server, chooses how often it becomes wrong. Further lines are
+//! dropped and counted. Those of levels debug and trace have no rate.
 
 use std::collections::HashMap;
 use std::fmt::{Debug, Write};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use daemon::observe::Observe;
 use daemon::rate_limit::RateLimit;
 use tokio::time::Instant;
 use tracing::field::{Field, Visit};
@@ -31,11 +31,11 @@ const KIND_INTERVAL: Duration = Duration::from_secs(1);
 /// Most objects whose rates are kept.
 const OBJECTS: usize = 4096;
 
-/// A filter of lines. Clones share the rates.
-#[derive(Clone, Debug, Default)]
+/// A filter of lines.
+#[derive(Debug)]
 pub(super) struct LogRates {
-    rates: Arc<Mutex<Rates>>,
-    left_out: Arc<AtomicU64>,
+    rates: Mutex<Rates>,
+    observe: Observe,
 }
 
 #[derive(Debug, Default)]
@@ -46,9 +46,9 @@ struct Rates {
 }
 
 impl LogRates {
-    /// Returns the number of lines that were left out since the last call.
-    pub(super) fn take_left_out(&self) -> u64 {
-        self.left_out.swap(0, Ordering::Relaxed)
+    /// Returns a filter of which `observe` counts the dropped lines.
+    pub(super) fn new(observe: Observe) -> Self {
+        Self { rates: Mutex::default(), observe }
     }
 }
 
@@ -65,12 +65,12 @@ impl<S> Filter<S> for LogRates {
         event.record(&mut message);
         let now = Instant::now();
         let is_logged = {
-            // After a panic elsewhere a line is left out, or is not, which does no harm.
+            // After a panic elsewhere a line is dropped, or is not, which does no harm.
             let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
             rates.allow(event.metadata(), &message.0, now)
         };
         if !is_logged {
-            self.left_out.fetch_add(1, Ordering::Relaxed);
+            self.observe.own().log_line_dropped();
         }
         is_logged
     }
@@ -118,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the lines of `log`, and the number of those left out.
+    /// Returns the lines of `log`, and the number of those dropped.
     fn lines(log: impl FnOnce()) -> (Vec<String>, u64) {
         struct Sink(std::sync::mpsc::Sender<Vec<u8>>);
         impl io::Write for Sink {
@@ -131,17 +131,18 @@ mod tests {
             }
         }
         let (sender, written) = channel();
-        let rates = LogRates::default();
+        let observe = Observe::new();
+        let rates = LogRates::new(observe.clone());
         let writer = move || Sink(sender.clone());
-        let layer = fmt::layer().with_writer(writer).with_filter(rates.clone());
+        let layer = fmt::layer().with_writer(writer).with_filter(rates);
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), log);
         let lines = written.try_iter().map(|line| String::from_utf8(line).unwrap());
-        (lines.collect(), rates.take_left_out())
+        (lines.collect(), observe.own().dropped_log_lines())
     }
 
     #[test]
     fn the_lines_of_one_object_leave_those_of_others_in_the_log() {
-        let (lines, left_out) = lines(|| {
+        let (lines, dropped) = lines(|| {
             for i in 0..1000 {
                 tracing::warn!("Service a/flips: spec.ports[{i}]: is wrong");
                 if i % 100 == 0 {
@@ -152,12 +153,12 @@ mod tests {
         });
         let of = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
         assert_eq!((of("flips"), of("other"), of("stopped")), (25, 10, 1));
-        assert_eq!(left_out, 975);
+        assert_eq!(dropped, 975);
     }
 
     #[test]
     fn the_lines_of_many_objects_leave_those_of_other_kinds_in_the_log() {
-        let (lines, left_out) = lines(|| {
+        let (lines, dropped) = lines(|| {
             for i in 0..100_000 {
                 tracing::warn!("Service a/{i}: is wrong");
             }
@@ -166,12 +167,12 @@ mod tests {
         // Some more if the test takes seconds.
         assert!((201..300).contains(&lines.len()), "{} lines", lines.len());
         assert!(lines.iter().any(|line| line.contains("stopped")));
-        assert_eq!(lines.len() as u64 + left_out, 100_001);
+        assert_eq!(lines.len() as u64 + dropped, 100_001);
     }
 
     #[test]
     fn lines_for_debugging_have_no_rate() {
-        let (lines, left_out) = lines(|| (0..1000).for_each(|_| tracing::debug!("again")));
-        assert_eq!((lines.len(), left_out), (1000, 0));
+        let (lines, dropped) = lines(|| (0..1000).for_each(|_| tracing::debug!("again")));
+        assert_eq!((lines.len(), dropped), (1000, 0));
     }
 }
