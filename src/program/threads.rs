@@ -4,7 +4,7 @@
 //! in each `spawn_blocking`, also where libraries look up names, unless one of its threads for
 //! blocking calls exists. So these are started first, and stay.
 
-use std::sync::{Arc, Barrier, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 use std::{fs, io, thread};
 
@@ -22,6 +22,9 @@ const OTHERS: usize = 10;
 
 /// Time after which a thread for blocking calls ends: never.
 const KEPT: Duration = Duration::from_hours(24 * 365 * 100);
+
+/// Time limit for the start of these threads.
+const LIMIT: Duration = Duration::from_secs(10);
 
 /// Interval of checks whether the threads that were only tried have ended.
 const STEP: Duration = Duration::from_millis(1);
@@ -52,12 +55,20 @@ pub(super) fn runtime(workers: usize, others: usize) -> Result<Runtime, Failure>
         .enable_all()
         .build()
         .map_err(Failure::new)?;
-    let started = Arc::new(Barrier::new(BLOCKING + 1));
+    let (started, all_started) = mpsc::channel();
+    let kept = Arc::new(Mutex::new(()));
+    let keep = kept.lock();
     for _ in 0..BLOCKING {
-        let started = Arc::clone(&started);
-        runtime.spawn_blocking(move || started.wait());
+        let (started, kept) = (started.clone(), Arc::clone(&kept));
+        runtime.spawn_blocking(move || {
+            let _ = started.send(());
+            drop(kept.lock());
+        });
     }
-    started.wait();
+    for _ in 0..BLOCKING {
+        all_started.recv_timeout(LIMIT).map_err(Failure::new)?;
+    }
+    drop(keep);
     Ok(runtime)
 }
 
