@@ -10,30 +10,18 @@ use super::failure::Failure;
 
 /// Returns whether there are tables of an earlier daemon or of kube-proxy.
 ///
-/// # Errors
-/// A table cannot be read.
-pub(super) fn has_tables(kernel: &mut impl Kernel) -> Result<bool, Failure> {
-    for family in Family::ALL {
-        if kernel.read_table(&table(family)).map_err(Failure::new)?.is_some() {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// Refuses tables that kube-proxy's mode nftables uses, which has the same names for its tables: a
-/// daemon that serves the services of a proxy name alone would close all others.
+/// Refuses tables that kube-proxy's mode nftables uses, which has the same names for its tables, to a
+/// daemon that serves the services of a proxy name alone: it would close all others.
 ///
 /// # Errors
 /// kube-proxy uses such a table, or it cannot be read.
-pub(super) fn check_tables(config: &Config, kernel: &mut impl Kernel) -> Result<(), Failure> {
-    if config.routing.services.proxy_name.is_none() {
-        return Ok(());
-    }
+pub(super) fn check_tables(config: &Config, kernel: &mut impl Kernel) -> Result<bool, Failure> {
+    let mut has_tables = false;
     for family in Family::ALL {
         let table = table(family);
-        let contents = kernel.read_table(&table).map_err(Failure::new)?;
-        if contents.is_some_and(|contents| remains(&contents).is_some()) {
+        let Some(contents) = kernel.read_table(&table).map_err(Failure::new)? else { continue };
+        has_tables = true;
+        if config.routing.services.proxy_name.is_some() && remains(&contents).is_some() {
             return Err(Failure::new(format!(
                 "deltaproxy.services.proxyName: kube-proxy in mode nftables uses the table {table}, \
                  which this daemon would replace: use mode iptables or ipvs for kube-proxy on this \
@@ -41,5 +29,5 @@ pub(super) fn check_tables(config: &Config, kernel: &mut impl Kernel) -> Result<
             )));
         }
     }
-    Ok(())
+    Ok(has_tables)
 }

@@ -126,8 +126,7 @@ async fn run_until_stopped(
 ) -> Result<End, Failure> {
     let (observe, started) = (content.observe.clone(), Instant::now());
     let mut kernel = Nftables::open().map_err(Failure::new)?;
-    canary::check_tables(&config, &mut kernel)?;
-    let has_tables = canary::has_tables(&mut kernel)?;
+    let has_tables = canary::check_tables(&config, &mut kernel)?;
     let release = kernel.release();
     let flags = flags_of_tables(&config, &kernel);
     let mut engine = Engine::new(config.routing.clone(), flags);
