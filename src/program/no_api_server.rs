@@ -4,8 +4,8 @@ use daemon::config::{Config, Source};
 use daemon::observe::Observe;
 use daemon::source::notice::Notice;
 use engine::Engine;
-use engine::model::Arrival;
-use tokio::sync::mpsc;
+use engine::model::{Arrival, HostAddresses};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::failure::Failure;

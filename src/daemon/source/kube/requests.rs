@@ -82,7 +82,8 @@ where
         let size = request.body().size_hint().exact().unwrap_or_default();
         let (is_watch, since) = (is_watch(request.uri().query()), Instant::now());
         let listener = Arc::clone(&self.listener);
-        let mut count = Count { sent, listener, is_watch, since, size: None };
+        let is_bounded = is_watch || is_list(request.uri().query());
+        let mut count = Count { sent, listener, is_watch, is_bounded, since, size: None };
         let answer = self.inner.call(request);
         async move {
             let outcome = answer.await;
@@ -97,6 +98,15 @@ where
     }
 }
 
+/// Longest answer with one object, or with the few that commands list, in bytes. An API server stores
+/// no object above 1.5 MiB.
+const LONGEST: u64 = 16 << 20;
+
+/// Returns true for a list of a source, which has a limit of its own.
+fn is_list(query: Option<&str>) -> bool {
+    query.is_some_and(|query| query.contains("resourceVersion=") || query.contains("limit="))
+}
+
 /// Returns true for a watch, whose answer lasts minutes.
 pub(super) fn is_watch(query: Option<&str>) -> bool {
     query.is_some_and(|query| query.split('&').any(|pair| pair == "watch=true"))
@@ -108,6 +118,8 @@ struct Count {
     listener: OnRequest,
     /// The request is a watch: its end is not reported.
     is_watch: bool,
+    /// Its reader has a limit. Other answers end at [`LONGEST`], and then cannot be parsed.
+    is_bounded: bool,
     since: Instant,
     /// Bytes of the answer so far; `None` without an answer.
     size: Option<u64>,
@@ -147,6 +159,9 @@ impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for Counted<B> {
             (Poll::Ready(Some(Ok(frame))), Some(count)) => {
                 let bytes = frame.data_ref().map_or(0, Bytes::len);
                 count.size = count.size.map(|size| size + bytes as u64);
+                if !count.is_bounded && count.size > Some(LONGEST) {
+                    return Poll::Ready(None);
+                }
             }
             (Poll::Ready(None | Some(Err(_))), count) => drop(count.take()),
             (Poll::Ready(Some(Ok(_))), None) | (Poll::Pending, _) => {}
@@ -168,7 +183,8 @@ mod tests {
     use std::convert::Infallible;
     use std::sync::Mutex;
 
-    use http_body_util::{BodyExt, Full};
+    use futures::stream;
+    use http_body_util::{BodyExt, Full, StreamBody};
 
     use super::*;
 
@@ -213,6 +229,27 @@ mod tests {
                 (sent, Progress::Done { took, size })
             ]
         );
+    }
+
+    #[tokio::test]
+    async fn an_answer_without_an_end_ends_unless_its_reader_has_a_limit() {
+        let part = Bytes::from(vec![b'x'; 1 << 20]);
+        let length = async |uri: &str| {
+            let parts = std::iter::repeat_n(part.clone(), 100).map(Frame::data).map(Ok);
+            let body = StreamBody::new(stream::iter(parts.collect::<Vec<Result<_, Infallible>>>()));
+            let answer = Mutex::new(Some(Response::new(body)));
+            let inner = tower::service_fn(move |_| {
+                let answer = answer.lock().unwrap().take().unwrap();
+                async { Ok::<_, Infallible>(answer) }
+            });
+            let listener: OnRequest = Arc::new(|_, _| ());
+            let mut service = Report { host: "a:443".into(), listener }.layer(inner);
+            let answer = service.call(request(Method::GET, uri, "")).await.unwrap();
+            answer.into_body().collect().await.unwrap().to_bytes().len() >> 20
+        };
+        assert_eq!(length("/api/v1/nodes/a").await, 16);
+        assert_eq!(length("/api/v1/nodes?resourceVersion=0").await, 100);
+        assert_eq!(length("/api/v1/nodes?watch=true").await, 100);
     }
 
     #[tokio::test(start_paused = true)]
