@@ -15,7 +15,7 @@ use serde_json::json;
 use super::failure::Failure;
 use super::live_trace;
 use super::outcome::Exit;
-use super::output::{Output, print};
+use super::output::{Output, print, warn};
 use super::read_services::read_services;
 
 /// Flags of `explain`.
@@ -175,7 +175,7 @@ impl ExplainFlags {
             )));
         }
         if all.len() > MOST {
-            eprintln!("the first {MOST} of {} addresses are explained", all.len());
+            warn(&format_args!("the first {MOST} of {} addresses are explained\n", all.len()));
             all.truncate(MOST);
         }
         all.into_iter().map(|to| self.question(to)).collect()

@@ -9,7 +9,7 @@ use engine::printable::Printable;
 use serde_json::{Value, json};
 
 use super::failure::Failure;
-use super::output::{DocumentOutput, print};
+use super::output::{DocumentOutput, print, warn};
 use super::running::document;
 
 /// Columns, exit codes and examples of `history`, for `--help`.
@@ -62,7 +62,7 @@ pub fn history(flags: &HistoryFlags) -> Result<(), Failure> {
     }
     if let (Some(service), true) = (&flags.service, unnamed > 0) {
         let which = "commits of more services than the history names may have changed";
-        eprintln!("{unnamed} {which} {} too", Printable(service));
+        warn(&format_args!("{unnamed} {which} {} too\n", Printable(service)));
     }
     Ok(())
 }

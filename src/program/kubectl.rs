@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::failure::Failure;
 use super::outcome::Exit;
-use super::output::print;
+use super::output::{print, printed, warn};
 
 /// Selectors of our pods. The second is that of kubeadm's kube-proxy, whose image may be ours; it
 /// counts where the first finds nothing.
@@ -48,7 +48,8 @@ Exit codes:
 
 /// Runs the command line of the plugin; `arguments` are those after the program's name.
 pub fn kubectl(arguments: Vec<String>) -> Exit {
-    let (code, failure) = match Line::parse(arguments).and_then(|line| line.run()) {
+    let (code, failure) = match Line::parse(arguments).and_then(|line| line.run().and_then(printed))
+    {
         Ok(code) => (code, None),
         Err(failure) => (NOT_RUN, Some(failure)),
     };
@@ -140,7 +141,7 @@ impl Line {
                 let pod = match only(node, pods) {
                     Ok(pod) => pod,
                     Err(failure) => {
-                        eprintln!("{failure}");
+                        warn(&format_args!("{failure}\n"));
                         highest = highest.max(NOT_RUN);
                         continue;
                     }
@@ -152,7 +153,7 @@ impl Line {
             for (node, command) in running {
                 let output = command.wait_with_output().map_err(|error| failed(&error))?;
                 print(&prefixed(node, &output.stdout));
-                eprint!("{}", prefixed(node, &output.stderr));
+                warn(&prefixed(node, &output.stderr));
                 let code = output.status.code().and_then(|code| u8::try_from(code).ok());
                 highest = highest.max(code.unwrap_or(NOT_RUN));
             }

@@ -87,7 +87,7 @@ pub use manifests::Input;
 pub use outcome::{
     APPLY_CODES, CHECK_CODES, CLEANUP_CODES, Compared, Exit, PLAN_CODES, VERIFY_CODES,
 };
-pub use output::Output;
+pub use output::{Output, print_help};
 pub use plan::{PlanView, plan};
 #[cfg(feature = "measure")]
 pub use probe::{PROBE_HELP, ProbeFlags, probe};

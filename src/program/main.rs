@@ -24,11 +24,17 @@ fn main() -> ExitCode {
     let Exit { mut code, failure, restart } = match (plugin_arguments(), kube_proxy_arguments()) {
         (Some(arguments), _) => deltaproxy::kubectl(arguments),
         (None, Some(arguments)) => deltaproxy::kube_proxy(arguments, &mut log).into(),
-        (None, None) => {
-            let matches = Cli::command().get_matches();
-            let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-            execute(cli.command, deltaproxy::listed_flags(&Cli::command(), &matches), &mut log)
-        }
+        (None, None) => match Cli::command().try_get_matches() {
+            Ok(matches) => {
+                let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+                execute(cli.command, deltaproxy::listed_flags(&Cli::command(), &matches), &mut log)
+            }
+            Err(error) if error.use_stderr() => error.exit(),
+            Err(help) => {
+                deltaproxy::print_help(&help);
+                Ok::<_, Failure>(()).into()
+            }
+        },
     };
     log.end(failure);
     if restart {

@@ -1,6 +1,7 @@
 //! Exit codes.
 
 use super::failure::Failure;
+use super::output::printed;
 use super::run::End;
 
 /// The end of a command.
@@ -26,6 +27,7 @@ pub enum Compared {
 impl Exit {
     /// As in diff(1): 0 if nothing differs, 1 if something does, 2 on failure.
     pub(super) fn of_comparison(differs: Result<bool, Failure>) -> Self {
+        let differs = differs.and_then(printed);
         let code = differs.as_ref().map_or(2, |differs| u8::from(*differs));
         Self { code, failure: differs.err(), restart: false }
     }
@@ -34,7 +36,7 @@ impl Exit {
 /// 0 on success, else 1.
 impl From<Result<(), Failure>> for Exit {
     fn from(result: Result<(), Failure>) -> Self {
-        let failure = result.err();
+        let failure = result.and_then(printed).err();
         Self { code: u8::from(failure.is_some()), failure, restart: false }
     }
 }

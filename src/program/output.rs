@@ -1,7 +1,13 @@
 //! Standard output of a command.
 
 use std::fmt::Display;
-use std::io::Write;
+use std::io::{self, Write};
+use std::sync::OnceLock;
+
+use super::failure::Failure;
+
+/// The first error of standard output. The command ends its work nevertheless.
+static FAILED: OnceLock<io::Error> = OnceLock::new();
 
 /// Format of results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -29,27 +35,54 @@ pub(super) enum DocumentOutput {
 #[cfg(feature = "inspect")]
 impl DocumentOutput {
     /// Writes a document as YAML, or else as JSON.
-    pub(super) fn write(
-        self,
-        out: &mut dyn Write,
-        document: &serde_json::Value,
-    ) -> std::io::Result<()> {
+    pub(super) fn write(self, out: &mut dyn Write, document: &serde_json::Value) -> io::Result<()> {
         match self {
             Self::Yaml => {
-                let text = serde_saphyr::to_string(document).map_err(std::io::Error::other)?;
+                let text = serde_saphyr::to_string(document).map_err(io::Error::other)?;
                 out.write_all(text.as_bytes())
             }
             Self::Text | Self::Json => writeln!(out, "{document}"),
         }
     }
 
-    /// Prints a document as YAML, or else as JSON. A closed reader is not an error.
+    /// Prints a document as YAML, or else as JSON.
     pub(super) fn print(self, document: &serde_json::Value) {
-        let _ = self.write(&mut std::io::stdout().lock(), document);
+        print_by(|out| self.write(out, document));
     }
 }
 
-/// Prints to standard output. A closed reader is not an error.
+/// Prints to standard output; an error fails the command at its [`Exit`](super::outcome::Exit).
 pub(super) fn print(text: &dyn Display) {
-    let _ = write!(std::io::stdout().lock(), "{text}");
+    print_by(|out| write!(out, "{text}"));
+}
+
+fn print_by(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) {
+    let mut out = io::stdout().lock();
+    // Without a flush, the text after the last line is written at the exit, which ignores errors.
+    note(write(&mut out).and_then(|()| out.flush()));
+}
+
+/// Keeps an error. A closed reader such as `head` is none.
+fn note(written: io::Result<()>) {
+    if let Err(error) = written
+        && error.kind() != io::ErrorKind::BrokenPipe
+    {
+        let _ = FAILED.set(error);
+    }
+}
+
+/// Returns `value`, unless a part of the output was not written.
+pub(super) fn printed<T>(value: T) -> Result<T, Failure> {
+    let failed = FAILED.get().map(|error| Failure::new(format!("standard output: {error}")));
+    failed.map_or(Ok(value), Err)
+}
+
+/// Prints the help or the version that the command line requests.
+pub fn print_help(help: &clap::Error) {
+    note(help.print().and_then(|()| io::stdout().flush()));
+}
+
+/// Prints to standard error. `eprintln!` panics if it cannot be written.
+pub(super) fn warn(text: &dyn Display) {
+    let _ = write!(io::stderr(), "{text}");
 }

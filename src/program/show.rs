@@ -18,7 +18,7 @@ use super::failure::Failure;
 use super::localhost_listeners;
 use super::node_endpoints::OfNodeFlags;
 use super::outcome::Exit;
-use super::output::DocumentOutput;
+use super::output::{DocumentOutput, warn};
 use super::read_services::read_services;
 use super::run::stop_signal;
 use super::screen::Screen;
@@ -180,7 +180,7 @@ pub fn show(flags: &ShowFlags) -> Result<Shown, Failure> {
             std::thread::sleep(time);
         }
         reading.read()?;
-        reading.notes().iter().for_each(|note| warn(note));
+        reading.notes().iter().for_each(|note| warn_of(note));
         let stdout = io::stdout().lock();
         let mut out = BufWriter::with_capacity(BUFFER, stdout);
         let written = reading.write(&mut out).and_then(|()| out.flush());
@@ -202,7 +202,7 @@ async fn watch(reading: &mut Reading<'_>) -> Result<Shown, Failure> {
     loop {
         reading.read()?;
         let more = reading.notes();
-        more.iter().filter(|note| !notes.contains(*note)).for_each(|note| warn(note));
+        more.iter().filter(|note| !notes.contains(*note)).for_each(|note| warn_of(note));
         notes = more;
         if ended(reading.repaint())? == Reader::Gone {
             return Ok(reading.end());
@@ -233,8 +233,8 @@ fn ended(written: io::Result<()>) -> Result<Reader, Failure> {
     }
 }
 
-fn warn(note: &str) {
-    let _ = writeln!(io::stderr(), "{}", Printable(note));
+fn warn_of(note: &str) {
+    warn(&format_args!("{}\n", Printable(note)));
 }
 
 /// The selected frontends.

@@ -4,7 +4,7 @@ use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use netlink_tests::reader::Family;
 use netlink_tests::scenario::Manifests;
@@ -103,6 +103,48 @@ fn a_closed_pipe_is_not_an_error_and_problems_keep_their_exit_code() {
         assert_eq!(status.code(), Some(code), "{command}: {status}");
     }
     wait_for_endpoints(net.node(), 1);
+}
+
+#[test]
+fn output_that_cannot_be_written_is_an_error_of_every_command() {
+    let net = Net::new();
+    let manifests = manifests("a");
+    let _daemon = manifests.run(net.node());
+    wait_for_endpoints(net.node(), 1);
+    let full = || fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let config = manifests.path().join("config.txt");
+    fs::write(&config, "mode: nftables\n").unwrap();
+    for (command, code) in [
+        ("--version", 1),
+        ("--help", 1),
+        ("help plan", 1),
+        ("problems", 2),
+        ("problems --output json", 2),
+        ("history", 1),
+        ("history --output yaml", 1),
+        ("top --once --interval 100ms", 1),
+        ("show", 2),
+        ("show --output json", 2),
+        ("explain 10.96.0.10:80", 2),
+        ("explain 10.96.0.10:80 --output json", 2),
+        ("plan --manifests FOLDER --hostname-override=node-a", 2),
+        ("verify --manifests FOLDER --hostname-override=node-a", 2),
+        ("config check CONFIG", 1),
+        ("cleanup", 1),
+    ] {
+        let command = command.replace("CONFIG", config.to_str().unwrap());
+        let command = command.replace("FOLDER", manifests.path().to_str().unwrap());
+        let run = |errors: Stdio| {
+            let mut program = Command::new(deltaproxy_binary());
+            program.args(command.split(' ')).stdout(full()).stderr(errors);
+            net.node().run(|| program.output().unwrap())
+        };
+        let output = run(Stdio::piped());
+        assert_eq!(output.status.code(), Some(code), "{command}: {output:?}");
+        assert!(!output.stderr.is_empty(), "{command}");
+        // Messages that cannot be written change nothing.
+        assert_eq!(run(full().into()).status.code(), Some(code), "{command}");
+    }
 }
 
 #[test]
