@@ -22,6 +22,8 @@ mod devices;
 mod explaining;
 #[path = "direct_return/hosts.rs"]
 mod hosts;
+#[path = "direct_return/late_node.rs"]
+mod late_node;
 #[path = "direct_return/loops.rs"]
 mod loops;
 #[path = "direct_return/memory.rs"]

@@ -243,9 +243,10 @@ impl<K: Kernel + Send + 'static> Run<K> {
         if is_listed && !was_listed {
             self.schedule.handle(Input::Ready, now());
         }
-        if let Some(lacks_node) = self.node.changed_absence(cluster.node(), is_listed) {
-            self.report.missing_node(lacks_node);
+        if let Some(absence) = self.node.changed_absence(cluster) {
+            self.report.missing_node(absence);
         }
+        self.report.other_nodes(cluster.contested_addresses());
         self.arrivals.limit_service_cidrs(cluster.unlisted(), now());
         self.note_activity();
         self.note_change();

@@ -1,5 +1,9 @@
 //! What keeps nodes from handing packets of a service to each other, and where it is named.
 
+use std::net::IpAddr;
+
+use engine::direct::node_number;
+use engine::direct::ruleset::DirectElement;
 use netlink_tests::cluster::{Cluster, SOON, endpoint, slice, web};
 use netlink_tests::eventually;
 use netlink_tests::scenario::{Family, Node, Protocol};
@@ -45,4 +49,28 @@ fn an_endpoint_without_a_node_name_makes_its_service_translated() {
     cluster.apply("web", &web());
     cluster.apply("slice", &slice("a1 b1 c1"));
     cluster.wait_for_slots(0, "abc");
+}
+
+/// A kubelet writes the addresses of its Node.
+#[test]
+fn an_address_that_another_node_claims_is_handed_no_packets() {
+    let mut cluster = cluster();
+    let address = IpAddr::from(cluster.node(1).ip());
+    cluster.apply("node-e", &Node::named("node-e").addresses(&[address]).ready(true));
+    for (node, other) in [("node-b", "node-e"), ("node-e", "node-b")] {
+        wait_for_problem(&cluster, 0, &format!("Node {node}: status.addresses (conflict"));
+        let line =
+            format!("Node {node}: status.addresses: {address} is also an address of {other}");
+        cluster.daemon(0).wait_for_line(&line, SOON);
+    }
+    wait_for_problem(&cluster, 0, "IPv4 packets are translated: node-address-unknown: Node node-b");
+    let number = node_number("node-b");
+    let of_node = |it: &DirectElement| matches!(it, DirectElement::NodeAddress(node, at) if *node == number && *at == address);
+    eventually("no way to the address", SOON, || {
+        (!cluster.elements(0).iter().any(of_node)).then_some(())
+    });
+    cluster.remove("node-e");
+    cluster.wait_for_slots(0, "abc");
+    let problems = cluster.command(0, &["problems"]);
+    assert_eq!(problems.code(), Some(0), "{problems:?}");
 }

@@ -56,6 +56,14 @@ impl AllowedDevices {
         devices
     }
 
+    /// Returns whether it is known which devices these are.
+    pub(super) fn are_known(&self) -> bool {
+        match self {
+            Self::Named(_) => true,
+            Self::OfAddress(address) => address.borrow().is_some(),
+        }
+    }
+
     /// Completes when the configured devices may be others.
     pub(super) async fn changed(&mut self) {
         if let Self::OfAddress(address) = self

@@ -39,6 +39,8 @@ pub(super) struct NodeLinks {
     /// Index of the interface on whose link a requested address is. Others are on no link.
     interfaces: BTreeMap<IpAddr, u32>,
     allowed: Vec<AllowedDevice>,
+    /// Until this node's Node object arrives, its device may be unknown.
+    are_devices_known: bool,
     tunnel: Option<Tunnel>,
     facts: DeviceFacts,
     known: KnownNeighbours,
@@ -56,6 +58,7 @@ impl NodeLinks {
             requested: BTreeSet::new(),
             interfaces: BTreeMap::new(),
             allowed: Vec::new(),
+            are_devices_known: false,
             tunnel: tunnel.map(Tunnel::open).transpose()?,
             facts: DeviceFacts::default(),
             known: KnownNeighbours::default(),
@@ -91,6 +94,7 @@ impl NodeLinks {
         let reads_routes = is_unlisted || changes.is_device_changed || scope == Scope::Routes;
         if reads_routes {
             self.allowed = devices.existing();
+            self.are_devices_known = devices.are_known();
             self.read_facts();
             is_unlisted |= self.look_up()?;
         }
@@ -212,6 +216,7 @@ impl NodeLinks {
                 Some(tunnel) => tunnel.reach(*address),
                 None => Reach::Not(Unreachable::NotOnLink),
             },
+            Some(_) if !self.are_devices_known => Reach::Not(Unreachable::HardwareAddressUnknown),
             Some(interface) if !self.is_allowed(*interface) => Reach::Not(Unreachable::OtherDevice),
             Some(interface) => self.known.reach((*address, *interface)),
         };

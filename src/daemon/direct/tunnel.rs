@@ -47,9 +47,8 @@ impl TunnelEnds {
         for peer in cluster.peers().values() {
             let Some(address) = peer.address(family) else { continue };
             let end = TunnelEnd { address, hardware_address: hardware_address(peer.name.as_str()) };
-            // An address of two nodes leads to the first one by name.
             for inner in Family::ALL.into_iter().filter_map(|family| peer.address(family)) {
-                others.entry(inner).or_insert(end);
+                others.insert(inner, end);
             }
         }
         let hardware_address = hardware_address(own.name.as_str());

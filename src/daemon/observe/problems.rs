@@ -69,6 +69,12 @@ pub enum Finder {
     LocalhostPort,
     /// The loop: this node has no Node object.
     OwnNode,
+    /// The loop: nodes claim the same address.
+    OtherNodes,
+    /// The removal of other proxy modes: they are there again.
+    OtherKubeProxy,
+    /// The reader of the configuration file: it refuses the present file.
+    Configuration,
 }
 
 #[derive(Clone, Debug, Default)]

@@ -1,7 +1,9 @@
 //! What the loop follows of its own node: addresses, `route_localnet`, the Node object, and whether
 //! NodePorts are open.
 
-use engine::model::{HostAddresses, Node, ObjectName, ObjectRef, Problem, ProblemKind, Resource};
+use engine::model::{
+    Cluster, HostAddresses, Node, ObjectName, ObjectRef, Problem, ProblemKind, Resource,
+};
 use engine::{ClosedNodePorts, Engine};
 use nft::family::Family;
 use tokio::sync::watch;
@@ -34,14 +36,23 @@ pub enum MissingNode {
 
 /// The node of this daemon.
 ///
-/// `route_localnet` is set once. `closed_node_ports` and `lacks_object` are what was reported last.
+/// `route_localnet` is set once. `closed_node_ports` and `absence` are what was reported last.
 pub(super) struct OwnNode {
     /// The addresses around this node; `None` if they never change.
     pub(super) addresses: Option<watch::Receiver<HostAddresses>>,
     route_localnet: Option<RouteLocalnet>,
     missing_node: MissingNode,
     closed_node_ports: Option<ClosedNodePorts>,
-    lacks_object: bool,
+    absence: Option<Absence>,
+}
+
+/// Why there is no Node object of this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Absence {
+    /// There never was one.
+    Never,
+    /// It was deleted. Its content stays in force.
+    Deleted,
 }
 
 impl OwnNode {
@@ -50,13 +61,7 @@ impl OwnNode {
         route_localnet: Option<RouteLocalnet>,
         missing_node: MissingNode,
     ) -> Self {
-        Self {
-            addresses,
-            route_localnet,
-            missing_node,
-            closed_node_ports: None,
-            lacks_object: false,
-        }
+        Self { addresses, route_localnet, missing_node, closed_node_ports: None, absence: None }
     }
 
     /// Returns whether load balancers should use this node, whose object is `node`.
@@ -69,11 +74,14 @@ impl OwnNode {
         }
     }
 
-    /// Returns whether the Node object is missing, if that changed. Once it was there, it stays in
-    /// force without an object.
-    pub(super) fn changed_absence(&mut self, node: Option<&Node>, is_listed: bool) -> Option<bool> {
-        let lacks = is_listed && node.is_none() && self.missing_node == MissingNode::Ineligible;
-        (std::mem::replace(&mut self.lacks_object, lacks) != lacks).then_some(lacks)
+    /// Returns why the Node object is missing, if at all, once that has changed.
+    pub(super) fn changed_absence(&mut self, cluster: &Cluster) -> Option<Option<Absence>> {
+        let absence = match (self.missing_node, cluster.node()) {
+            _ if cluster.is_node_deleted() => Some(Absence::Deleted),
+            (MissingNode::Ineligible, None) if cluster.is_listed() => Some(Absence::Never),
+            (MissingNode::Ineligible | MissingNode::Eligible, _) => None,
+        };
+        (std::mem::replace(&mut self.absence, absence) != absence).then_some(absence)
     }
 
     /// Sets `route_localnet`, if that was asked for and not done. The IPv4 table must be in place:
@@ -104,14 +112,19 @@ impl OwnNode {
 }
 
 /// Returns the problem of a node whose Node object is missing.
-pub(super) fn missing_object(node_name: &str) -> Problem {
+pub(super) fn missing_object(node_name: &str, absence: Absence) -> Problem {
+    let message = match absence {
+        Absence::Never => {
+            "does not exist, so that endpoints of this machine count as remote; the name is that \
+             of the machine, or of hostnameOverride"
+        }
+        Absence::Deleted => "was deleted; its last content stays in use",
+    };
     Problem {
         kind: ProblemKind::MissingNode,
         object: ObjectRef { resource: Resource::Nodes, name: ObjectName::written(node_name) },
         field: String::new(),
-        message: "does not exist, so that endpoints of this machine count as remote; the name is \
-                  that of the machine, or of hostnameOverride"
-            .to_owned(),
+        message: message.to_owned(),
     }
 }
 
@@ -136,7 +149,7 @@ pub(super) async fn changed(
 
 #[cfg(test)]
 mod tests {
-    use engine::model::ObjectName;
+    use engine::model::{Change, Event, ObjectName, Touched};
 
     use super::*;
 
@@ -175,13 +188,24 @@ mod tests {
             pod_cidrs: Vec::new(),
             leaving: false,
         };
-        let mut node = OwnNode::new(None, None, MissingNode::Ineligible);
-        assert_eq!(node.changed_absence(None, false), None, "it may still be listed");
-        assert_eq!(node.changed_absence(None, true), Some(true));
-        assert_eq!(node.changed_absence(None, true), None);
-        assert_eq!(node.changed_absence(Some(&object), true), Some(false));
-        let mut node = OwnNode::new(None, None, MissingNode::Eligible);
-        assert_eq!(node.changed_absence(None, true), None, "manifests need no Node");
+        let gone = Event::Node(Change::Gone(object.name.clone()));
+        let listed = Resource::ALL.map(Event::Listed).to_vec();
+        let (never, deleted) = (Some(Some(Absence::Never)), Some(Some(Absence::Deleted)));
+        for (missing, first) in [(MissingNode::Ineligible, never), (MissingNode::Eligible, None)] {
+            let (mut node, mut cluster) = (OwnNode::new(None, None, missing), Cluster::default());
+            assert_eq!(node.changed_absence(&cluster), None, "it may still be listed");
+            for (events, change) in [
+                (listed.clone(), first),
+                (Vec::new(), None),
+                (vec![Event::Node(Change::Is(object.clone()))], first.map(|_| None)),
+                (vec![gone.clone()], deleted),
+                (vec![gone.clone()], None),
+                (vec![Event::Node(Change::Is(object.clone()))], Some(None)),
+            ] {
+                events.into_iter().for_each(|it| cluster.apply(it, &mut Touched::default()));
+                assert_eq!(node.changed_absence(&cluster), change, "{missing:?}");
+            }
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use super::figures::Figures;
 use super::latency::Latency;
-use super::own_node::missing_object;
+use super::own_node::{Absence, missing_object};
 use super::pending_causes::PendingCauses;
 use super::sizes::ExpectedSizes;
 use super::wait::now;
@@ -30,6 +30,8 @@ pub(super) struct Report {
     pub(super) latency: Latency,
     pub(super) causes: PendingCauses,
     figures: Figures,
+    /// The problems of other nodes that were reported last.
+    of_nodes: Vec<Problem>,
     pub(super) localhost: Option<ServedPorts>,
 }
 
@@ -74,6 +76,7 @@ impl Report {
             latency: Latency::default(),
             causes: PendingCauses::new(start),
             figures: Figures::default(),
+            of_nodes: Vec::new(),
             localhost: None,
         }
     }
@@ -113,17 +116,30 @@ impl Report {
         }
     }
 
-    /// Reports that this node has no Node object, or has it at last.
-    pub(super) fn missing_node(&self, is_missing: bool) {
-        let problem = missing_object(&self.node_name);
-        self.observe.lacks_node(is_missing);
-        let present = is_missing.then(|| LeftOut::from(&problem));
-        self.observe.present(Finder::OwnNode, "", present.into_iter().collect());
-        if is_missing {
-            self.problems(&[problem]);
-        } else {
-            tracing::info!("{} exists now", problem.object);
+    /// Reports why this node has no Node object, or that it has one.
+    pub(super) fn missing_node(&self, absence: Option<Absence>) {
+        self.observe.lacks_node(absence == Some(Absence::Never));
+        let problem = absence.map(|absence| missing_object(&self.node_name, absence));
+        let present = problem.iter().map(LeftOut::from).collect();
+        self.observe.present(Finder::OwnNode, "", present);
+        match problem {
+            Some(problem) => self.problems(&[problem]),
+            None => tracing::info!("Node {} exists now", Printable(&self.node_name)),
         }
+    }
+
+    /// Reports problems of other nodes if they changed. Each daemon finds them, so none writes Events.
+    pub(super) fn other_nodes(&mut self, problems: &[Problem]) {
+        if self.of_nodes == problems {
+            return;
+        }
+        for problem in problems.iter().filter(|it| !self.of_nodes.contains(it)) {
+            self.observe.left_out(LeftOut::from(problem));
+            tracing::warn!("{problem}");
+        }
+        let present = problems.iter().map(LeftOut::from).collect();
+        self.observe.present(Finder::OtherNodes, "", present);
+        self.of_nodes = problems.to_vec();
     }
 
     /// Records a transaction that was applied at `now`. `waited` is the time from the start of the

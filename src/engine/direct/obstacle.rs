@@ -51,7 +51,10 @@ impl fmt::Display for Obstacle {
         match self {
             Self::NodeNameUnknown => f.write_str(": an endpoint has no nodeName"),
             Self::NodeAddressUnknown(node) => {
-                write!(f, ": Node {node} does not exist or has no InternalIP of this family")
+                write!(
+                    f,
+                    ": Node {node} does not exist or has no InternalIP of this family of its own"
+                )
             }
             Self::NotOnLink(node, Unreachable::OtherDevice) => {
                 write!(

@@ -234,6 +234,8 @@ impl Table {
     pub(super) fn applied(&mut self) {
         let (in_flight, flags) = (self.in_flight.take(), self.flags);
         let Some(installed) = &mut self.installed else { return };
+        // They are older than the transaction.
+        installed.contents = None;
         match in_flight {
             None => {}
             Some(InFlight::Owner) => {

@@ -36,13 +36,21 @@ pub struct Cluster {
     slices: HashMap<ObjectName, ListedObject<ObjectName>>,
     slices_in_service_cidrs: SlicesInServiceCidrs,
     source_lengths: SourceLengths,
-    node: Option<Node>,
+    node: Option<OwnNode>,
     peers: Peers,
     service_cidrs: HashMap<ObjectName, ListedObject<Vec<IpNet>>>,
     external: External,
     listings: [Listing; Resource::ALL.len()],
     pub(super) balanced: Balanced,
     handed: HandedServices,
+}
+
+/// This node's object.
+#[derive(Debug)]
+struct OwnNode {
+    object: Node,
+    /// The last listing that contained it; `None` once it was deleted. It stays in force.
+    listing: Option<u32>,
 }
 
 /// The limits of external addresses.
@@ -261,12 +269,23 @@ impl Cluster {
 
     /// Returns this node's object, if it has arrived.
     pub fn node(&self) -> Option<&Node> {
-        self.node.as_ref()
+        self.node.as_ref().map(|own| &own.object)
     }
 
-    /// Returns the other nodes; none unless direct return is on.
+    /// Returns whether this node's object was deleted; its content stays in force.
+    pub fn is_node_deleted(&self) -> bool {
+        self.node.as_ref().is_some_and(|own| own.listing.is_none())
+    }
+
+    /// Returns the other nodes, without addresses that others claim too; none unless direct return
+    /// is on.
     pub fn peers(&self) -> &BTreeMap<ObjectName, Peer> {
-        self.peers.all()
+        self.peers.usable()
+    }
+
+    /// Returns a problem for each claim of a node to an address that another one claims too.
+    pub fn contested_addresses(&self) -> &[Problem] {
+        self.peers.contested()
     }
 
     /// Returns all ranges that cluster IPs are allocated from, sorted and without duplicates.
@@ -340,7 +359,7 @@ impl Cluster {
         let triggered = slice.triggered;
         self.slices_in_service_cidrs.put(&slice.name, slice.endpoints.iter().map(|it| it.address));
         let slice = StoredSlice::new(slice, &mut self.lists);
-        let zone = self.node.as_ref().and_then(|node| node.zone.as_ref());
+        let zone = self.node.as_ref().and_then(|own| own.object.zone.as_ref());
         let slices = &mut self.services.entry(service.clone()).or_default().slices;
         let extent = match slices.iter().position(|old| old.name == slice.name) {
             Some(i) if slices[i] == slice => return,
@@ -378,8 +397,11 @@ impl Cluster {
     fn apply_node(&mut self, change: Change<Node>, touched: &mut Touched) {
         // This node exists as long as it routes packets, so its last object stays in force (as in
         // kube-proxy).
+        let is_gone = matches!(change, Change::Gone(_));
+        let listing = (!is_gone).then_some(self.listings[Resource::Nodes as usize].number);
+        self.node.iter_mut().for_each(|own| own.listing = listing);
         let Change::Is(node) = change else { return };
-        let former = self.node.as_ref();
+        let former = self.node.as_ref().map(|own| &own.object);
         touched.node |= former != Some(&node);
         let other_zone = former.and_then(|former| former.zone.as_ref()) != node.zone.as_ref();
         let other_addresses = former.is_none_or(|former| former.addresses != node.addresses);
@@ -398,7 +420,7 @@ impl Cluster {
             let ranges = service.source_ranges();
             self.source_lengths.set(name, ranges, service.protocols(), Some(&node));
         }
-        self.node = Some(node);
+        self.node = Some(OwnNode { object: node, listing });
     }
 
     fn apply_service_cidr(&mut self, change: Change<ServiceCidr>, touched: &mut Touched) {
@@ -414,13 +436,18 @@ impl Cluster {
                 touched.service_cidrs |= self.service_cidrs.remove(&name).is_some();
             }
         }
-        if touched.service_cidrs {
-            self.change_service_cidrs(touched);
-        }
     }
 
-    /// Finds what depends on the service address ranges.
-    fn change_service_cidrs(&mut self, touched: &mut Touched) {
+    /// Completes a series of events: finds contested addresses of nodes, and what depends on the
+    /// service address ranges, where these changed. To be called once for all events, as it iterates
+    /// over all nodes and endpoints.
+    pub fn complete(&mut self, touched: &mut Touched) {
+        if touched.peers || touched.node {
+            self.peers.settle(self.node.as_ref().map(|own| &own.object));
+        }
+        if !touched.service_cidrs {
+            return;
+        }
         self.find_slices_in_service_cidrs();
         if self.external.addresses.refuse_internal {
             let depending = self.services.iter().filter(|(_, it)| it.has_external_addresses());
@@ -447,14 +474,16 @@ impl Cluster {
                     self.remove_slice(&name, touched);
                 }
             }
-            Resource::Nodes => touched.peers |= self.peers.end_list(),
+            Resource::Nodes => {
+                if let Some(own) = &mut self.node {
+                    own.listing = own.listing.filter(|listing| *listing == number);
+                }
+                touched.peers |= self.peers.end_list();
+            }
             Resource::ServiceCidrs => {
                 let before = self.service_cidrs.len();
                 self.service_cidrs.retain(|_, cidr| cidr.listing == number);
-                if self.service_cidrs.len() != before {
-                    touched.service_cidrs = true;
-                    self.change_service_cidrs(touched);
-                }
+                touched.service_cidrs |= self.service_cidrs.len() != before;
             }
         }
     }
@@ -585,6 +614,7 @@ mod tests {
             for (i, (event, left)) in events.into_iter().zip(left).enumerate() {
                 let mut touched = Touched::default();
                 cluster.apply(event, &mut touched);
+                cluster.complete(&mut touched);
                 let view = cluster.service(&name("web")).unwrap();
                 assert_eq!(view.service.external_ips.len(), left, "{i}");
                 assert_eq!(view.refused.len(), 2 - left, "{i}");
@@ -696,6 +726,7 @@ mod tests {
             let mut touched = Touched::default();
             let is_of_node = matches!(event, Event::Node(Change::Is(_)));
             cluster.apply(event.clone(), &mut touched);
+            cluster.complete(&mut touched);
             let expected = Touched { peers: is_touched, node: is_of_node, ..Touched::default() };
             assert_eq!(touched, expected, "{event:?}");
         }
@@ -714,6 +745,7 @@ mod tests {
         ] {
             cluster.apply(event, &mut touched);
         }
+        cluster.complete(&mut touched);
         assert!(touched.peers);
         let names = |cluster: &Cluster| cluster.peers().keys().cloned().collect::<Vec<_>>();
         assert_eq!(names(&cluster), ["a", "b"].map(ObjectName::cluster_scoped));
@@ -724,6 +756,7 @@ mod tests {
                 cluster.apply(peer(name, true), &mut touched);
             }
             cluster.apply(Event::Listed(Resource::Nodes), &mut touched);
+            cluster.complete(&mut touched);
             assert_eq!(touched.peers, is_touched, "{listed:?}");
         }
         assert_eq!(names(&cluster), [ObjectName::cluster_scoped("b")]);
@@ -744,6 +777,44 @@ mod tests {
         assert_eq!(cluster.service_cidrs().len(), 1);
         let cluster = check(vec![range("a"), range("b")], vec![gone("a"), gone("b")], &[]);
         assert!(cluster.service_cidrs().is_empty());
+    }
+
+    #[test]
+    fn ranges_that_change_together_are_compared_once() {
+        let mut cluster = Cluster::default();
+        let settings = ExternalAddresses { refuse_internal: true, ..ExternalAddresses::default() };
+        cluster.restrict_external(settings, Vec::new());
+        let web = Service::new(name("web"), vec![[10, 96, 0, 1].into()]);
+        let web = Service { external_ips: vec![[192, 0, 2, 1].into()], ..web };
+        cluster.apply(Event::Service(Change::Is(web)), &mut Touched::default());
+        let mut touched = Touched::default();
+        for second in [97, 98, 99] {
+            let cidrs = vec![format!("10.{second}.0.0/16").parse().unwrap()];
+            let name = ObjectName::cluster_scoped(&second.to_string());
+            cluster
+                .apply(Event::ServiceCidr(Change::Is(ServiceCidr { name, cidrs })), &mut touched);
+        }
+        cluster.complete(&mut touched);
+        assert_eq!(touched.dependents, [name("web")]);
+    }
+
+    #[test]
+    fn the_object_of_this_node_is_deleted_until_it_is_there_again() {
+        let gone = Event::Node(Change::Gone(ObjectName::cluster_scoped("node")));
+        let (relist, listed) = (Event::Relist(Resource::Nodes), Event::Listed(Resource::Nodes));
+        let invalid = Event::Node(Change::Invalid(ObjectName::cluster_scoped("node")));
+        let mut cluster = Cluster::default();
+        for (events, is_deleted) in [
+            (vec![gone.clone()], false),
+            (vec![relist.clone(), node("z1"), listed.clone()], false),
+            (vec![gone], true),
+            (vec![node("z1")], false),
+            (vec![relist.clone(), invalid, listed.clone()], false),
+            (vec![relist, listed], true),
+        ] {
+            events.into_iter().for_each(|it| cluster.apply(it, &mut Touched::default()));
+            assert_eq!(cluster.is_node_deleted(), is_deleted);
+        }
     }
 
     #[test]

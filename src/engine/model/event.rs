@@ -150,7 +150,8 @@ pub struct Problem {
 pub enum ProblemKind {
     /// The object has a content that cannot be used.
     Invalid,
-    /// Another service has the same address and port.
+    /// Another service has the same address and port, another Node the same address, or another
+    /// kube-proxy serves too.
     Conflict,
     /// A limit is reached.
     Limit,

@@ -1,27 +1,59 @@
 //! The other nodes, updated by events.
 //!
 //! A Node changes with each heartbeat, so only a change of the fields of [`Peer`] counts.
+//! A kubelet writes the addresses of its own Node. So an address that two nodes claim is that of
+//! neither, until one of them claims it no longer.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use ahash::HashSet;
 
-use super::event::Change;
+use super::event::{Change, ObjectRef, Problem, ProblemKind, Resource};
 use super::name::ObjectName;
-use super::node::Peer;
+use super::node::{Node, Peer};
 
 /// The other nodes.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
+    /// The nodes as their objects have them.
     all: BTreeMap<ObjectName, Peer>,
+    /// The same without contested addresses.
+    usable: BTreeMap<ObjectName, Peer>,
+    /// A problem for each claim to a contested address.
+    contested: Vec<Problem>,
     /// Names in the list that is being received; `None` between lists.
     listed: Option<HashSet<ObjectName>>,
 }
 
 impl Peers {
-    /// Returns the nodes by their names.
-    pub(super) fn all(&self) -> &BTreeMap<ObjectName, Peer> {
-        &self.all
+    /// Returns the nodes by their names, without contested addresses.
+    pub(super) fn usable(&self) -> &BTreeMap<ObjectName, Peer> {
+        &self.usable
+    }
+
+    /// Returns a problem for each claim to a contested address.
+    pub(super) fn contested(&self) -> &[Problem] {
+        &self.contested
+    }
+
+    /// Finds the contested addresses, after changes. `own` is this node, which keeps its own.
+    pub(super) fn settle(&mut self, own: Option<&Node>) {
+        let mut claims = BTreeMap::<IpAddr, Vec<&ObjectName>>::new();
+        let of_own = own.iter().flat_map(|own| own.addresses.iter().map(|it| (*it, &own.name)));
+        let of_peers = self.all.values();
+        let of_peers = of_peers.flat_map(|it| it.addresses.iter().map(|at| (*at, &it.name)));
+        of_own.chain(of_peers).for_each(|(at, name)| claims.entry(at).or_default().push(name));
+        claims.retain(|_, names| names.len() > 1);
+        self.contested.clear();
+        for (address, names) in &claims {
+            let claim = |name: &&ObjectName| problem(*address, name, names);
+            self.contested.extend(names.iter().map(claim));
+        }
+        self.usable.clone_from(&self.all);
+        for peer in self.usable.values_mut() {
+            peer.addresses.retain(|address| !claims.contains_key(address));
+        }
     }
 
     /// Applies a change; returns whether a node came, went or changed.
@@ -63,6 +95,17 @@ impl Peers {
     }
 }
 
+fn problem(address: IpAddr, name: &ObjectName, names: &[&ObjectName]) -> Problem {
+    let others = names.iter().filter(|it| **it != name).map(|it| it.as_str());
+    let others = others.collect::<Vec<_>>().join(", ");
+    Problem {
+        kind: ProblemKind::Conflict,
+        object: ObjectRef { resource: Resource::Nodes, name: name.clone() },
+        field: "status.addresses".to_owned(),
+        message: format!("{address} is also an address of {others}: no packets are handed to it"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,7 +120,7 @@ mod tests {
     }
 
     fn names(peers: &Peers) -> Vec<&str> {
-        peers.all().keys().map(ObjectName::as_str).collect()
+        peers.all.keys().map(ObjectName::as_str).collect()
     }
 
     #[test]
@@ -97,6 +140,34 @@ mod tests {
         }
         assert!(peers.apply(Change::Gone(name("a"))));
         assert_eq!(names(&peers), [""; 0]);
+    }
+
+    #[test]
+    fn an_address_that_two_nodes_claim_is_that_of_neither() {
+        let mut peers = Peers::default();
+        for (node, last) in [("b", 2), ("c", 3), ("d", 1)] {
+            peers.apply(is(node, last, true));
+        }
+        let own = Node {
+            name: name("own"),
+            zone: None,
+            addresses: vec![[192, 168, 0, 1].into()],
+            pod_cidrs: Vec::new(),
+            leaving: false,
+        };
+        for (change, usable, contested) in [
+            (is("c", 3, true), vec!["b", "c"], "own d"),
+            (is("a", 2, true), vec!["c"], "own d a b"),
+            (Change::Gone(name("a")), vec!["b", "c"], "own d"),
+            (is("d", 4, true), vec!["b", "c", "d"], ""),
+        ] {
+            peers.apply(change);
+            peers.settle(Some(&own));
+            let with_address = peers.usable().values().filter(|it| !it.addresses.is_empty());
+            assert_eq!(with_address.map(|it| it.name.as_str()).collect::<Vec<_>>(), usable);
+            let names = peers.contested().iter().map(|it| it.object.name.as_str());
+            assert_eq!(names.collect::<Vec<_>>().join(" "), contested);
+        }
     }
 
     #[test]

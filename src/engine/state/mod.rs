@@ -148,6 +148,7 @@ impl Engine {
             self.tables.handing.note(&event, &self.cluster);
             self.cluster.apply(event, &mut self.touched);
         }
+        self.cluster.complete(&mut self.touched);
         self.tables.handing.touch_nodes(&mut self.touched);
         self.keep_triggers();
         let node = std::mem::take(&mut self.touched.node);
