@@ -198,3 +198,21 @@ fn two_runs_are_compared_and_plotted() {
     let svg = fs::read_to_string(&svg).unwrap();
     assert!(svg.contains("<polyline") && svg.contains("endpoint change: end to end, 50"));
 }
+
+#[test]
+fn a_bench_that_is_killed_ends_its_second_process() {
+    let net = Net::new();
+    let bench = net.node().spawn(deltaproxy_binary(), &["bench", "--changes", "100000000"]);
+    let task = format!("/proc/{0}/task/{0}/children", bench.pid());
+    let worker = eventually("the second process", SOON, || {
+        let children = fs::read_to_string(&task).ok()?;
+        children.split_whitespace().next().map(str::to_owned)
+    });
+    bench.signal(Signal::SIGKILL);
+    let _ = bench.finish(SOON);
+    let command = format!("/proc/{worker}/cmdline");
+    eventually("the end of the second process", SOON, || {
+        // That of a zombie is empty.
+        fs::read(&command).unwrap_or_default().is_empty().then_some(())
+    });
+}

@@ -4,7 +4,7 @@
 //! reused. The first process only collects and prints.
 
 use std::fs::OpenOptions;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -228,10 +228,13 @@ fn run_all(settings: Settings, end: &End) -> Result<(Report, Option<Failure>), F
 
 fn run_one(settings: &Settings, services: u32, end: &End) -> io::Result<Answer> {
     let task = serde_json::to_string(&(settings, services))?;
-    let child = Command::new("/proc/self/exe")
+    let mut child = Command::new("/proc/self/exe")
         .args(["bench", "--worker", &task])
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
+    // Closed when this process ends in any way, which ends the other one.
+    let _alive = child.stdin.take();
     end.pass_on_to(&child);
     let output = child.wait_with_output()?;
     end.pass_on_to_nobody();
@@ -318,6 +321,11 @@ fn measure(settings: &Settings, services: u32) -> Result<SizeReport, Failure> {
         bench::enter_own().map_err(BenchError::from).map_err(Failure::new)?;
     }
     thread::spawn(listen);
+    let is_orphan = Arc::clone(&end.is_set);
+    thread::spawn(move || {
+        let _ = io::stdin().read(&mut [0]);
+        is_orphan.store(true, Ordering::Relaxed);
+    });
     let progress = Progress::new(end.is_set);
     let report = bench::measure(settings, services, &progress).map_err(Failure::new);
     if settings.in_place {

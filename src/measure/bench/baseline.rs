@@ -49,7 +49,10 @@ impl Baseline {
     /// See [`BenchError`].
     pub(super) fn new() -> Result<Self, BenchError> {
         let works = |program: &&&str| {
-            let version = Command::new(program).arg("--version").stdout(Stdio::null()).status();
+            // Its input would be that of this process, which shows whether the first one lives.
+            let mut version = Command::new(program);
+            version.arg("--version").stdin(Stdio::null()).stdout(Stdio::null());
+            let version = version.status();
             version.is_ok_and(|status| status.success())
         };
         let program = PROGRAMS.iter().find(works);
