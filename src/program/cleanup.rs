@@ -57,9 +57,15 @@ pub(super) fn remove(kernel: &mut Nftables, all: bool) -> Result<Vec<String>, Fa
         let table = table(family);
         let Some(contents) = kernel.read_table(&table).map_err(Failure::new)? else { continue };
         let operations = removal(&contents, all);
-        if operations.is_empty() {
-            removed.push(format!("table {table} stays: it is of another kube-proxy\n"));
-        }
+        let deleted = operations.iter().filter(|it| !matches!(it, Operation::FlushChain(..)));
+        removed.push(match (operations.as_slice(), deleted.count()) {
+            ([], _) => format!("table {table} stays: it is of another kube-proxy\n"),
+            ([whole @ Operation::DeleteTable(_)], _) => format!("{whole}\n"),
+            (_, deleted) => format!(
+                "delete {deleted} chains and sets of deltaproxy in table {table}, which stays: it is \
+                 of another kube-proxy\n"
+            ),
+        });
         was_guarded |= has_guard(&contents.rules);
         transaction.operations.extend(operations);
     }
@@ -71,7 +77,6 @@ pub(super) fn remove(kernel: &mut Nftables, all: bool) -> Result<Vec<String>, Fa
         removed.push(format!("delete device {}\n", daemon::direct::TUNNEL_DEVICE));
     }
     kernel.commit(&transaction).map_err(Failure::new)?;
-    removed.extend(transaction.operations.iter().map(|operation| format!("{operation}\n")));
     let handover = remove_handover_tables(kernel).map_err(Failure::new)?;
     removed.extend(handover.iter().map(|table| format!("delete table {table}\n")));
     if was_guarded {

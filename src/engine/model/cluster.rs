@@ -217,7 +217,7 @@ impl Cluster {
 
     /// Returns the ranges of pods that are known: those of the settings and of this node.
     pub(super) fn pod_ranges(&self) -> impl Iterator<Item = &IpNet> {
-        let of_node = self.node.iter().flat_map(|node| &node.pod_cidrs);
+        let of_node = self.node().into_iter().flat_map(|node| &node.pod_cidrs);
         self.external.pod_ranges.iter().chain(of_node)
     }
 
@@ -305,7 +305,8 @@ impl Cluster {
                 self.balanced.note(&name, service.scheduler);
                 let entry = self.services.entry(name.clone()).or_default();
                 let stored = StoredService::new(service, listing, &mut self.lists);
-                let (ranges, node) = (stored.source_ranges(), self.node.as_ref());
+                let node = self.node.as_ref().map(|own| &own.object);
+                let ranges = stored.source_ranges();
                 self.source_lengths.set(&name, ranges, stored.protocols(), node);
                 match &mut entry.service {
                     Some(known) if known.is_same(&stored) => known.listing = listing,
