@@ -69,6 +69,25 @@ fn the_service_its_endpoints_and_masquerade_are_named() {
 }
 
 #[test]
+fn a_node_port_at_an_address_without_node_ports_is_named() {
+    let lab = lab();
+    let node = lab.world.node();
+    for at in ["127.0.0.1", "[::1]"] {
+        let text = explain(node, &[&format!("{at}:30080/udp")]).ok();
+        assert_has(
+            &text,
+            &["service   default/web:p80-udp at ", "which is closed at this address"],
+        );
+        let other = explain(node, &[&format!("{at}:30081/udp")]).ok();
+        assert_has(&other, &["service   not ours"]);
+    }
+    let text = explain(node, &["[::1]:30080", "--output", "json"]).ok();
+    let json: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+    assert_eq!(json["closedNodePort"]["name"], "default/web:p80-tcp");
+    assert_eq!(json["service"], Value::Null);
+}
+
+#[test]
 fn json_has_outcomes_and_steps() {
     let lab = lab();
     let arguments = ["192.168.50.2:30080/udp", "--from", "192.0.2.10", "--output", "json"];
@@ -391,8 +410,10 @@ fn a_packet_that_comes_in_is_waited_for() {
     let lab = lab();
     let node = lab.world.node();
     let arguments = ["explain", "10.96.0.10:80/udp", "--from", "10.244.1.9", "--trace"];
-    let process =
+    let mut process =
         node.spawn(deltaproxy_binary(), &[&arguments[..], &["--trace-time", "20"]].concat());
+    let wait = "waiting 20 s for a packet from 10.244.1.9 to 10.96.0.10:80/udp: send one";
+    process.wait_for_line(wait, Duration::from_secs(10));
     let table = || node.run(|| Nftables::open().unwrap().chains(TableFamily::Ip).unwrap());
     let has_table = |name: &str| table().iter().any(|(table, _)| table.name.starts_with(name));
     eventually("the table that traces", Duration::from_secs(10), || {

@@ -1,6 +1,6 @@
 //! `explain`: predicts the path of a packet by the rules in the kernel.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use serde_json::json;
 
 use super::failure::Failure;
 use super::live_trace;
+use super::localhost_listeners;
 use super::outcome::Exit;
 use super::output::{Output, print, warn};
 use super::read_services::read_services;
@@ -47,7 +48,7 @@ pub struct ExplainFlags {
     #[arg(
         long,
         value_name = "SECONDS",
-        default_value_t = 5,
+        default_value_t = 30,
         requires = "trace",
         value_parser = clap::value_parser!(u8).range(1..=60)
     )]
@@ -118,6 +119,7 @@ pub fn explain(flags: &ExplainFlags) -> Result<Explained, Failure> {
     for question in &questions {
         explanations.extend(explain_packet(&mut kernel, question).map_err(Failure::new)?);
     }
+    explanations.iter_mut().for_each(note_daemon);
     if !flags.trace {
         for (i, explanation) in explanations.iter().enumerate() {
             print_explanation(explanation, flags.output, i == 0);
@@ -144,6 +146,17 @@ pub fn explain(flags: &ExplainFlags) -> Result<Explained, Failure> {
         }
     }
     Ok(if comparison.difference.is_some() { Explained::Differs } else { Explained::Agrees })
+}
+
+/// Notes whether the daemon serves a node port at `[::1]`, which the tables do not show.
+fn note_daemon(explanation: &mut Explanation) {
+    let packet = &explanation.packet;
+    if let Some(closed) = &mut explanation.closed_node_port
+        && packet.destination == IpAddr::V6(Ipv6Addr::LOCALHOST)
+        && packet.protocol == 6
+    {
+        closed.is_served_by_daemon = localhost_listeners::ports().contains(&packet.port);
+    }
 }
 
 /// Prints an explanation; an empty line is before each but the first, and JSON has one line each.

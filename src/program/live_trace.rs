@@ -26,6 +26,7 @@ use serde_json::{Value as Json, json};
 use socket2::{Domain, Protocol, Socket, Type as SocketType};
 
 use super::failure::Failure;
+use super::output::warn;
 
 /// Longest gap between two steps; the steps follow each other at once.
 const STEP_GAP: Duration = Duration::from_millis(300);
@@ -42,6 +43,16 @@ pub(super) fn compare(
     if explanation.is_handed_on() {
         let why = "--trace: this node hands the packet on before the hook where it is traced";
         return Err(Failure::new(why));
+    }
+    if explanation.start == Start::Prerouting {
+        let packet = &explanation.packet;
+        let to = SocketAddr::new(packet.destination, packet.port);
+        // The process cannot send it: it comes from another host or pod.
+        let (seconds, from) = (limit.as_secs(), packet.source);
+        let protocol = explanation.protocol();
+        warn(&format_args!(
+            "waiting {seconds} s for a packet from {from} to {to}/{protocol}: send one\n"
+        ));
     }
     let table = table(explanation);
     let mut kernel = Nftables::open().map_err(Failure::new)?;

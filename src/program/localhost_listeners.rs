@@ -1,4 +1,4 @@
-//! The node ports at `[::1]` that the running daemon serves, for `show`.
+//! The node ports at `[::1]` that the running daemon serves, for `show` and `explain`.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -16,14 +16,17 @@ pub(super) fn write(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
     if selected.is_empty() {
         return Ok(());
     }
-    let Ok(answer) = running::document("/localhost.json") else { return Ok(()) };
-    let served = answer["node_ports"].as_array().into_iter().flatten();
-    for port in served.filter_map(|port| u16::try_from(port.as_u64()?).ok()) {
-        if selected.contains(&port) {
-            writeln!(out, "  [::1]:{port}/tcp  node port, served by the daemon")?;
-        }
+    for port in ports().intersection(&selected) {
+        writeln!(out, "  [::1]:{port}/tcp  node port, served by the daemon")?;
     }
     Ok(())
+}
+
+/// Returns the TCP node ports that the daemon serves at `[::1]`.
+pub(super) fn ports() -> BTreeSet<u16> {
+    let answer = running::document("/localhost.json").unwrap_or_default();
+    let served = answer["node_ports"].as_array().into_iter().flatten();
+    served.filter_map(|port| u16::try_from(port.as_u64()?).ok()).collect()
 }
 
 fn node_port(frontend: &Frontend) -> Option<u16> {

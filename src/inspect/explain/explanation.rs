@@ -21,12 +21,23 @@ pub struct Explanation {
     pub prediction: Prediction,
     /// Sources that may use the load balancer address; `None` if all may.
     pub source_ranges: Option<SourceRanges>,
+    /// The service whose node port the destination is, although no rule serves it there.
+    pub closed_node_port: Option<ClosedNodePort>,
     /// What table direct-return makes of the packet; `None` without the table.
     pub direct: Option<DirectReturn>,
     /// Assumptions, and parts that are not evaluated.
     pub notes: Vec<String>,
     /// Generation of the rule set.
     pub generation: Generation,
+}
+
+/// A node port at an address of this node at which no rule serves it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClosedNodePort {
+    /// The service.
+    pub service: Service,
+    /// The daemon serves it itself, at `[::1]`.
+    pub is_served_by_daemon: bool,
 }
 
 /// Summary of an explanation.

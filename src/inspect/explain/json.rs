@@ -43,6 +43,11 @@ impl Explanation {
                 },
             },
             "service": service,
+            "closedNodePort": self.closed_node_port.as_ref().map(|closed| json!({
+                "frontend": closed.service.frontend,
+                "name": closed.service.label,
+                "servedByDaemon": closed.is_served_by_daemon,
+            })),
             "direct": self.direct.as_ref().map(|direct| way(&direct.way)),
             "masqueraded": summary.is_masqueraded,
             "outcomes": outcomes,

@@ -38,11 +38,12 @@ mod walk;
 mod words;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::num::NonZeroU16;
 use std::sync::Arc;
 
 pub use direct::DirectReturn;
 pub use direct_way::DirectWay;
-pub use explanation::{Explanation, Summary};
+pub use explanation::{ClosedNodePort, Explanation, Summary};
 pub use packet::{Interface, Packet, Tracking};
 pub use read::Kernel;
 pub use rules::{Facts, LookupResult, Rules, Table};
@@ -52,7 +53,8 @@ pub use step::{ChainId, Event, Fate, Hop, PossibleFate, Prediction, RuleStep, St
 pub use trace::{Comparison, Difference, Line, compare};
 pub use walk::{Start, predict};
 
-use engine::ruleset::{self, TABLE};
+use engine::model::Protocol;
+use engine::ruleset::{self, Frontend, TABLE};
 use nft::kernel::{Generation, ReadError, Way, interface_index, interface_name};
 use nft::{Family, key};
 
@@ -129,8 +131,9 @@ fn explain_all(
     }
     let explain = |protocol| explain_once(kernel, question, protocol, generation);
     let explained: Result<Vec<_>, _> = PROTOCOLS.into_iter().map(explain).collect();
-    let (mut served, others): (Vec<_>, Vec<_>) =
-        explained?.into_iter().partition(|it| it.summary().service.is_some());
+    let (mut served, others): (Vec<_>, Vec<_>) = explained?
+        .into_iter()
+        .partition(|it| it.summary().service.is_some() || it.closed_node_port.is_some());
     let note = match served.as_slice() {
         [] => "it is of TCP, as no protocol was given and none has a service there",
         [_] => "its protocol is the only one with a service there",
@@ -164,7 +167,32 @@ fn explain_once(
     notes.extend(passes_ingress(&prediction).then(|| ON_THE_LINK.to_owned()));
     let source_ranges = kernel.source_ranges(&ours, &prediction, packet.source)?;
     let direct = kernel.direct_return(&rules, &packet, &prediction);
-    Ok(Explanation { packet, start, prediction, source_ranges, direct, notes, generation })
+    let mut explanation = Explanation {
+        packet,
+        start,
+        prediction,
+        source_ranges,
+        closed_node_port: None,
+        direct,
+        notes,
+        generation,
+    };
+    if explanation.summary().service.is_none() {
+        explanation.closed_node_port = closed_node_port(kernel, &explanation.packet);
+    }
+    Ok(explanation)
+}
+
+/// Returns the service with a node port, if the packet is for an address of this node.
+fn closed_node_port(kernel: &mut Kernel, packet: &Packet) -> Option<ClosedNodePort> {
+    let family = packet.family();
+    let mut protocols = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].into_iter();
+    let protocol = protocols.find(|it| it.number() == packet.protocol)?;
+    let port = NonZeroU16::new(packet.port)?;
+    let frontend = Frontend::NodePort { family, protocol, port };
+    let is_local = is_local(kernel, packet.destination);
+    let service = kernel.service_of(&ruleset::table(family), frontend).filter(|_| is_local)?;
+    Some(ClosedNodePort { service, is_served_by_daemon: false })
 }
 
 /// What rules at the ingress of a device may compare.

@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Formatter};
 use engine::printable::Printable;
 
 use super::direct_words::{hop_words, way_words};
-use super::explanation::Explanation;
+use super::explanation::{ClosedNodePort, Explanation};
 use super::percent::Percent;
 use super::sources::SourceRanges;
 use super::step::{ChainId, Fate, PossibleFate, RuleStep, Step};
@@ -63,6 +63,15 @@ impl Explanation {
 
     fn write_service(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let summary = self.summary();
+        if let Some(ClosedNodePort { service, is_served_by_daemon }) = &self.closed_node_port {
+            let label = service.label.as_deref().unwrap_or("without a name in the tables");
+            let why = if *is_served_by_daemon {
+                "which the daemon itself serves at [::1]"
+            } else {
+                "which is closed at this address (nodePortAddresses)"
+            };
+            return line(f, format_args!("service   {label} at {}, {why}", service.frontend));
+        }
         let Some(service) = summary.service else {
             return writeln!(
                 f,

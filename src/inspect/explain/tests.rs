@@ -311,6 +311,7 @@ fn an_unknown_expression_is_named_and_makes_outcomes_uncertain() {
         start: Start::Prerouting,
         prediction,
         source_ranges: None,
+        closed_node_port: None,
         direct: None,
         notes: Vec::new(),
         generation: nft::kernel::Generation(1),
