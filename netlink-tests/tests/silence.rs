@@ -3,6 +3,7 @@
 //! The clock of the source jumps. Sockets, server and kernel are real.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -21,7 +22,7 @@ use nft::{
     Verdict,
 };
 use nix::sched::{CloneFlags, unshare};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 
 /// Nothing here takes longer, unless it is broken.
@@ -66,6 +67,11 @@ type Shared = Arc<Mutex<Seen>>;
 
 /// Follows the server until everything is listed.
 async fn follow(server: &ApiServer) -> Shared {
+    follow_at(server, watch::channel(Vec::new()).1).await
+}
+
+/// The same, with the addresses of this node.
+async fn follow_at(server: &ApiServer, addresses: watch::Receiver<Vec<IpAddr>>) -> Shared {
     let seen = Shared::default();
     let (of_events, of_reports, of_contacts) = (seen.clone(), seen.clone(), seen.clone());
     let (sender, mut batches) = mpsc::channel(16);
@@ -78,6 +84,7 @@ async fn follow(server: &ApiServer) -> Shared {
         }
     });
     let outlet = Outlet::new(sender, report, contacts, Arc::new(|_, _| {}));
+    let outlet = outlet.with_addresses(addresses);
     let address = Address::of_kubeconfig(server.kubeconfig().to_owned());
     let routing = Routing::default();
     tokio::spawn(async move {
@@ -140,6 +147,26 @@ fn a_healthy_server_without_events_is_never_lost() {
         until(|| format!("{:?}", seen.lock().unwrap().events).contains("default/new")).await;
         let seen = seen.lock().unwrap();
         assert!(seen.reports.is_empty() && seen.lost.is_empty(), "{seen:#?}");
+    });
+}
+
+#[test]
+fn watches_from_an_address_that_was_removed_begin_again_at_once() {
+    in_namespace(async || {
+        let server = ApiServer::with_web();
+        let [own, other] = [[127, 0, 0, 1], [192, 0, 2, 1]].map(IpAddr::from);
+        let (addresses, followed) = watch::channel(vec![own, other]);
+        let seen = follow_at(&server, followed).await;
+        addresses.send_replace(vec![own]);
+        addresses.send_replace(vec![other]);
+        until(|| server.requests().len() >= RESOURCES * 2).await;
+        let requests = server.requests();
+        assert!(requests[RESOURCES..].iter().all(|it| it.on == On::Watch), "{requests:#?}");
+        server.push(object::service("default/new", "10.96.0.7", 80));
+        until(|| format!("{:?}", seen.lock().unwrap().events).contains("default/new")).await;
+        let seen = seen.lock().unwrap();
+        assert!(seen.reports.is_empty() && seen.lost.is_empty(), "{seen:#?}");
+        assert_eq!(server.requests().len(), RESOURCES * 2, "the other address was not in use");
     });
 }
 

@@ -131,17 +131,14 @@ async fn run_until_stopped(
     let flags = flags_of_tables(&config, &kernel);
     let mut engine = Engine::new(config.routing.clone(), flags);
     engine.suit_kernel(release);
-    let known = host_addresses()?;
-    engine.set_local_addresses(known.clone());
+    let mut tasks = JoinSet::new();
+    let (sender, addresses) = follow_addresses(&mut engine, &mut tasks)?;
     let route_localnet = localhost::prepare(&mut engine);
     content.page = Some(page(&config, flags));
     let reads = reads(&config);
     content.read_counts = Some(read_counts(counts, reads));
     let writer = Writer::spawn(kernel).map_err(Failure::new)?;
 
-    let mut tasks = JoinSet::new();
-    let (sender, addresses) = watch::channel(known);
-    tasks.spawn(follow_local_addresses(sender.clone()));
     start_servers(&config, &mut tasks, Arc::new(content)).await?;
     let (notices, written) = mpsc::channel(NOTICE_QUEUE);
     let written = (notices.clone(), written);
@@ -196,10 +193,17 @@ async fn run_until_stopped(
     Ok(End::Stopped)
 }
 
-/// Returns the addresses around this node that are known without a server.
-fn host_addresses() -> Result<HostAddresses, Failure> {
+/// Follows the addresses around this node.
+fn follow_addresses(
+    engine: &mut Engine,
+    tasks: &mut JoinSet<()>,
+) -> Result<(watch::Sender<HostAddresses>, watch::Receiver<HostAddresses>), Failure> {
     let local = local_addresses().map_err(Failure::new)?;
-    Ok(HostAddresses { gateways: gateways(), ..local.into() })
+    let known = HostAddresses { gateways: gateways(), ..local.into() };
+    engine.set_local_addresses(known.clone());
+    let (sender, addresses) = watch::channel(known);
+    tasks.spawn(follow_local_addresses(sender.clone()));
+    Ok((sender, addresses))
 }
 
 /// Returns what is read of the kernel for counts of connections.

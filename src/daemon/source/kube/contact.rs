@@ -1,10 +1,14 @@
 //! Contact with the server for each resource: for metrics and the log.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use engine::model::Resource;
+use engine::model::{HostAddresses, Resource};
+use futures::FutureExt;
+use futures::future::{BoxFuture, pending};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// Shortest time between two reports of data. During a list, parts of it arrive every few
@@ -35,6 +39,7 @@ pub(super) struct Link {
     heard_after: Arc<AtomicU64>,
     /// Time of the last report of data, in nanoseconds after `since`.
     reported_after: Arc<AtomicU64>,
+    addresses: Option<watch::Receiver<HostAddresses>>,
 }
 
 impl Link {
@@ -46,7 +51,28 @@ impl Link {
             since: Instant::now(),
             heard_after: Arc::default(),
             reported_after: Arc::default(),
+            addresses: None,
         }
+    }
+
+    /// The same, with the addresses of this node.
+    pub(super) fn with_addresses(self, addresses: Option<watch::Receiver<HostAddresses>>) -> Self {
+        Self { addresses, ..self }
+    }
+
+    /// Completes when an address of this node is removed.
+    pub(super) fn removed(&self, address: IpAddr) -> BoxFuture<'static, ()> {
+        let Some(mut addresses) = self.addresses.clone() else { return pending().boxed() };
+        let removed = async move {
+            // A connection may have an address that no interface lists, of a local route.
+            for is_listed in [true, false] {
+                let listed = addresses.wait_for(|it| it.local.contains(&address) == is_listed);
+                if listed.await.is_err() {
+                    return pending().await;
+                }
+            }
+        };
+        removed.boxed()
     }
 
     /// Data arrives now.

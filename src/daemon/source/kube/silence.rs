@@ -1,4 +1,4 @@
-//! Limits the time without incoming data.
+//! Limits the time without incoming data, and ends answers to an address that this node has lost.
 //!
 //! A silent watch is no fault: the API server promises no bookmarks, and sends none that has the
 //! version of the last one (`cacheWatcher` of `cache_watcher.go`). So the watch ends without an
@@ -15,8 +15,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::{BoxFuture, pending};
 use hyper::Response;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
+use hyper_util::client::legacy::connect::HttpInfo;
 use tokio::time::{Instant, Sleep};
 
 use super::contact::Link;
@@ -82,7 +85,10 @@ pub(super) async fn heard<B, E: Into<BoxError>>(
     if let Some(link) = &link {
         link.heard();
     }
-    Ok(answer.map(|body| Heard::new(body, silence, link)))
+    let local = answer.extensions().get::<HttpInfo>().map(|it| it.local_addr().ip());
+    let removed = link.as_ref().zip(local).map(|(link, local)| link.removed(local.to_canonical()));
+    let removed = removed.unwrap_or_else(|| pending().boxed());
+    Ok(answer.map(|body| Heard { removed, ..Heard::new(body, silence, link) }))
 }
 
 /// Body that ends or fails when no data has arrived for a while.
@@ -94,13 +100,15 @@ pub(super) struct Heard<B> {
     link: Option<Link>,
     last: Instant,
     check: Pin<Box<Sleep>>,
+    /// Completes when this node has lost the address of the connection.
+    removed: BoxFuture<'static, ()>,
 }
 
 impl<B> Heard<B> {
     fn new(body: B, silence: Silent, link: Option<Link>) -> Self {
         let (last, limit) = (Instant::now(), silence.data());
         let check = Box::pin(tokio::time::sleep_until(last + limit));
-        Self { body, silence, limit, link, last, check }
+        Self { body, silence, limit, link, last, check, removed: pending().boxed() }
     }
 
     /// Returns the last frame of a silent body.
@@ -132,6 +140,10 @@ where
                 link.heard_now(self.last);
             }
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+        }
+        if self.removed.as_mut().poll(context).is_ready() {
+            self.removed = pending().boxed();
+            return Poll::Ready(self.give_up());
         }
         while self.check.as_mut().poll(context).is_ready() {
             let next = self.last + self.limit;
