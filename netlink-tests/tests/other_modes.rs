@@ -10,7 +10,7 @@ use netlink_tests::reader::Family;
 use netlink_tests::scenario::{
     Manifests, NODE_PORT, Node, ServiceCidr, WEB, slice, web_with_node_port,
 };
-use netlink_tests::{Answer, Host, Net, Server, deltaproxy_binary, nft_available};
+use netlink_tests::{Answer, Host, Net, Server, deltaproxy_binary, eventually, nft_available};
 use nft::netlink::attr::AttrWriter;
 use nft::netlink::message::{self, Header, Meaning, Messages};
 use nft::netlink::socket::{Socket, Wait};
@@ -221,6 +221,32 @@ fn check_switch(old: OldNode) {
     drop((connection, old.b_server));
     check_all(outside, "a");
     assert_eq!(daemon.terminate(SOON).warnings(), [""; 0]);
+}
+
+#[test]
+fn a_kube_proxy_in_mode_iptables_that_goes_on_beside_us_is_a_problem() {
+    if !nft_available() {
+        return;
+    }
+    let old = OldNode::new();
+    let node = old.net.node();
+    let mut daemon = old.manifests.run(node);
+    daemon.wait_for_line(REMOVED, SOON);
+    let problems = |code| {
+        eventually("the code of problems", 2 * SOON, || {
+            let finished = node.output(deltaproxy_binary(), &["problems"]);
+            (finished.code() == Some(code)).then_some(finished.stdout)
+        })
+    };
+    problems(0);
+    node.nft_script(KUBE_PROXY);
+    daemon.wait_for_line("table ip nat: has chains of a kube-proxy in mode iptables", 2 * SOON);
+    assert!(problems(1).contains("table ip6 nat (conflict"));
+    for family in ["ip", "ip6"] {
+        node.nft(&format!("delete table {family} nat"));
+    }
+    daemon.wait_for_line("no other kube-proxy in mode iptables or ipvs", 2 * SOON);
+    problems(0);
 }
 
 #[test]

@@ -41,6 +41,7 @@ mod node;
 #[cfg(feature = "inspect")]
 mod node_endpoints;
 mod objects;
+mod other_kube_proxy;
 mod outcome;
 mod output;
 mod plan;

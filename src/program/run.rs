@@ -16,7 +16,6 @@ use daemon::observe::{
     serve, serve_at, serve_health_checks,
 };
 use daemon::open_files;
-use daemon::other_modes;
 use daemon::run::{
     Balancing, Cleaning, DeviceFollowing, DirectFollowing, Handovers, Links, Localhost,
     MissingNode, Parts, Run,
@@ -46,7 +45,7 @@ use super::node::{set_conntrack_later, set_up_node};
 use super::reload::{Followed, Load, changed, is_reload};
 use super::search::search;
 use super::service_manager::{ServiceManager, State};
-use super::{api_server, canary, localhost, running, threads};
+use super::{api_server, canary, localhost, other_kube_proxy, running, threads};
 
 /// The commit that the program was built from; empty if the build does not name it.
 const COMMIT: &str = env!("DELTAPROXY_COMMIT");
@@ -164,7 +163,7 @@ async fn run_until_stopped(
         balancing: balancing(&config)?,
         // Where kube-proxy serves the other services, its rules are in use.
         leaving: (config.routing.services.is_default())
-            .then(|| other_modes::remove_in_background().boxed()),
+            .then(|| other_kube_proxy::remove(observe.clone()).boxed()),
         links: follow_links_of_node(&config, release).map_err(Failure::new)?,
         handovers: Some(handovers),
         notices: Some(notices),

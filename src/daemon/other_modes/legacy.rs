@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
+use std::path::PathBuf;
 
 use nft::family::Family;
 
-use super::names::Table;
+use super::names::{SERVICES, Table};
 use super::node::Node;
 use super::removable::{is_jump_from_outside, removable};
 use super::removal::{Error, Removed};
@@ -14,17 +15,8 @@ use super::removal::{Error, Removed};
 /// Removes kube-proxy's chains from a table and the rules that jump to them. Does nothing without
 /// the programs, or if the kernel has not loaded the table, because the programs would load it.
 pub(super) fn remove(node: &Node, family: Family, table: Table) -> Result<Option<Removed>, Error> {
-    let (file, prefix) = match family {
-        Family::Ip => ("ip_tables_names", "iptables"),
-        Family::Ip6 => ("ip6_tables_names", "ip6tables"),
-    };
-    let loaded = fs::read_to_string(node.net.join(file)).unwrap_or_default();
-    if !loaded.lines().any(|name| name == table.name()) {
-        return Ok(None);
-    }
-    let find = |verb| node.programs.find(&format!("{prefix}-legacy-{verb}"));
-    let (Some(save), Some(restore)) = (find("save"), find("restore")) else { return Ok(None) };
-    let text = node.programs.run(&save, &["-t", table.name()], String::new())?;
+    let Some(restore) = program(node, family, "restore") else { return Ok(None) };
+    let Some(text) = saved(node, family, table)? else { return Ok(None) };
     let Some(removal) = Removal::of(table, &text) else { return Ok(None) };
     // `-w 5` waits up to 5 s for another iptables process.
     node.programs.run(&restore, &["--noflush", "-w", "5"], removal.script(table))?;
@@ -33,6 +25,34 @@ pub(super) fn remove(node: &Node, family: Family, table: Table) -> Result<Option
         chains: removal.chains.len(),
         rules: removal.rules.len(),
     }))
+}
+
+/// Returns whether table nat has the services of a kube-proxy.
+pub(super) fn has_services(node: &Node, family: Family) -> bool {
+    let saved = saved(node, family, Table::Nat).ok().flatten().unwrap_or_default();
+    saved
+        .lines()
+        .any(|line| line.strip_prefix(':').and_then(|it| it.split(' ').next()) == Some(SERVICES))
+}
+
+/// Returns the output of iptables-save for a table; `None` if it is not loaded or cannot be saved.
+fn saved(node: &Node, family: Family, table: Table) -> Result<Option<String>, Error> {
+    let file = match family {
+        Family::Ip => "ip_tables_names",
+        Family::Ip6 => "ip6_tables_names",
+    };
+    let loaded = fs::read_to_string(node.net.join(file)).unwrap_or_default();
+    let is_loaded = loaded.lines().any(|name| name == table.name());
+    let Some(save) = program(node, family, "save").filter(|_| is_loaded) else { return Ok(None) };
+    Ok(Some(node.programs.run(&save, &["-t", table.name()], String::new())?))
+}
+
+fn program(node: &Node, family: Family, verb: &str) -> Option<PathBuf> {
+    let prefix = match family {
+        Family::Ip => "iptables",
+        Family::Ip6 => "ip6tables",
+    };
+    node.programs.find(&format!("{prefix}-legacy-{verb}"))
 }
 
 /// Rules and chains to remove from one table.
@@ -167,6 +187,7 @@ COMMIT
         );
         assert_eq!(scripts.file("script").as_deref(), Some(SCRIPT));
         assert_eq!(scripts.file("arguments").as_deref(), Some("--noflush -w 5\n"));
+        assert!(has_services(&node, Family::Ip) && !has_services(&node, Family::Ip6));
     }
 
     #[test]

@@ -22,10 +22,11 @@ mod removal;
 
 use std::time::Duration;
 
+use nft::TableRef;
 use nft::family::Family;
 use nft::kernel::Nftables;
 
-use self::names::Table;
+use self::names::{SERVICES, Table};
 use self::node::Node;
 
 pub use self::programs::ProgramError;
@@ -54,6 +55,23 @@ pub fn remove() -> Removal {
     outcome.add(ipvs::remove(&node));
     outcome.add(ipvs::remove_ipsets(&node));
     outcome
+}
+
+/// Returns the tables of iptables in which a kube-proxy has services, in the network namespace of this
+/// thread. Blocks.
+pub fn serving() -> Vec<String> {
+    let (node, mut kernel, mut found) = (Node::new(), Nftables::open().ok(), Vec::new());
+    for family in Family::ALL {
+        let table = TableRef::new(family, Table::Nat.name());
+        let chains = kernel.as_mut().and_then(|kernel| kernel.read_chain_names(&table).ok());
+        if chains.is_some_and(|chains| chains.iter().any(|chain| chain == SERVICES)) {
+            found.push(format!("table {table}"));
+        }
+        if legacy::has_services(&node, family) {
+            found.push(format!("table {table} of iptables-legacy"));
+        }
+    }
+    found
 }
 
 /// Removes all leftovers on a thread of its own and logs them. Retries a few times after errors.

@@ -35,8 +35,11 @@ impl Table {
     }
 }
 
+/// The chain that all packets pass, in modes iptables and ipvs.
+pub(super) const SERVICES: &str = "KUBE-SERVICES";
+
 const NAT: &[&str] = &[
-    "KUBE-SERVICES",
+    SERVICES,
     "KUBE-NODEPORTS",
     "KUBE-POSTROUTING",
     "KUBE-MARK-MASQ",
