@@ -42,7 +42,7 @@ use super::counts::{Reads, read_counts};
 use super::failure::Failure;
 use super::log::{Log, noted};
 use super::node::{set_conntrack_later, set_up_node};
-use super::reload::{Followed, Load, changed, is_reload};
+use super::reload::{Followed, Load, changed, hang_up, is_reload, rename};
 use super::search::search;
 use super::service_manager::{ServiceManager, State};
 use super::{api_server, canary, localhost, other_kube_proxy, running, threads};
@@ -91,6 +91,9 @@ pub fn run(
     startup: impl FnOnce(&Config) -> Result<Startup, ConfigError>,
     log: &mut Log,
 ) -> Result<End, Failure> {
+    if is_reload() {
+        rename();
+    }
     let counts = CountStore::default();
     let observe = Observe::with_collector(counts.clone());
     let loaded = load().map_err(|error| Failure::of_config(&error))?;
@@ -124,6 +127,7 @@ async fn run_until_stopped(
     counts: CountStore,
 ) -> Result<End, Failure> {
     let (observe, started) = (content.observe.clone(), Instant::now());
+    let hang_up = hang_up().map_err(Failure::new)?;
     let mut kernel = Nftables::open().map_err(Failure::new)?;
     let has_tables = canary::check_tables(&config, &mut kernel)?;
     let release = kernel.release();
@@ -176,7 +180,7 @@ async fn run_until_stopped(
     let stop = async {
         tokio::select! {
             name = stop => signal = Some(name),
-            () = config_changed(config, followed, observed) => {}
+            () = config_changed(changed(config, followed, hang_up, observed)) => {}
         }
         manager.notify(if signal.is_some() { State::Stopping } else { State::Reloading });
         ending.leaves.store(signal.is_some(), Ordering::Relaxed);
@@ -294,11 +298,10 @@ fn follow_nodes(config: &Config) -> io::Result<Option<DirectFollowing>> {
     config.routing.direct_return.as_ref().map(DirectFollowing::start).transpose()
 }
 
-/// Completes when the file contains another configuration.
-async fn config_changed(used: Config, followed: Option<Followed>, observe: Observe) {
-    let Some(followed) = followed else { return pending().await };
+/// Completes with `changed`.
+async fn config_changed(changed: impl Future<Output = ()> + Send + 'static) {
     // A task of its own, so that the loop does not block on files.
-    if tokio::spawn(changed(used, followed, observe)).await.is_err() {
+    if tokio::spawn(changed).await.is_err() {
         pending().await
     }
 }

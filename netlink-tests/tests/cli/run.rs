@@ -3,13 +3,14 @@
 use std::fs;
 use std::io::{self, Write};
 use std::net::TcpStream;
+use std::thread;
 use std::time::Duration;
 
 use engine::ruleset;
 use netlink_tests::reader::Family;
 use netlink_tests::scenario::kube_proxy::MODE_NFTABLES;
 use netlink_tests::scenario::{Node, Object, Raw, WEB};
-use netlink_tests::{Answer, Host, Net, deltaproxy_binary, eventually, nft_available};
+use netlink_tests::{Answer, Host, Net, Process, deltaproxy_binary, eventually, nft_available};
 use nft::kernel::{Kernel, Nftables};
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
@@ -43,6 +44,51 @@ fn run_follows_files_that_change_come_and_go() {
     assert_eq!(pod.connect_tcp(WEB), Answer::Refused);
     manifests.set_endpoints("a");
     wait_for_endpoints(net.node(), 1);
+    assert_eq!(daemon.terminate(SOON).code(), Some(0));
+}
+
+#[test]
+fn sighup_reads_the_configuration_again_and_ends_nothing() {
+    let net = Net::new();
+    let manifests = manifests("a");
+    let mut daemon = manifests.run(net.node());
+    wait_for_endpoints(net.node(), 1);
+    daemon.signal(Signal::SIGHUP);
+    daemon.wait_for_line("SIGHUP: there is no configuration file to read again", SOON);
+    assert_eq!(daemon.terminate(SOON).code(), Some(0));
+
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let write = |text: &str| {
+        let head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
+        fs::write(file.path(), format!("{head}{text}")).unwrap();
+    };
+    write("mode: nftables\n");
+    let [folder, config] = [manifests.path(), file.path()].map(|it| it.to_str().unwrap());
+    let arguments =
+        ["run", "--manifests", folder, "--hostname-override=node-a", "--config", config];
+    let mut daemon = net.node().spawn(deltaproxy_binary(), &arguments);
+    daemon.wait_for_line("the tables are complete", SOON);
+    let name = |daemon: &Process| fs::read_to_string(format!("/proc/{}/comm", daemon.pid()));
+    let first_name = name(&daemon).unwrap();
+    daemon.signal(Signal::SIGHUP);
+    daemon.wait_for_line("SIGHUP: the configuration has not changed", SOON);
+    for bit in [3, 4] {
+        write(&format!("mode: nftables\nnftables: {{masqueradeBit: {bit}}}\n"));
+        // Signals that arrive while the program starts again wait until it can handle them.
+        daemon.signal(Signal::SIGHUP);
+        daemon.wait_for_line("the configuration has changed; restarting", SOON);
+        for _ in 0..20 {
+            daemon.signal(Signal::SIGHUP);
+            thread::sleep(Duration::from_millis(2));
+        }
+        daemon.wait_for_line("the tables are complete", SOON);
+        daemon.signal(Signal::SIGHUP);
+        daemon.wait_for_line("SIGHUP: the configuration has not changed", SOON);
+        assert_eq!(name(&daemon).unwrap(), first_name);
+    }
+    write("mode: nonsense\n");
+    daemon.signal(Signal::SIGHUP);
+    daemon.wait_for_line("the previous configuration stays in use", SOON);
     assert_eq!(daemon.terminate(SOON).code(), Some(0));
 }
 

@@ -16,6 +16,8 @@ pub(super) struct Condition<'a> {
     pub(super) programmed: [bool; 2],
     /// NodePorts are closed in both families.
     pub(super) are_node_ports_closed: bool,
+    /// The present configuration file is invalid, so that an earlier one is in use.
+    pub(super) is_configuration_refused: bool,
 }
 
 impl Condition<'_> {
@@ -41,6 +43,9 @@ impl Condition<'_> {
         }
         if !self.verdict.healthy() {
             wrong.push("a change waits for too long".to_owned());
+        }
+        if self.is_configuration_refused {
+            wrong.push("the configuration file is refused, an earlier one is in use".to_owned());
         }
         match (self.verdict.ready, wrong.is_empty()) {
             (true, true) => ("ready".to_owned(), true),
@@ -81,6 +86,7 @@ mod tests {
             lost: (&[], Duration::ZERO),
             programmed: [true; 2],
             are_node_ports_closed: false,
+            is_configuration_refused: false,
         };
         let lost = (&["services", "endpointslices.discovery.k8s.io"][..], Duration::from_secs(754));
         let without_node = Verdict { ready: false, lacks_node: true, ..ready };
@@ -96,6 +102,10 @@ mod tests {
             (
                 Condition { verdict: &without_node, are_node_ports_closed: true, ..fine },
                 "not ready: this node has no Node object; NodePorts are closed",
+            ),
+            (
+                Condition { is_configuration_refused: true, ..fine },
+                "ready, but the configuration file is refused, an earlier one is in use",
             ),
             (Condition { verdict: &starting, programmed: [false; 2], ..fine }, "not ready"),
             (

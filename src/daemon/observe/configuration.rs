@@ -54,9 +54,13 @@ impl Configuration {
         self.loaded_at.set(seconds_since_1970(SystemTime::now()));
     }
 
-    /// Records that the file was refused.
-    pub fn refused(&self) {
-        self.refused.set(1);
+    /// Sets whether the present file is refused.
+    pub(super) fn refused(&self, is_refused: bool) {
+        self.refused.set(is_refused.into());
+    }
+
+    pub(super) fn is_refused(&self) -> bool {
+        self.refused.get() != 0
     }
 }
 
@@ -69,7 +73,7 @@ mod tests {
     fn the_digest_is_that_of_the_last_file_in_use() {
         let observe = Observe::new();
         observe.configuration().loaded(Some("aa"));
-        observe.configuration().refused();
+        observe.configuration().refused(true);
         let refused = "deltaproxy_configuration_refused";
         let info = |sha256| format!("deltaproxy_configuration_info{{sha256=\"{sha256}\"}} 1");
         has(&observe, &[&info("aa"), &format!("{refused} 1")]);

@@ -188,6 +188,12 @@ impl Observe {
         self.shared.record.table_blocked(family, reason);
     }
 
+    /// Sets why the present configuration file is refused; empty if it can be used.
+    pub fn configuration_refused(&self, problems: Vec<LeftOut>) {
+        self.configuration().refused(!problems.is_empty());
+        self.present(Finder::Configuration, "", problems);
+    }
+
     /// Counts an event about an object.
     pub fn event(&self, change: ChangedObject) {
         self.shared.metrics.event(change);

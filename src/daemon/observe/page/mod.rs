@@ -96,6 +96,7 @@ fn status(observe: &Observe, setup: Option<&PageSetup>, now: (Instant, SystemTim
         lost: (lost, lost_for),
         programmed: Family::ALL.map(|family| metrics.is_programmed(family)),
         are_node_ports_closed: metrics.own.are_node_ports_closed(),
+        is_configuration_refused: metrics.configuration.is_refused(),
     };
     let (line, is_good) = condition.line();
     let families = Family::ALL.into_iter().zip(record.blocked).zip(verdict.families);
