@@ -18,10 +18,24 @@ pub struct Response {
 /// The answer to a request for `path` at a port of 127.0.0.1; `None` if there is none.
 #[must_use]
 pub fn get(host: &Host, port: u16, path: &str) -> Option<Response> {
+    get_as(host, ("node", ""), port, path)
+}
+
+/// The same, with this name of the host, and with further header lines.
+#[must_use]
+pub fn get_as(
+    host: &Host,
+    (name, headers): (&str, &str),
+    port: u16,
+    path: &str,
+) -> Option<Response> {
     let answer = host.run(|| {
         let mut stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_read_timeout(Some(stretched(LIMIT)))?;
-        write!(stream, "GET {path} HTTP/1.1\r\nhost: node\r\nconnection: close\r\n\r\n")?;
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nhost: {name}\r\n{headers}connection: close\r\n\r\n"
+        )?;
         io::read_to_string(stream)
     });
     let answer = answer.ok()?;

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use netlink_tests::apiserver::object::{node, service, service_cidr};
 use netlink_tests::apiserver::{ApiServer, Fault, Kind, On};
-use netlink_tests::http::{body, get};
+use netlink_tests::http::{body, get, get_as};
 use netlink_tests::reader::Family;
 use netlink_tests::scenario::Manifests;
 use netlink_tests::{Host, Net, Process, deltaproxy_binary, eventually};
@@ -189,7 +189,7 @@ fn the_metrics_name_the_configuration_in_use_and_whether_the_last_change_was_ref
     let (first, before) = (write(""), since_1970());
     let (folder, config) = (manifests.path().to_str().unwrap(), file.path().to_str().unwrap());
     let arguments = ["run", "--manifests", folder, "--hostname-override=node1", "--config", config];
-    let _daemon = host.spawn(deltaproxy_binary(), &arguments);
+    let mut daemon = host.spawn(deltaproxy_binary(), &arguments);
     wait_for_metric(host, &first);
     wait_for_metric(host, "deltaproxy_configuration_refused 0");
     let of_first = loaded_at();
@@ -199,16 +199,82 @@ fn the_metrics_name_the_configuration_in_use_and_whether_the_last_change_was_ref
     wait_for_metric(host, "deltaproxy_configuration_refused 1");
     wait_for_metric(host, &first);
     assert_eq!(loaded_at(), of_first);
+    let refused = "the configuration file is refused, an earlier one is in use";
+    wait_for_top(host, refused);
+    let text = problems(host, 1, "text");
+    assert!(text.contains(config) && text.contains("clusterCIDR"), "{text}");
+    let status: Value = serde_json::from_str(&body(host, 10249, "/status.json")).unwrap();
+    assert!(status["condition"].as_str().unwrap().contains(refused), "{status}");
+    assert_eq!(status["problems_present"], 1);
 
     // The same settings in another text, without a restart.
     let same = write("# nothing new\n");
     wait_for_metric(host, &same);
     wait_for_metric(host, "deltaproxy_configuration_refused 0");
+    daemon.wait_for_line("the configuration file can be used again", SOON);
+    problems(host, 0, "text");
     assert!(loaded_at() > of_first);
     assert!(!body(host, 10249, "/metrics").contains(&first));
 
     let other = write("nftables: {masqueradeBit: 3}\n");
     wait_for_metric(host, &other);
+}
+
+#[test]
+fn a_node_object_that_is_deleted_is_a_problem_until_it_is_there_again() {
+    let net = Net::new();
+    let host = net.node();
+    let api = host.run(ApiServer::with_web);
+    let mut daemon = daemon(host, &api, "node1");
+    wait_for_top(host, "  ready  node node1");
+    api.delete(Kind::Node, "node1");
+    daemon.wait_for_line("Node node1: was deleted; its last content stays in use", SOON);
+    assert!(problems(host, 1, "text").contains("Node node1 (missing_node"));
+    assert_eq!(status(host, "/readyz"), Some(200));
+    api.push(node("node1", "192.168.50.2"));
+    daemon.wait_for_line("Node node1 exists now", SOON);
+    problems(host, 0, "text");
+}
+
+#[test]
+fn the_metrics_port_answers_no_name_that_a_web_page_could_have() {
+    let net = Net::new();
+    let host = net.node();
+    let manifests = Manifests::new(&[]);
+    let folder = manifests.path().to_str().unwrap();
+    let arguments = ["run", "--manifests", folder, "--hostname-override=n7.example.com"];
+    let _daemon = host.spawn(deltaproxy_binary(), &arguments);
+    wait_for_metric(host, "deltaproxy_configuration_refused 0");
+    let scraper = "X-Prometheus-Scrape-Timeout-Seconds: 10\r\n";
+    for (name, headers, status) in [
+        ("127.0.0.1:10249", "", 200),
+        ("localhost", "", 200),
+        ("n7.example.com:10249", "", 200),
+        ("evil.example:10249", "", 421),
+        ("n8.example.com:10249", scraper, 200),
+        ("evil.example", &format!("{scraper}Accept-Language: en\r\n"), 421),
+    ] {
+        for path in ["/", "/metrics", "/status.json"] {
+            let answer = get_as(host, (name, headers), 10249, path).unwrap();
+            assert_eq!(answer.status, status, "{name} {path}");
+        }
+        assert_ne!(get_as(host, (name, headers), 10256, "/healthz").unwrap().status, 421);
+    }
+}
+
+/// A silent watch is looked at after 65 s only.
+#[test]
+fn watches_from_an_address_that_the_node_loses_are_lost_at_once() {
+    let net = Net::new();
+    let host = net.node();
+    let api = host.run(ApiServer::with_web);
+    let mut daemon = daemon(host, &api, "node1");
+    daemon.wait_for_line("the tables are complete", SOON);
+    let own = [127, 0, 0, 1];
+    host.remove_address(own);
+    daemon.wait_for_line("cannot be reached", SOON);
+    host.add_address(own);
+    daemon.wait_for_line("again", SOON);
 }
 
 #[test]

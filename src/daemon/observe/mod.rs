@@ -17,6 +17,7 @@ mod health_checks;
 mod health_state;
 mod histogram;
 mod history;
+mod hosts;
 mod http_responses;
 mod hub;
 mod kube_proxy;

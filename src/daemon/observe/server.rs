@@ -15,7 +15,7 @@ use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response};
+use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nix::sys::socket::{setsockopt, sockopt::Ipv6V6Only};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -26,8 +26,10 @@ use tracing::{debug, error, info};
 use super::connections::Connections;
 use super::content::Content;
 use super::exposition::Format;
+use super::hosts;
 use super::http_responses::{Site, respond};
 use super::page;
+use super::response::{PLAIN, text};
 use super::times::now;
 use crate::open_files::soft_limit;
 
@@ -67,6 +69,15 @@ pub(super) fn answer(
     request: &Request<Incoming>,
 ) -> impl Future<Output = Response<Full<Bytes>>> + Send + use<> {
     let (path, format) = (request.uri().path(), Format::accepted(request.headers()));
+    let node = content.page.as_ref().map(|page| &*page.node);
+    if site == Site::Metrics
+        && let Some(name) = hosts::refused(request, node)
+    {
+        let why = format!(
+            "{name} is not a name of this node: docs/metrics.md lists the names that are answered\n"
+        );
+        return Either::Right(ready(text(StatusCode::MISDIRECTED_REQUEST, PLAIN, why)));
+    }
     if site != Site::Health
         && let Some(found) = page::found(content.page.as_ref(), request.uri())
     {
