@@ -17,6 +17,7 @@ use engine::model::{
 use engine::routing::Routing;
 use engine::ruleset::SetId;
 use fake_kernel::Fake;
+use ipnet::IpNet;
 use nft::kernel::Kernel as _;
 use nft::{Family, TableFlags};
 use proptest::prelude::*;
@@ -351,4 +352,38 @@ fn forty_services_with_huge_weights_have_no_more_slots_than_their_part() {
     let node = services(&[16_000, 16_000, 16_000, 15_999]);
     assert_eq!(node.engine.slots_in_use().requested, 40 * 63_995);
     assert!((18_000..=160 + 20_000).contains(&node.slots()), "{}", node.slots());
+}
+
+/// A service with a load balancer address that this many networks may use.
+fn guarded(namespace: &str, number: u8, ranges: u32) -> Event {
+    let name = ObjectName::namespaced(namespace, &format!("lb-{number}"));
+    let network = |n: u32| IpNet::new(IpAddr::from((0x0100_0000 + (n << 8)).to_be_bytes()), 24);
+    Event::Service(Change::Is(Service {
+        ports: vec![ServicePort::tcp("http", NonZeroU16::new(80).unwrap())],
+        load_balancer_ips: vec![[192, 0, 2, number].into()],
+        source_ranges: (0..ranges).map(|n| network(n).unwrap()).collect(),
+        ..Service::new(name, vec![[10, 97, 0, number].into()])
+    }))
+}
+
+#[test]
+fn a_greedy_namespace_takes_no_source_ranges_of_others() {
+    let mut node = Node::new(0);
+    let mut events: Vec<_> = (1..=33).map(|number| guarded("greedy", number, 16_384)).collect();
+    events.push(guarded("modest", 100, 1_000));
+    let problems = node.apply(events);
+    let reduced = "source ranges only the first";
+    assert!(problems.iter().all(|it| it.message.contains(reduced)), "{problems:?}");
+    assert!(
+        !problems.is_empty() && problems.iter().all(|it| it.object.name.namespace() == "greedy")
+    );
+    let ranges = |node: &Node| elements(&node.kernel, Family::Ip, SetId::SourceRanges);
+    let all = ranges(&node);
+    assert!((500_000..=524_288).contains(&all.len()), "{}", all.len());
+    let modest = [192, 0, 2, 100];
+    let of_modest = all.iter().filter(|it| it.key.as_bytes()[8..12] == modest).count();
+    assert_eq!(of_modest, 1_000);
+    let gone = (1..=33).map(|number| ObjectName::namespaced("greedy", &format!("lb-{number}")));
+    node.apply(gone.map(|name| Event::Service(Change::Gone(name))).collect());
+    assert_eq!(ranges(&node).len(), 1_000);
 }

@@ -12,21 +12,23 @@ use netlink_tests::scenario::{
 use netlink_tests::{Host, Net, deltaproxy_binary, nft_can_load};
 use nft::MessageKind;
 
-const FORMER: [&str; 4] = [
+const FORMER: [&str; 5] = [
     include_str!("fixtures/layout-1.nft"),
     include_str!("fixtures/layout-2.nft"),
     include_str!("fixtures/layout-3.nft"),
     include_str!("fixtures/layout-4.nft"),
+    include_str!("fixtures/layout-5.nft"),
 ];
-const FORMER_EXAMPLES: [&str; 4] = [
+const FORMER_EXAMPLES: [&str; 5] = [
     include_str!("fixtures/layout-1-examples.nft"),
     include_str!("fixtures/layout-2-examples.nft"),
     include_str!("fixtures/layout-3-examples.nft"),
     include_str!("fixtures/layout-4-examples.nft"),
+    include_str!("fixtures/layout-5-examples.nft"),
 ];
 
 /// Chains of the same layout that looked up the map of endpoints in more rules. Only the rules differ.
-const FORMER_DRAWS: &str = include_str!("fixtures/layout-5-former-draws.nft");
+const FORMER_DRAWS: &str = include_str!("fixtures/layout-6-former-draws.nft");
 
 const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/manifests");
 

@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 const SOON: Duration = Duration::from_secs(15);
 
 /// Metrics that stay as they are, and why.
-const STILL: [(&str, &str); 39] = [
+const STILL: [(&str, &str); 41] = [
     ("deltaproxy_direct_", "direct return is off"),
     ("deltaproxy_problems_present{kind=\"direct_return\"}", "direct return is off"),
     ("deltaproxy_problems_total{kind=\"direct_return\"}", "direct return is off"),
@@ -59,6 +59,8 @@ const STILL: [(&str, &str); 39] = [
         "kubeproxy_sync_proxy_rules_no_local_endpoints_total",
         "see `ports_without_an_endpoint_on_the_node_are_counted_by_policy`",
     ),
+    ("deltaproxy_problems_present{kind=\"overlap\"}", "see `daemon`"),
+    ("deltaproxy_problems_total{kind=\"overlap\"}", "see `daemon`"),
     ("deltaproxy_services{scheduler=\"mh", "no service has it; see `schedulers`"),
     ("kubeproxy_network_programming_duration_seconds", "moves in both families at once"),
     ("deltaproxy_affinity_clients_max", "the size of a set does not change"),

@@ -259,7 +259,7 @@ fn the_device_with_the_nodes_address_is_followed() {
     let ([own, _], [there, _]) = (addresses(2), addresses(3));
     let (node_address, of_node) = watch::channel(None);
     let mut followed = lan.follow_on(RARELY, &[there], AllowedDevices::OfAddress(of_node));
-    followed.wait_for_reach(&[(there, Reach::Not(Unreachable::OtherDevice))]);
+    followed.wait_for_reach(&[(there, Reach::Not(Unreachable::HardwareAddressUnknown))]);
     assert!(followed.latest.devices.is_empty());
     node_address.send_replace(Some(own));
     followed.wait_for_reach(&[(there, on_link(LAN_INDEX, mac))]);

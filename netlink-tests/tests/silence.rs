@@ -12,7 +12,7 @@ use daemon::source::Wanted;
 use daemon::source::kube::{
     ApiServer as Address, Contact, Formats, OnContact, Outlet, Report, follow_api_server,
 };
-use engine::model::{Event, Resource};
+use engine::model::{Event, HostAddresses, Resource};
 use engine::routing::Routing;
 use netlink_tests::apiserver::{ApiServer, Fault, Kind, On, object};
 use nft::expression::Immediate;
@@ -67,11 +67,11 @@ type Shared = Arc<Mutex<Seen>>;
 
 /// Follows the server until everything is listed.
 async fn follow(server: &ApiServer) -> Shared {
-    follow_at(server, watch::channel(Vec::new()).1).await
+    follow_at(server, watch::channel(HostAddresses::default()).0).await
 }
 
 /// The same, with the addresses of this node.
-async fn follow_at(server: &ApiServer, addresses: watch::Receiver<Vec<IpAddr>>) -> Shared {
+async fn follow_at(server: &ApiServer, addresses: watch::Sender<HostAddresses>) -> Shared {
     let seen = Shared::default();
     let (of_events, of_reports, of_contacts) = (seen.clone(), seen.clone(), seen.clone());
     let (sender, mut batches) = mpsc::channel(16);
@@ -83,8 +83,8 @@ async fn follow_at(server: &ApiServer, addresses: watch::Receiver<Vec<IpAddr>>) 
             Contact::Lost(reason) => seen.lost.push((resource, reason)),
         }
     });
-    let outlet = Outlet::new(sender, report, contacts, Arc::new(|_, _| {}));
-    let outlet = outlet.with_addresses(addresses);
+    let mut outlet = Outlet::new(sender, report, contacts, Arc::new(|_, _| {}));
+    outlet.addresses = Some(addresses);
     let address = Address::of_kubeconfig(server.kubeconfig().to_owned());
     let routing = Routing::default();
     tokio::spawn(async move {
@@ -155,10 +155,10 @@ fn watches_from_an_address_that_was_removed_begin_again_at_once() {
     in_namespace(async || {
         let server = ApiServer::with_web();
         let [own, other] = [[127, 0, 0, 1], [192, 0, 2, 1]].map(IpAddr::from);
-        let (addresses, followed) = watch::channel(vec![own, other]);
-        let seen = follow_at(&server, followed).await;
-        addresses.send_replace(vec![own]);
-        addresses.send_replace(vec![other]);
+        let addresses = watch::channel(HostAddresses::from(vec![own, other])).0;
+        let seen = follow_at(&server, addresses.clone()).await;
+        addresses.send_replace(vec![own].into());
+        addresses.send_replace(vec![other].into());
         until(|| server.requests().len() >= RESOURCES * 2).await;
         let requests = server.requests();
         assert!(requests[RESOURCES..].iter().all(|it| it.on == On::Watch), "{requests:#?}");

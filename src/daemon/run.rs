@@ -253,9 +253,10 @@ impl<K: Kernel + Send + 'static> Run<K> {
     }
 
     fn take_addresses(&mut self, addresses: HostAddresses) {
-        self.engine.set_local_addresses(addresses);
+        if self.engine.set_local_addresses(addresses) {
+            self.report.causes.add(Cause::Addresses);
+        }
         self.report_problems();
-        self.report.causes.add(Cause::Addresses);
         self.note_change();
         // If all addresses serve node ports, no commit follows that would delete stale flows and
         // report the addresses.

@@ -52,6 +52,8 @@ pub(super) fn runtime(workers: usize, others: usize) -> Result<Runtime, Failure>
     let runtime = Builder::new_multi_thread()
         .worker_threads(workers)
         .thread_keep_alive(KEPT)
+        // The kernel tells others the name of the thread that commits.
+        .thread_name("deltaproxy")
         .enable_all()
         .build()
         .map_err(Failure::new)?;

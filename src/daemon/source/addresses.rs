@@ -18,13 +18,15 @@ use nix::ifaddrs::getifaddrs;
 use nix::sys::socket::SockaddrStorage;
 use tokio::sync::watch;
 
-/// Returns the addresses of all interfaces in this network namespace, in no particular order.
+/// Returns the addresses of all interfaces in this network namespace, sorted.
 ///
 /// # Errors
 /// Errors of getifaddrs(3).
 pub fn local_addresses() -> nix::Result<Vec<IpAddr>> {
     let addresses = getifaddrs()?.filter_map(|interface| interface.address);
-    Ok(addresses.filter_map(|address| ip_of(&address)).collect())
+    let mut addresses: Vec<_> = addresses.filter_map(|address| ip_of(&address)).collect();
+    addresses.sort_unstable();
+    Ok(addresses)
 }
 
 /// Returns the addresses of all interfaces in this network namespace, each with the length of its
@@ -67,7 +69,7 @@ pub fn gateways() -> Vec<IpAddr> {
     v4.lines().filter_map(gateway_v4).chain(v6.lines().filter_map(gateway_v6)).collect()
 }
 
-/// Updates `addresses` with the sorted [`local_addresses`] and the gateways after each change of the
+/// Updates `addresses` with the [`local_addresses`] and the gateways after each change of the
 /// former, until all receivers are dropped. Must be polled in the network namespace of the addresses.
 pub async fn follow_local_addresses(addresses: watch::Sender<HostAddresses>) {
     while !addresses.is_closed() {
@@ -87,11 +89,9 @@ async fn follow(addresses: &watch::Sender<HostAddresses>) -> io::Result<()> {
     // Opened before the first listing, so that no change is missed between them.
     let mut changes = Changes::open()?;
     loop {
-        let mut listed = local_addresses()?;
-        listed.sort_unstable();
+        let listed = local_addresses()?;
         let gateways = gateways();
         addresses.send_if_modified(|known| {
-            known.local.sort_unstable();
             let is_new = (&known.local, &known.gateways) != (&listed, &gateways);
             (known.local, known.gateways) = (listed, gateways);
             is_new

@@ -21,7 +21,7 @@ mod timeouts;
 pub use label::Label;
 pub use render::render;
 pub use service::{DesiredFrontend, DesiredPort, DesiredService, NoLocal, Scope, Traffic};
-pub use slot_budget::{SlotBudget, SlotGrants, SlotUse};
+pub use slot_budget::{RANGE_BUDGET, SlotBudget, SlotGrants, SlotUse};
 pub use slot_demand::{SlotDemand, SlotGrant};
 pub use slots::SlotPlan;
 pub use small_set::SmallSet;

@@ -125,10 +125,7 @@ mod tests {
             assert_eq!(port.ranges.len(), 81);
             assert_eq!(port.frontends.iter().filter(|it| it.has_source_ranges).count(), 2);
         }
-        check_problem(
-            &wanted,
-            "of its 400 source ranges only the first 81 are admitted",
-        );
+        check_problem(&wanted, "of its 400 source ranges only the first 81 are admitted");
     }
 
     #[test]

@@ -244,8 +244,7 @@ fn source_ranges(
     let given = if is_reduced { grant.given as usize } else { most.ranges };
     if ranges.len() > given {
         let cause = if is_reduced {
-            "; services of this namespace request more than its share of the node's slots \
-             (deltaproxy.slotBudget)"
+            "; services of this namespace have more than its share of the node's source ranges"
         } else {
             ""
         };

@@ -1,4 +1,5 @@
-//! The slots that all services of a node may use beyond one for each endpoint, and for source ranges.
+//! The slots that all services of a node may use beyond one for each endpoint; and the source ranges
+//! that they may have, out of another budget of the same kind.
 //!
 //! They are shared between namespaces, and then between the services of each, by max-min fairness:
 //! small demands are met in full, and the others get equal parts of the remainder. The result depends
@@ -45,9 +46,15 @@ struct Namespace {
     reduced: usize,
 }
 
-/// The slots that a service is given.
+/// Elements of source ranges that all services may have: 60 MB of kernel memory.
+pub const RANGE_BUDGET: u32 = 524_288;
+
+/// The slots and source ranges that a service is given.
 #[derive(Clone, Copy, Debug)]
-pub struct SlotGrants<'a>(Option<&'a SlotDemand>);
+pub struct SlotGrants<'a> {
+    slots: Option<&'a SlotDemand>,
+    ranges: Option<&'a SlotDemand>,
+}
 
 /// A budget that always suffices.
 impl Default for SlotBudget {
@@ -56,15 +63,21 @@ impl Default for SlotBudget {
     }
 }
 
-impl SlotGrants<'_> {
+impl<'a> SlotGrants<'a> {
+    /// Adds the source ranges that `budget` gives the service.
+    #[must_use]
+    pub fn with_ranges(self, budget: &'a SlotBudget, service: &ObjectName) -> Self {
+        Self { ranges: budget.demand(service), ..self }
+    }
+
     /// Returns the slots of each list of the port at a position in its service.
     pub(super) fn of(self, family: Family, port: usize) -> SlotGrant {
-        self.0.and_then(|demand| demand.grant(family, port)).unwrap_or_default()
+        self.slots.and_then(|demand| demand.grant(family, port)).unwrap_or_default()
     }
 
     /// Returns the source ranges that the service may have.
     pub(super) fn of_ranges(self, family: Family) -> SlotGrant {
-        self.0.and_then(|demand| demand.grant_of_ranges(family)).unwrap_or_default()
+        self.ranges.and_then(|demand| demand.grant_of_ranges(family)).unwrap_or_default()
     }
 }
 
@@ -72,7 +85,7 @@ impl SlotGrants<'_> {
     /// Returns the slots of the table of nodes of the port at a position in its service, for direct
     /// return.
     pub(crate) fn of_nodes(self, family: Family, port: usize) -> SlotGrant {
-        self.0.and_then(|demand| demand.grant_of_nodes(family, port)).unwrap_or_default()
+        self.slots.and_then(|demand| demand.grant_of_nodes(family, port)).unwrap_or_default()
     }
 }
 
@@ -160,7 +173,7 @@ impl SlotBudget {
 
     /// Returns the slots that a service is given.
     pub fn of(&self, service: &ObjectName) -> SlotGrants<'_> {
-        SlotGrants(self.demand(service))
+        SlotGrants { slots: self.demand(service), ranges: None }
     }
 
     /// Returns the sums of all demands.

@@ -1,4 +1,4 @@
-//! The slots that a service requests beyond one for each endpoint, and those of its source ranges.
+//! The slots that a service requests beyond one for each endpoint, and its source ranges.
 //!
 //! A demand depends on objects and settings only, never on the node: it counts all endpoints that
 //! may be served, wherever they are. So all nodes come to the same result, and a list of fewer
@@ -70,6 +70,13 @@ impl SlotDemand {
         Self::of_lists(view, |port, family| has_nodes(&view.service, port, family, node_ports))
     }
 
+    /// Returns the demand of a service for source ranges; `None` without any.
+    pub fn of_ranges(service: &Service) -> Option<Self> {
+        let lists: SmallVec<_> =
+            Family::ALL.into_iter().filter_map(|family| of_ranges(service, family)).collect();
+        (!lists.is_empty()).then_some(Self(lists))
+    }
+
     fn of_lists(
         view: &ServiceView<'_>,
         has_nodes: impl Fn(&ServicePort, Family) -> bool,
@@ -80,12 +87,12 @@ impl SlotDemand {
             if service.cluster_ips.iter().all(|ip| Family::of(*ip) != family) {
                 continue;
             }
-            demand.extend(of_ranges(service, family));
             for (index, port) in service.ports.iter().enumerate() {
                 let (requested, in_table) = of_list(view, port, family);
                 if requested > 0 {
                     let slots = SlotGrant { requested, given: requested };
-                    let (kind, count) = (Kind::Endpoints, count_of_lists(service, port, family).into());
+                    let (kind, count) =
+                        (Kind::Endpoints, count_of_lists(service, port, family).into());
                     demand.push(Lists { family, port: index, kind, count, in_table, slots });
                 }
                 let nodes = has_nodes(port, family).then(|| of_nodes(view, (index, port), family));

@@ -38,8 +38,6 @@ pub struct Diff {
     /// still look them up. `None` if no route leads to them.
     pub(super) unused: UnusedElements,
     pub(super) epochs: Epochs,
-    /// What the service of the last partial update should have.
-    pub(super) rendered: Option<(ObjectName, DesiredService)>,
     /// Services left out until they change, because the kernel refused them.
     pub excluded: HashSet<ObjectName>,
     /// Postponed services: their frontends are claimed, but nothing of them was compared.
@@ -57,11 +55,13 @@ pub struct Context<'a> {
     pub timeouts: &'a Timeouts,
     /// Slots that the services may use.
     pub slots: &'a SlotBudget,
+    /// Source ranges that the services may have.
+    pub ranges: &'a SlotBudget,
     /// Other services are not updated yet since [`Diff::replace_installed_elements`]. Until then, a
     /// service is postponed if it claims a frontend that was found with the label of another one.
     pub may_postpone: bool,
-    /// The last update of the service was partial, and nothing that its rendering depends on has changed.
-    pub is_resumed: bool,
+    /// What the service should have, if its last update was partial and nothing has touched it since.
+    pub rendered: Option<&'a DesiredService>,
 }
 
 /// Maximum number of elements of a frontend without source ranges: a route, an internal route and a
@@ -79,7 +79,6 @@ impl Default for Diff {
             serving: Serving::default(),
             unused: UnusedElements::new(),
             epochs: Epochs::default(),
-            rendered: None,
             excluded: HashSet::default(),
             only_claimed: HashSet::default(),
             no_local: NoLocalByService::default(),

@@ -1,5 +1,6 @@
 //! The result of the update of a service.
 
+use crate::desired::DesiredService;
 use crate::model::{ObjectName, Problem};
 use crate::ruleset::Frontend;
 
@@ -25,7 +26,9 @@ pub struct Updated {
     /// Whether a part of the service is left to update.
     pub progress: Progress,
     /// Endpoints and source ranges that were compared.
-    pub rendered: usize,
+    pub compared: usize,
+    /// What the service should have, if it was rendered for a partial update.
+    pub rendered: Option<DesiredService>,
     /// Services to be updated next: they lost a frontend, or can get one.
     pub affected: Vec<ObjectName>,
     /// Parts of the service that were left out, except for those in `conflicts`.

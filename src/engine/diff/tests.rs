@@ -87,8 +87,9 @@ impl Settled {
                     cluster: &self.cluster,
                     timeouts: &self.timeouts,
                     slots: &self.slots,
+                    ranges: &self.slots,
                     may_postpone: false,
-                    is_resumed: false,
+                    rendered: None,
                 };
                 let updated = self.diff.update(&name, &extent, context, &mut piece);
                 assert_ne!(updated.progress, Progress::Partial);

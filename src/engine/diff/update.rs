@@ -47,25 +47,25 @@ impl Diff {
         piece: &mut Piece,
     ) -> Updated {
         let cluster = context.cluster;
-        let is_left_out = self.excluded.contains(name);
-        let may_resume = context.is_resumed && !is_left_out;
-        let rendered = self.rendered.take().filter(|(of, _)| may_resume && of == name);
-        let mut wanted = match rendered {
-            Some((_, wanted)) => wanted,
-            None => self.desired_service(name, context),
+        let left_out = self.excluded.contains(name);
+        let fresh = match context.rendered {
+            Some(_) if !left_out => None,
+            Some(_) | None => Some(self.desired_service(name, context)),
         };
-        self.no_local.note(name, &wanted);
+        // One of both is there.
+        let Some(wanted) = fresh.as_ref().or(context.rendered) else { return Updated::default() };
+        self.no_local.note(name, wanted);
         self.schedulers.note(name, wanted.scheduler);
         let is_postponed =
             context.may_postpone && wanted.ports.iter().any(|port| self.may_be_of_others(port));
         let ports = wanted.ports.iter();
-        let rendered = ports.map(|it| it.endpoints(Scope::Cluster).len() + it.ranges.len()).sum();
+        let compared = ports.map(|it| it.endpoints(Scope::Cluster).len() + it.ranges.len()).sum();
         let holdings = self.services.get(name).map(|held| held.unpack()).unwrap_or_default();
         let mut update = ServiceUpdate {
             diff: self,
             name,
             cluster,
-            wanted: &wanted,
+            wanted,
             former_lists: holdings.lists.iter().copied().collect(),
             holdings,
             lists: ListsByPurpose::default(),
@@ -85,9 +85,8 @@ impl Diff {
         };
         let ServiceUpdate { holdings, mut updated, .. } = update;
         match progress {
-            Progress::Complete => updated.problems.append(&mut wanted.problems),
-            // A large service is rendered once for all of its pieces.
-            Progress::Partial => self.rendered = Some((name.clone(), wanted)),
+            Progress::Complete => updated.problems.extend(wanted.problems.iter().cloned()),
+            Progress::Partial => updated.rendered = fresh,
             Progress::AfterCommit | Progress::Postponed | Progress::Unread => {}
         }
         if holdings.is_empty() {
@@ -95,7 +94,7 @@ impl Diff {
         } else {
             self.services.insert(name, holdings.pack());
         }
-        Updated { progress, rendered, ..updated }
+        Updated { progress, compared, ..updated }
     }
 
     /// Returns what a service should have; nothing if it is gone or left out.
@@ -104,9 +103,10 @@ impl Diff {
         name: &ObjectName,
         context: Context<'_>,
     ) -> DesiredService {
-        let Context { cluster, timeouts, slots, .. } = context;
+        let Context { cluster, timeouts, slots, ranges, .. } = context;
         let view = cluster.service(name).filter(|_| !self.excluded.contains(name));
-        let render = |view| desired::render(&view, timeouts.of(name), slots.of(name));
+        let grants = slots.of(name).with_ranges(ranges, name);
+        let render = |view| desired::render(&view, timeouts.of(name), grants);
         view.map(render).unwrap_or_default()
     }
 

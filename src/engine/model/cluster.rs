@@ -13,6 +13,7 @@ use nft::family::Family;
 use super::balanced::Balanced;
 use super::endpoint::EndpointSlice;
 use super::endpoint_changes::EndpointChanges;
+use super::entry::Entry;
 use super::event::{Change, Event, Problem, Resource};
 use super::external_addresses::{ExternalAddresses, Internal};
 use super::handed::{Handed, HandedServices};
@@ -59,13 +60,6 @@ struct External {
     addresses: ExternalAddresses,
     /// Pod ranges from the settings.
     pod_ranges: Vec<IpNet>,
-}
-
-/// A service and its slices. Slices may arrive before their service.
-#[derive(Debug, Default)]
-struct Entry {
-    service: Option<Box<StoredService>>,
-    slices: Vec<StoredSlice>,
 }
 
 /// An object and the number of the last listing that contained it.
@@ -258,13 +252,7 @@ impl Cluster {
     /// Returns whether a service may need more than one slot for an endpoint: it has weights, source
     /// ranges, or another scheduler than the default.
     pub fn may_request_slots(&self, name: &ObjectName) -> bool {
-        let asks = |entry: &Entry| {
-            let service = entry.service.as_ref();
-            service.is_some_and(|service| {
-                service.may_request_slots() || entry.slices.iter().any(StoredSlice::is_weighed)
-            })
-        };
-        self.services.get(name).is_some_and(asks)
+        self.services.get(name).is_some_and(Entry::may_request_slots)
     }
 
     /// Returns this node's object, if it has arrived.
@@ -307,7 +295,7 @@ impl Cluster {
                 let stored = StoredService::new(service, listing, &mut self.lists);
                 let node = self.node.as_ref().map(|own| &own.object);
                 let ranges = stored.source_ranges();
-                self.source_lengths.set(&name, ranges, stored.protocols(), node);
+                self.source_lengths.set(&name, ranges, stored.ports(), node);
                 match &mut entry.service {
                     Some(known) if known.is_same(&stored) => known.listing = listing,
                     known => {
@@ -329,7 +317,7 @@ impl Cluster {
     fn remove_service(&mut self, name: &ObjectName, touched: &mut Touched) {
         self.balanced.note(name, None);
         let Some(entry) = self.services.get_mut(name) else { return };
-        self.source_lengths.set(name, &[], std::iter::empty(), None);
+        self.source_lengths.set(name, &[], &[], None);
         if entry.service.take().is_some() {
             touched.add(name.clone(), Extent::Whole);
         }
@@ -415,11 +403,11 @@ impl Cluster {
         };
         let depending = self.services.iter().filter(|(_, entry)| depends(entry));
         touched.dependents.extend(depending.map(|(name, _)| name.clone()));
-        let guarded = self.services.iter().filter(|_| other_addresses);
-        let guarded = guarded.filter_map(|(name, it)| Some((name, it.service.as_ref()?)));
-        for (name, service) in guarded.filter(|(_, service)| !service.source_ranges().is_empty()) {
-            let ranges = service.source_ranges();
-            self.source_lengths.set(name, ranges, service.protocols(), Some(&node));
+        if other_addresses {
+            for (name, service) in self.services.iter().filter_map(|(name, it)| it.guarded(name)) {
+                let ranges = service.source_ranges();
+                self.source_lengths.set(name, ranges, service.ports(), Some(&node));
+            }
         }
         self.node = Some(OwnNode { object: node, listing });
     }
@@ -487,24 +475,6 @@ impl Cluster {
                 touched.service_cidrs |= self.service_cidrs.len() != before;
             }
         }
-    }
-}
-
-impl Entry {
-    fn has_external_traffic(&self) -> bool {
-        self.service.as_ref().is_some_and(|service| service.has_external_traffic())
-    }
-
-    fn has_external_addresses(&self) -> bool {
-        self.service.as_ref().is_some_and(|service| service.has_external_addresses())
-    }
-
-    fn has_source_ranges(&self) -> bool {
-        self.service.as_ref().is_some_and(|service| !service.source_ranges().is_empty())
-    }
-
-    fn has_zone_hints(&self) -> bool {
-        self.service.is_some() && self.slices.iter().any(StoredSlice::has_zone_hints)
     }
 }
 

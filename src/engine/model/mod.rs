@@ -11,6 +11,7 @@ mod choice;
 mod cluster;
 mod endpoint;
 mod endpoint_changes;
+mod entry;
 mod event;
 mod external_addresses;
 mod forwarding;

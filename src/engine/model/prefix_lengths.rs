@@ -6,7 +6,7 @@ use nft::family::Family;
 
 use super::name::ObjectName;
 use super::node::Node;
-use super::service::Protocol;
+use super::service::{Protocol, ServicePort};
 
 /// Prefix lengths of one family from 1 on, for each protocol in the order of [`Protocol::ALL`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,13 +76,13 @@ impl FromIterator<(Protocol, u8)> for PrefixLengths {
 }
 
 impl SourceLengths {
-    /// Sets the ranges of a service and the protocols of its ports; none without any range. Ranges with
+    /// Sets the ranges and ports of a service; none without any range. Ranges with
     /// an address of the node also admit load balancer addresses.
     pub(super) fn set(
         &mut self,
         service: &ObjectName,
         ranges: &[IpNet],
-        protocols: impl Iterator<Item = Protocol> + Clone,
+        ports: &[ServicePort],
         node: Option<&Node>,
     ) {
         if ranges.is_empty() && self.by_service.is_empty() {
@@ -90,7 +90,7 @@ impl SourceLengths {
         }
         // A service may have thousands of ports.
         let mut used = Protocol::ALL.to_vec();
-        used.retain(|protocol| protocols.clone().any(|it| it == *protocol));
+        used.retain(|protocol| ports.iter().any(|port| port.protocol == *protocol));
         let lengths = Family::ALL.map(|family| {
             let own = ranges.iter().filter(|range| Family::of(range.addr()) == family);
             let mut on_node = node.iter().flat_map(|node| &node.addresses);
@@ -126,6 +126,8 @@ impl SourceLengths {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU16;
+
     use super::*;
 
     #[test]
@@ -146,15 +148,19 @@ mod tests {
             Family::ALL.map(|family| lengths.of(family).of(protocol).collect::<Vec<_>>())
         };
         let (tcp, udp) = (Protocol::Tcp, Protocol::Udp);
+        let ports = |protocols: &[Protocol]| -> Vec<_> {
+            let port = ServicePort::tcp("http", NonZeroU16::new(80).unwrap());
+            protocols.iter().map(|it| ServicePort { protocol: *it, ..port.clone() }).collect()
+        };
         let all = ["10.0.0.0/8", "10.1.0.0/24", "fd00::/33"];
-        lengths.set(&a, &ranges(&all), [tcp, tcp, udp].into_iter(), None);
-        lengths.set(&b, &ranges(&["192.0.2.0/24"]), [tcp].into_iter(), Some(&node));
+        lengths.set(&a, &ranges(&all), &ports(&[tcp, tcp, udp]), None);
+        lengths.set(&b, &ranges(&["192.0.2.0/24"]), &ports(&[tcp]), Some(&node));
         assert_eq!(in_use(&lengths, tcp), [vec![8, 24, 32], vec![36]]);
-        lengths.set(&a, &ranges(&["192.0.2.0/25"]), [udp].into_iter(), None);
+        lengths.set(&a, &ranges(&["192.0.2.0/25"]), &ports(&[udp]), None);
         assert_eq!(in_use(&lengths, tcp), [vec![24, 32], vec![]]);
         assert_eq!(in_use(&lengths, udp), [vec![25], vec![]]);
-        lengths.set(&a, &[], [udp].into_iter(), None);
-        lengths.set(&b, &[], [].into_iter(), None);
+        lengths.set(&a, &[], &ports(&[udp]), None);
+        lengths.set(&b, &[], &[], None);
         assert!(Family::ALL.into_iter().all(|family| lengths.of(family).is_empty()));
     }
 }

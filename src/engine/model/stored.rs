@@ -18,7 +18,7 @@ use super::hints::Hints;
 use super::interner::Interner;
 use super::name::ObjectName;
 use super::scheduler::Scheduler;
-use super::service::{Protocol, Service, ServicePort, TrafficPolicy};
+use super::service::{Service, ServicePort, TrafficPolicy};
 use super::weights::{Weighing, Weight, Weights};
 
 /// Lists in use, each once.
@@ -220,10 +220,6 @@ impl StoredService {
     pub(super) fn has_external_addresses(&self) -> bool {
         let has = |it: &Unusual| !it.external_ips.is_empty() || !it.load_balancer_ips.is_empty();
         self.unusual.as_deref().is_some_and(has)
-    }
-
-    pub(super) fn protocols(&self) -> impl Iterator<Item = Protocol> + Clone {
-        self.ports.iter().map(|port| port.protocol)
     }
 
     pub(super) fn source_ranges(&self) -> &[IpNet] {

@@ -103,8 +103,9 @@ fn base_chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
     };
     let OptionalChains { source_ranges, cluster_ip_endpoints } = settings.optional_chains;
     let phrases = Phrases(family);
-    let pre_dnat =
-        |name, point| filter(name, point, -110, !source_ranges.is_empty(), restricted_services(phrases));
+    let pre_dnat = |name, point| {
+        filter(name, point, -110, !source_ranges.is_empty(), restricted_services(phrases))
+    };
     let after_dnat = |name, point| {
         let check = vec![goto(CLUSTER_IPS_CHECK)];
         filter(name, point, 0, cluster_ip_endpoints, check)

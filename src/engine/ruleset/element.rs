@@ -464,9 +464,10 @@ mod tests {
                         Member::ClusterIp(address)
                     }),
                     5 => TableElement::Restricted(service),
-                    6 => {
-                        TableElement::SourceRange(service, IpNet::new_assert(address, 1 + slot as u8 % 32).trunc())
-                    }
+                    6 => TableElement::SourceRange(
+                        service,
+                        IpNet::new_assert(address, u8::try_from(1 + slot % 32).unwrap()).trunc(),
+                    ),
                     7 => TableElement::AffinitySlot(session, slot, id),
                     8 => TableElement::AffinityEndpoint(session, protocol, id, target),
                     9 => TableElement::SourceRefusals(service),

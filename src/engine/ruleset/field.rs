@@ -83,7 +83,10 @@ impl Field {
                 Self::Saddr | Self::SourceNetwork(_) | Self::Daddr | Self::OriginalDaddr,
                 Family::Ip6,
             ) => 4,
-            (Self::Saddr | Self::SourceNetwork(_) | Self::Daddr | Self::OriginalDaddr, Family::Ip)
+            (
+                Self::Saddr | Self::SourceNetwork(_) | Self::Daddr | Self::OriginalDaddr,
+                Family::Ip,
+            )
             | (Self::L4Proto | Self::Sport | Self::Dport | Self::OriginalDport, _)
             | (Self::Priority | Self::Mark | Self::PriorityBits(_) | Self::Random(_), _)
             | (Self::Number(_) | Self::Hash { .. }, _) => 1,
@@ -140,10 +143,12 @@ impl Field {
 
 fn source_network(family: Family, length: u8, to: Reg) -> Vec<Expression> {
     let load = Address::Source.load(family, address_length(family), to);
-    let bits = usize::from(length);
-    let mask: Vec<u8> = (0..address_length(family) as usize)
-        .map(|byte| !0xff_u8.checked_shr(bits.saturating_sub(8 * byte) as u32).unwrap_or(0))
-        .collect();
+    // A length is at least 1, and at most that of an address.
+    let length = u32::from(length);
+    let mask = match family {
+        Family::Ip => (u32::MAX << (32 - length)).to_be_bytes().to_vec(),
+        Family::Ip6 => (u128::MAX << (128 - length)).to_be_bytes().to_vec(),
+    };
     // nft(8) prints no mask of all bits.
     let is_whole = mask.iter().all(|byte| *byte == 0xff);
     let zeros = vec![0; mask.len()];

@@ -36,8 +36,7 @@ mod slots;
 
 pub use chain::ChainSpec;
 pub use element::{
-    Frontend, Member, Subject, TableElement, Unserved, recorded_client, slot_key, stray,
-    target,
+    Frontend, Member, Subject, TableElement, Unserved, recorded_client, slot_key, stray, target,
 };
 pub use established::flowtable;
 pub(crate) use fields::Fields;

@@ -94,7 +94,10 @@ mod tests {
 
     fn every_rule() -> Settings {
         Settings {
-            optional_chains: OptionalChains { source_ranges: [(Protocol::Tcp, 8), (Protocol::Tcp, 24)].into_iter().collect(), cluster_ip_endpoints: true },
+            optional_chains: OptionalChains {
+                source_ranges: [(Protocol::Tcp, 8), (Protocol::Tcp, 24)].into_iter().collect(),
+                cluster_ip_endpoints: true,
+            },
             counts_connections: false,
             masquerade_mark: 0x4000,
             masquerade_all: false,

@@ -158,7 +158,9 @@ impl SetId {
             Self::NodePortIps => "addresses that accept node port traffic",
             Self::HairpinConnections => "endpoints on this node, which may reach themselves",
             Self::RestrictedServices => "service addresses that are subject to source-ranges",
-            Self::SourceRanges => "network . 6024: TCP (6), length 24 . address and port that it may use",
+            Self::SourceRanges => {
+                "network . 6024: TCP (6), length 24 . address and port that it may use"
+            }
             Self::SourceRefusals => "as restricted-services; counts packets of other sources",
             Self::AffinitySlots => "SSSS:0 . slot : SSSS:EEEE, endpoint EEEE of session SSSS",
             Self::AffinityEndpoints => "protocol . SSSS:EEEE : endpoint",

@@ -375,12 +375,15 @@ impl Engine {
         least_connections::balance(&mut self.cluster, &mut self.updates, settings, counted)
     }
 
-    /// Sets the addresses of this node's interfaces, and of what it must reach.
-    pub fn set_local_addresses(&mut self, addresses: impl Into<HostAddresses>) {
-        self.node.addresses = addresses.into();
+    /// Sets the addresses of this node's interfaces, and of what it must reach. Returns whether its own
+    /// addresses or its tables are others then.
+    pub fn set_local_addresses(&mut self, addresses: impl Into<HostAddresses>) -> bool {
+        let was_settled = self.is_settled();
+        let former = std::mem::replace(&mut self.node.addresses, addresses.into());
         self.render_node_ports();
         self.render_tables();
         self.find_overlaps();
+        former.local != self.node.addresses.local || was_settled && !self.is_settled()
     }
 
     /// Finds what ranges of cluster IPs overlap, once they are known.
@@ -449,6 +452,6 @@ fn context<'a>(
     updates: &'a Updates,
     may_postpone: bool,
 ) -> Context<'a> {
-    let (timeouts, slots) = (&tables.timeouts, &updates.slot_budget);
-    Context { cluster, timeouts, slots, may_postpone, is_resumed: false }
+    let (timeouts, slots, ranges) = (&tables.timeouts, &updates.slot_budget, &updates.range_budget);
+    Context { cluster, timeouts, slots, ranges, may_postpone, rendered: None }
 }

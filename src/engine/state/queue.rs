@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 use ahash::HashMap;
 
+use crate::desired::DesiredService;
 use crate::model::{Extent, ObjectName};
 
 /// The extent of each waiting service once. Their order is in two lanes and a backlog, which may
@@ -17,8 +18,9 @@ pub(super) struct Queue {
     /// Services of each lane, in order. A service that was already taken, or is in both lanes, is
     /// skipped the second time.
     lanes: [VecDeque<ObjectName>; 2],
-    /// A service with a remainder to do, if nothing has touched it since.
-    resumed: Option<ObjectName>,
+    /// A service with a remainder to do and what it should have, if nothing has touched it since: a
+    /// large service is rendered once for all of its pieces.
+    resumed: Option<(ObjectName, DesiredService)>,
     /// Services of each lane whose namespace has used its part of the round.
     deferred: [VecDeque<ObjectName>; 2],
     /// The work for each namespace in this round, and for all.
@@ -81,7 +83,7 @@ impl Queue {
         services: impl Iterator<Item = (ObjectName, Extent)>,
     ) {
         for (name, extent) in services {
-            self.resumed.take_if(|resumed| *resumed == name);
+            self.resumed.take_if(|(resumed, _)| *resumed == name);
             let is_new = extent.join(&mut self.waiting, name.clone());
             if is_new || lane == Lane::Fast {
                 self.lanes[lane as usize].push_back(name);
@@ -129,15 +131,15 @@ impl Queue {
         }
     }
 
-    /// Puts the remainder of a service first in the slow lane.
-    pub(super) fn resume(&mut self, name: ObjectName) {
-        self.resumed = Some(name.clone());
-        self.put_first(Lane::Slow, name);
+    /// Keeps what a service with a remainder should have, until something touches it.
+    pub(super) fn resume(&mut self, name: ObjectName, rendered: DesiredService) {
+        self.resumed = Some((name, rendered));
     }
 
-    /// Returns whether a service that was taken is to be resumed, and nothing has touched it since.
-    pub(super) fn take_resumed(&mut self, name: &ObjectName) -> bool {
-        self.resumed.take_if(|resumed| resumed == name).is_some()
+    /// Returns what a service that was taken should have, if nothing has touched it since its last
+    /// piece.
+    pub(super) fn take_resumed(&mut self, name: &ObjectName) -> Option<DesiredService> {
+        self.resumed.take_if(|(resumed, _)| resumed == name).map(|(_, rendered)| rendered)
     }
 
     /// Returns the lane of the next service, which is the first in it.

@@ -292,9 +292,9 @@ impl Engine {
         piece: &mut Piece,
     ) -> (Progress, usize) {
         let may_postpone = self.updates.postponed.is_some();
-        let is_resumed = self.updates.queue.take_resumed(&name);
+        let resumed = self.updates.queue.take_resumed(&name);
         let context = Context {
-            is_resumed,
+            rendered: resumed.as_ref(),
             ..context(&self.cluster, &self.tables, &self.updates, may_postpone)
         };
         // Only an update of the whole service finds out whether its problems are over, and whether
@@ -307,8 +307,12 @@ impl Engine {
         }
         self.problems.add_updated(updated.conflicts, updated.problems);
         self.tables.handing.touch(&name, &self.cluster);
-        self.updates.note((name, lane), &updated.progress, updated.affected);
-        (updated.progress, updated.rendered)
+        self.updates.note((name.clone(), lane), &updated.progress, updated.affected);
+        let rendered = updated.rendered.or(resumed);
+        if let Some(rendered) = rendered.filter(|_| updated.progress == Progress::Partial) {
+            self.updates.queue.resume(name, rendered);
+        }
+        (updated.progress, updated.compared)
     }
 
     /// Keeps unused elements from now on until [`Engine::release`].

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ahash::HashSet;
 
 use super::queue::{Lane, Queue};
-use crate::desired::{SlotBudget, SlotDemand};
+use crate::desired::{RANGE_BUDGET, SlotBudget, SlotDemand};
 use crate::diff::{self, Progress};
 use crate::model::{Cluster, Extent, ObjectName, ServiceView};
 use crate::routing::DirectReturn;
@@ -22,6 +22,8 @@ pub(super) struct Updates {
     pub(super) queue: Queue,
     /// Slots of weights and hash tables, which all services share.
     pub(super) slot_budget: SlotBudget,
+    /// Source ranges of all services.
+    pub(super) range_budget: SlotBudget,
     /// Touched services whose demand of slots is not known yet.
     unmeasured: HashSet<ObjectName>,
     /// The last piece held small changes while a large change waited.
@@ -42,6 +44,7 @@ impl Updates {
         Self {
             queue: Queue::default(),
             slot_budget: SlotBudget::new(slot_budget),
+            range_budget: SlotBudget::new(RANGE_BUDGET),
             unmeasured: HashSet::default(),
             small_went_first: false,
             sweep_due: false,
@@ -139,7 +142,7 @@ impl Updates {
             Progress::Complete => {}
             Progress::AfterCommit => self.after_commit.push(name),
             // The remainder of a large service counts as a large change.
-            Progress::Partial => self.queue.resume(name),
+            Progress::Partial => self.queue.put_first(Lane::Slow, name),
             Progress::Unread => self.unread.push((lane, name)),
             Progress::Postponed => {
                 self.postponed.get_or_insert_default().insert(name);
@@ -164,11 +167,12 @@ impl Updates {
             direct_return.is_some() && cluster.has_external_traffic(name)
                 || cluster.may_request_slots(name)
                 || self.slot_budget.has(name)
+                || self.range_budget.has(name)
         };
         self.unmeasured.extend(touched.filter(may_request).cloned());
     }
 
-    /// Shares the slots again if services request others, and queues those that are given more or
+    /// Shares slots and source ranges again if services request others, and queues those that are given more or
     /// less than before.
     ///
     /// The first list arrives in many parts, so it is called when transactions are made.
@@ -178,9 +182,11 @@ impl Updates {
         }
         for name in std::mem::take(&mut self.unmeasured) {
             let view = cluster.service(&name);
+            let ranges = view.as_ref().and_then(|view| SlotDemand::of_ranges(&view.service));
+            self.range_budget.request(&name, ranges);
             self.slot_budget.request(&name, view.and_then(|view| demand(&view, direct_return)));
         }
-        let resized = self.slot_budget.share().into_iter();
+        let resized = self.slot_budget.share().into_iter().chain(self.range_budget.share());
         // Changes of objects come first.
         self.queue.add_to(Lane::Slow, resized.map(|name| (name, Extent::Whole)));
     }

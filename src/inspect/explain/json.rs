@@ -71,7 +71,7 @@ impl Explanation {
             "kind": kind,
             "share": outcome.share,
             "certain": outcome.is_certain,
-            "text": fate(&outcome.fate, protocol) + why,
+            "text": fate(&outcome.fate, protocol) + &why,
         });
         if let Fate::Sent { to, translated, masqueraded, interface } = &outcome.fate {
             value["to"] = json!(to);

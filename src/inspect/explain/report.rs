@@ -40,11 +40,12 @@ impl Explanation {
     }
 
     /// Returns the reason of a drop because of the source.
-    pub(super) fn why_dropped(&self, fate: &Fate) -> Option<&'static str> {
+    pub(super) fn why_dropped(&self, fate: &Fate) -> Option<String> {
         let ranges = self.source_ranges.as_ref().filter(|ranges| !ranges.is_allowed)?;
         let Fate::Dropped(place) = fate else { return None };
         let is_ours = our_family(&place.table).is_some() && ranges.ranges.is_some();
-        is_ours.then_some(": the source is not in loadBalancerSourceRanges")
+        let why = "the source is not in loadBalancerSourceRanges";
+        is_ours.then(|| format!(": {why}"))
     }
 
     fn write_packet(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -108,7 +109,7 @@ impl Explanation {
         for (i, outcome) in outcomes.iter().take(MOST_OUTCOMES).enumerate() {
             let title = if i == 0 { "outcome" } else { "" };
             let why = self.why_dropped(&outcome.fate).unwrap_or_default();
-            let fate = fate(&outcome.fate, &self.protocol()) + why;
+            let fate = fate(&outcome.fate, &self.protocol()) + &why;
             line(f, format_args!("{title:9} {:>9}  {fate}", share(outcome)))?;
         }
         if let Some(rest) = outcomes.get(MOST_OUTCOMES..).filter(|rest| !rest.is_empty()) {

@@ -54,8 +54,9 @@ impl Kernel {
         };
         let Some(frontend) = elements(prediction).find_map(restricted) else { return Ok(None) };
         let ranges = self.ranges_of(table, frontend)?;
-        let is_allowed =
-            ranges.as_ref().is_some_and(|ranges| ranges.iter().any(|range| range.contains(&source)));
+        let is_allowed = ranges
+            .as_ref()
+            .is_some_and(|ranges| ranges.iter().any(|range| range.contains(&source)));
         let service = self.service_of(table, frontend);
         Ok(Some(SourceRanges { service, ranges, is_allowed }))
     }

@@ -20,7 +20,6 @@ use engine::model::{Arrival, Event, ObjectName, Problem, ProblemKind, Resource};
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use kube::Client;
-use tokio::sync::watch::Sender;
 use tokio::time::Instant;
 
 use super::access::Access;
@@ -224,7 +223,7 @@ impl<T: Watched> Watch<T> {
         outlet: &Outlet,
     ) -> Self {
         let link = Link::new(T::RESOURCE, outlet.contacts.clone());
-        let link = link.with_addresses(outlet.addresses.as_ref().map(Sender::subscribe));
+        let link = link.with_addresses(outlet.addresses.as_ref().map(|it| it.subscribe()));
         Self {
             access: access.clone(),
             client: rate_limited(access, &link),
