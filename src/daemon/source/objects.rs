@@ -15,7 +15,6 @@ mod node;
 mod object_meta;
 #[cfg(feature = "api-server")]
 pub(super) mod protobuf;
-mod quick_parser;
 mod resource;
 mod service;
 #[cfg(test)]

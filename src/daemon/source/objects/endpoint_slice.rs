@@ -22,7 +22,6 @@ use super::metadata::{
     HEADLESS, Object, ObjectMeta, SERVICE_NAME, SliceMetadata, WEIGHT, WEIGHTED, null_is_absent,
     object,
 };
-use super::quick_parser::QuickEndpoints;
 use super::text::{Span, Text, Texts};
 
 /// An EndpointSlice, reduced during parsing.
@@ -243,14 +242,13 @@ fn conditions(endpoint: &Endpoint, texts: &Texts, converter: &Converter) -> Cond
 /// Fields of a slice with texts borrowed from the input.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-#[serde(bound(deserialize = "E: Default + Deserialize<'de>"))]
-pub(super) struct SliceFields<'a, E> {
+pub(super) struct SliceFields<'a> {
     #[serde(borrow, deserialize_with = "object")]
     pub(super) metadata: SliceMetadata<'a>,
     #[serde(borrow, deserialize_with = "null_is_absent")]
     pub(super) address_type: Text<'a>,
     #[serde(deserialize_with = "null_is_absent")]
-    pub(super) endpoints: E,
+    pub(super) endpoints: Endpoints,
     #[serde(borrow, deserialize_with = "null_is_absent")]
     pub(super) ports: SmallVec<[Object<PortFields<'a>>; 2]>,
 }
@@ -270,21 +268,7 @@ pub(super) struct PortFields<'a> {
 
 impl<'de> Deserialize<'de> for EndpointSlice {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        let fields = SliceFields::<QuickEndpoints<'_>>::deserialize(input)?;
-        let SliceFields { metadata, address_type, endpoints, ports } = fields;
-        let endpoints = endpoints.read(kept_names(&metadata))?;
-        Ok(SliceFields { metadata, address_type, endpoints, ports }.into())
-    }
-}
-
-impl EndpointSlice {
-    /// Parses a slice like [`Deserialize`], but more slowly from JSON text. An error about
-    /// endpoints contains their path.
-    ///
-    /// # Errors
-    /// Same as those of [`Deserialize`].
-    pub fn deserialize_with_path<'de, D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        SliceFields::<Endpoints>::deserialize(input).map(Self::from)
+        SliceFields::deserialize(input).map(Self::from)
     }
 }
 
@@ -296,8 +280,8 @@ pub(super) fn kept_names(metadata: &SliceMetadata<'_>) -> KeptNames {
     }
 }
 
-impl From<SliceFields<'_, Endpoints>> for EndpointSlice {
-    fn from(fields: SliceFields<'_, Endpoints>) -> Self {
+impl From<SliceFields<'_>> for EndpointSlice {
+    fn from(fields: SliceFields<'_>) -> Self {
         let SliceFields { metadata, address_type, endpoints, ports } = fields;
         let Endpoints { list: endpoints, mut texts, mut names } = endpoints;
         if kept_names(&metadata) == KeptNames::None {

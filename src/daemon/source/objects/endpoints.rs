@@ -1,4 +1,4 @@
-//! The endpoints of a slice: parsed by serde from any format, or quickly from JSON text.
+//! The endpoints of a slice, with their texts in one string.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use super::metadata::{Object, null_is_absent, object};
 use super::text::{Expected, Span, Text, Texts};
 
 /// One entry of `endpoints`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Endpoint {
     pub(super) address: FirstAddress,
     pub(super) conditions: EndpointConditions,
@@ -21,18 +21,11 @@ pub(super) struct Endpoint {
     pub(super) for_nodes: Span,
 }
 
-impl Endpoint {
-    /// Returns an endpoint with these conditions only.
-    pub(super) fn new(conditions: EndpointConditions) -> Self {
-        let (address, none) = (FirstAddress::Missing, Span::default());
-        Self { address, conditions, node_name: none, for_zones: none, for_nodes: none }
-    }
-}
-
 /// First of the `addresses` of an endpoint; the others have no meaning.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) enum FirstAddress {
     /// The list is empty.
+    #[default]
     Missing,
     /// An IP address.
     Ip(IpAddr),
@@ -53,29 +46,29 @@ pub(super) struct EndpointConditions {
 }
 
 /// Fields of an endpoint with texts borrowed from the input.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct EndpointFields<'a> {
+struct EndpointFields<'a> {
     #[serde(borrow, deserialize_with = "null_is_absent")]
-    pub(super) addresses: FirstText<'a>,
+    addresses: FirstText<'a>,
     #[serde(deserialize_with = "object")]
-    pub(super) conditions: EndpointConditions,
+    conditions: EndpointConditions,
     #[serde(borrow)]
-    pub(super) node_name: Option<Text<'a>>,
+    node_name: Option<Text<'a>>,
     #[serde(borrow, deserialize_with = "object")]
-    pub(super) hints: HintFields<'a>,
+    hints: HintFields<'a>,
     #[serde(borrow)]
-    pub(super) zone: Option<Text<'a>>,
+    zone: Option<Text<'a>>,
     #[serde(borrow, deserialize_with = "object")]
-    pub(super) target_ref: TargetFields<'a>,
+    target_ref: TargetFields<'a>,
 }
 
 /// The fields of `targetRef`.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default)]
-pub(super) struct TargetFields<'a> {
+struct TargetFields<'a> {
     #[serde(borrow)]
-    pub(super) name: Option<Text<'a>>,
+    name: Option<Text<'a>>,
 }
 
 /// Names of an endpoint that only weights depend on.
@@ -86,27 +79,27 @@ pub(super) struct Names {
 }
 
 /// The first string of a list.
-#[derive(Debug, Default)]
-pub(super) struct FirstText<'a>(pub(super) Option<Text<'a>>);
+#[derive(Default)]
+struct FirstText<'a>(Option<Text<'a>>);
 
 /// The fields of `hints`.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct HintFields<'a> {
+struct HintFields<'a> {
     #[serde(borrow, deserialize_with = "null_is_absent")]
-    pub(super) for_zones: Hints<'a>,
+    for_zones: Hints<'a>,
     #[serde(borrow, deserialize_with = "null_is_absent")]
-    pub(super) for_nodes: Hints<'a>,
+    for_nodes: Hints<'a>,
 }
 
-pub(super) type Hints<'a> = SmallVec<[Object<Hint<'a>>; 2]>;
+type Hints<'a> = SmallVec<[Object<Hint<'a>>; 2]>;
 
 /// One zone or node of a hint.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Hint<'a> {
+struct Hint<'a> {
     #[serde(borrow, deserialize_with = "null_is_absent")]
-    pub(super) name: Text<'a>,
+    name: Text<'a>,
 }
 
 /// Parsed endpoints and their texts.
@@ -131,20 +124,23 @@ impl Endpoints {
         Self { list, texts: Texts::with_capacity(FIRST_TEXTS), names: Vec::new() }
     }
 
-    pub(super) fn push(&mut self, fields: EndpointFields<'_>, names: KeptNames) {
+    /// Appends an endpoint. Its names are kept: the labels of the slice may not be parsed yet.
+    fn push(&mut self, fields: EndpointFields<'_>) {
         let EndpointFields { addresses, conditions, node_name, hints, zone, target_ref } = fields;
-        if names == KeptNames::All {
-            let mut add =
-                |text: Option<Text<'_>>| self.texts.add(text.as_deref().unwrap_or_default());
-            let names = Names { zone: add(zone), pod: add(target_ref.name) };
-            self.names.push(names);
-        }
-        self.list.push(Endpoint {
+        let Self { list, texts, names } = self;
+        let mut add = |text: Option<Text<'_>>| texts.add(text.as_deref().unwrap_or_default());
+        names.push(Names { zone: add(zone), pod: add(target_ref.name) });
+        let node_name = add(node_name);
+        let mut add_list = |hints: Hints<'_>| {
+            let names = hints.iter().map(|Object(hint)| &hint.name);
+            names.fold(Span::default(), |list, name| texts.extend_list(list, name))
+        };
+        list.push(Endpoint {
             address: addresses.0.map_or(FirstAddress::Missing, |text| FirstAddress::new(&text)),
             conditions,
-            node_name: self.texts.add(node_name.as_deref().unwrap_or_default()),
-            for_zones: self.texts.add_list(hints.for_zones.iter().map(|hint| &*hint.0.name)),
-            for_nodes: self.texts.add_list(hints.for_nodes.iter().map(|hint| &*hint.0.name)),
+            node_name,
+            for_zones: add_list(hints.for_zones),
+            for_nodes: add_list(hints.for_nodes),
         });
     }
 }
@@ -166,9 +162,8 @@ impl<'de> Visitor<'de> for EndpointsVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut input: A) -> Result<Self::Value, A::Error> {
         let mut endpoints = Endpoints::with_room();
-        // Names are kept for all slices here: their metadata may not be parsed yet.
         while let Some(Object(fields)) = input.next_element()? {
-            endpoints.push(fields, KeptNames::All);
+            endpoints.push(fields);
         }
         Ok(endpoints)
     }

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use engine::model::{Change, Event, ObjectName, ObjectRef, Problem, Resource};
-use serde::de::{DeserializeOwned, Deserializer};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::converter::Converter;
@@ -31,12 +31,6 @@ pub(in crate::source) trait Followed:
     #[cfg(feature = "api-server")]
     fn from_protobuf(message: Fields<'_>) -> Result<Self, WireError>;
 
-    /// Parses an object like [`Deserialize`](serde::Deserialize), but every error contains the path
-    /// of the wrong field.
-    fn deserialize_carefully<'de, D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        Self::deserialize(input)
-    }
-
     /// Replaces the namespace; an empty one means none.
     fn set_namespace(&mut self, namespace: &str) {
         self.meta_mut().namespace = Some(namespace.to_owned());
@@ -52,7 +46,7 @@ pub(in crate::source) trait Followed:
 pub(in crate::source) fn read<T: Followed>(value: &Value) -> Result<T, (String, String)> {
     let mut track = serde_path_to_error::Track::new();
     let input = serde_path_to_error::Deserializer::new(value, &mut track);
-    T::deserialize_carefully(input).map_err(|error| {
+    T::deserialize(input).map_err(|error| {
         let field = track.path().to_string();
         (if field == "." { String::new() } else { field }, error.to_string())
     })
@@ -101,10 +95,6 @@ followed! { Node, Nodes, |it, by| {
 }; }
 followed! { ServiceCidr, ServiceCidrs, |it, by| of(Event::ServiceCidr, by.service_cidr(&it)); }
 followed! { EndpointSlice, EndpointSlices, |it, by| of(Event::EndpointSlice, by.endpoint_slice(it));
-    fn deserialize_carefully<'de, D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        Self::deserialize_with_path(input)
-    }
-
     fn set_namespace(&mut self, namespace: &str) {
         self.move_to(namespace);
     }

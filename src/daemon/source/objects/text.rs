@@ -101,23 +101,9 @@ impl Texts {
         self.span_from(start)
     }
 
-    /// Appends a list of names.
-    pub(super) fn add_list<'n>(&mut self, names: impl Iterator<Item = &'n str>) -> Span {
-        let start = self.0.len();
-        names.for_each(|name| self.push_name(name));
-        self.span_from(start)
-    }
-
-    /// Appends a name to a list. Returns `None` unless the list is empty or the last item appended.
-    pub(super) fn extend_list(&mut self, list: &mut Span, name: &str) -> Option<()> {
+    /// Appends a name to a list, which is empty or the last item appended, and returns the list.
+    pub(super) fn extend_list(&mut self, list: Span, name: &str) -> Span {
         let start = if list.is_empty() { self.0.len() } else { list.start as usize };
-        let is_last = list.is_empty() || list.end as usize == self.0.len();
-        self.push_name(name);
-        *list = self.span_from(start);
-        is_last.then_some(())
-    }
-
-    fn push_name(&mut self, name: &str) {
         // No zone or node has a name with a line end, or with the space that replaces it.
         if name.contains(LINE_END) {
             self.0.push_str(&name.replace(LINE_END, " "))
@@ -125,6 +111,7 @@ impl Texts {
             self.0.push_str(name)
         }
         self.0.push(LINE_END);
+        self.span_from(start)
     }
 
     /// Returns the text at `span`, which this value must have returned.
@@ -178,17 +165,17 @@ mod tests {
         let mut texts = Texts::with_capacity(64);
         let (namespace, name) = (texts.add("default"), texts.add("web"));
         let path = texts.add_path(namespace, name);
-        let list = texts.add_list(["a", "", "b\nc"].into_iter());
-        let nobody = texts.add_list([""].into_iter());
+        let none = Span::default();
+        let list = ["a", "", "b\nc"].iter().fold(none, |list, name| texts.extend_list(list, name));
+        let nobody = texts.extend_list(none, "");
         assert_eq!(
             [namespace, name, path].map(|it| texts.at(it)),
             ["default", "web", "default/web"]
         );
         assert_eq!(texts.list_at(list).collect::<Vec<_>>(), ["a", "", "b c"]);
         assert_eq!(texts.list_at(nobody).collect::<Vec<_>>(), [""]);
-        let empty = texts.add_list([].into_iter());
-        assert_eq!(texts.list_at(empty).count(), 0);
-        assert!(!nobody.is_empty() && Span::default().is_empty());
-        assert_eq!(texts.at(Span::default()), "");
+        assert_eq!(texts.list_at(none).count(), 0);
+        assert!(!nobody.is_empty() && none.is_empty());
+        assert_eq!(texts.at(none), "");
     }
 }

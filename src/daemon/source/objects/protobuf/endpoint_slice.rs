@@ -21,7 +21,7 @@ impl EndpointSlice {
     ) -> Result<Self, WireError> {
         let metadata = metadata(message)?;
         let names = kept_names(&metadata);
-        let mut slice = SliceFields { metadata, ..SliceFields::<Endpoints>::default() };
+        let mut slice = SliceFields { metadata, ..SliceFields::default() };
         slice.endpoints = Endpoints::with_room();
         let mut fields = message;
         while let Some((number, value)) = fields.next()? {
@@ -56,7 +56,7 @@ fn push_endpoint(
 ) -> Result<(), WireError> {
     let has_names = kept == KeptNames::All;
     let Endpoints { list, texts, names } = endpoints;
-    let mut endpoint = Endpoint::new(EndpointConditions::default());
+    let mut endpoint = Endpoint::default();
     let (mut of_endpoint, mut fields) = (Names::default(), message);
     while let Some((number, value)) = fields.next()? {
         match number {
@@ -100,9 +100,7 @@ fn hints(message: Fields<'_>, hints: u32, texts: &mut Texts) -> Result<Span, Wir
     let (mut list, mut fields) = (Span::default(), message);
     while let Some((number, value)) = fields.next()? {
         if number == hints {
-            let name = text_of(value.message()?, 1)?;
-            // Nothing else is appended meanwhile, so the list is the last item.
-            let _ = texts.extend_list(&mut list, &name);
+            list = texts.extend_list(list, &text_of(value.message()?, 1)?);
         }
     }
     Ok(list)

@@ -31,7 +31,7 @@ fn converted<T: Followed>(object: &T) -> Converted {
 }
 
 fn of_json<T: Followed>(object: &Value) -> Converted {
-    // Through text, so that the quick parser of endpoints runs too.
+    // Through text, whose strings are borrowed.
     converted::<T>(&serde_json::from_str(&object.to_string()).unwrap())
 }
 
