@@ -72,6 +72,6 @@ const FORWARDINGS: [(&str, &str, &str); 2] =
     [(FORWARDING, "direct", "translate"), (CILIUM_FORWARDING, "dsr", "snat")];
 
 /// Returns the start of a text in quotes.
-fn shown(text: &str) -> String {
+pub(super) fn shown(text: &str) -> String {
     format!("{:?}", text.chars().take(MAX_LABEL).collect::<String>())
 }

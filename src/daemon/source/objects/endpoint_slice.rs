@@ -16,6 +16,7 @@ use serde::de::Deserializer;
 use smallvec::SmallVec;
 
 use super::address::usable;
+use super::annotations::shown;
 use super::converter::{Converter, Findings, MAX_LABEL};
 use super::endpoints::{Endpoint, Endpoints, FirstAddress, KeptNames, Names};
 use super::metadata::{
@@ -138,8 +139,7 @@ fn weighing(
     let weight = object.weight.as_deref().and_then(|text| match text.trim().parse() {
         Ok(weight) => Some(weight),
         Err(_) => {
-            let shown: String = text.chars().take(MAX_LABEL).collect();
-            let message = format!("{shown:?} is no weight: expected 0 to {}", Weight::MAX);
+            let message = format!("{} is no weight: expected 0 to {}", shown(text), Weight::MAX);
             findings.leave_out(format_args!("metadata.annotations[{WEIGHT}]"), message);
             None
         }

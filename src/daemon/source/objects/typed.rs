@@ -32,9 +32,13 @@ pub(in crate::source) fn check_kind(
     if found == expected {
         return Ok(());
     }
-    let shown = |text: &str| text.chars().take(SHOWN).collect();
     let (version, kind) = (shown(found.0), shown(found.1));
     Err(OtherKind { version, kind, expected: format!("{} of {}", expected.1, expected.0) })
+}
+
+/// Returns the start of a text of the answer.
+pub(super) fn shown(text: &str) -> String {
+    text.chars().take(SHOWN).collect()
 }
 
 /// A `T` in JSON, with its `apiVersion` and `kind`, which are empty if absent.

@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use super::super::typed::{OtherKind, check_kind};
+use super::super::typed::{OtherKind, check_kind, shown};
 use super::metadata::entry;
 use super::wire::{Fields, Value, WireError};
 
@@ -21,9 +21,6 @@ const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 /// Version and kind of a meta/v1 Status.
 pub(in crate::source) const STATUS: (&str, &str) = ("v1", "Status");
-
-/// Longest text of the answer in an error.
-const SHOWN: usize = 63;
 
 /// Why an answer in protobuf cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -206,8 +203,4 @@ fn check_encoding(text: &str) -> Result<(), FormError> {
     } else {
         Err(FormError::Encoded(shown(text)))
     }
-}
-
-fn shown(text: &str) -> String {
-    text.chars().take(SHOWN).collect()
 }
