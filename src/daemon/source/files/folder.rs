@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::problem::FilesError;
-use crate::named_file;
 
 /// Largest manifest file that is read, in bytes; the parser has the same limit.
 pub(super) const MAX_FILE: usize = crate::yaml::MAX_TEXT;
@@ -122,12 +121,4 @@ fn is_manifest(path: &Path) -> bool {
     let hidden = path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
     let extension = path.extension().and_then(|extension| extension.to_str());
     !hidden && matches!(extension, Some("yaml" | "yml" | "json"))
-}
-
-/// Reads the bytes of a file.
-///
-/// # Errors
-/// The file cannot be read or is longer than [`MAX_FILE`].
-pub(super) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
-    named_file::read(path, MAX_FILE)
 }

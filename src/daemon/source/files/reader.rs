@@ -11,10 +11,11 @@ use std::time::SystemTime;
 use ahash::{AHashMap, AHashSet, RandomState};
 use engine::model::{Event, ObjectRef, Resource};
 
-use super::folder::{self, MAX_FILES, Stamp};
+use super::folder::{self, MAX_FILE, MAX_FILES, Stamp};
 use super::ignored::Ignored;
 use super::manifest::{self, Statement};
 use super::problem::{FileProblem, FilesError};
+use crate::named_file;
 use crate::source::Wanted;
 use crate::source::objects::Converter;
 
@@ -83,7 +84,7 @@ impl ManifestReader {
             if stamp.is_some() && self.files.get(file).is_some_and(|known| known.stamp == *stamp) {
                 continue;
             }
-            let bytes = folder::read_file(file);
+            let bytes = named_file::read(file, MAX_FILE);
             let readable = bytes.is_ok();
             let state = self.begin_file(file, bytes);
             state.stamp = stamp.filter(|it| readable && it.is_settled(SystemTime::now()));
