@@ -64,9 +64,8 @@ pub(crate) fn follow(
         }
     };
     let (contacts, requests) = (observed_contacts(observe.clone()), observed_requests(observe));
-    let outlet = Outlet::new(sender, report, contacts, Arc::clone(&requests));
-    let mut outlet = outlet.with_objects(has_tables);
-    outlet.addresses = Some(addresses);
+    let mut outlet = Outlet::new(sender, report, contacts, Arc::clone(&requests));
+    (outlet.addresses, outlet.has_objects) = (Some(addresses), has_tables);
     let (node, routing) = (config.node_name.clone(), config.routing.clone());
     let (from, to, formats) = (server.clone(), server, formats_of(config));
     tasks.spawn(async move {

@@ -26,8 +26,8 @@ pub struct Outlet {
     pub(super) requests: OnRequest,
     /// Where the addresses of the server are kept up to date, if anywhere.
     pub addresses: Option<watch::Sender<HostAddresses>>,
-    /// The receiver already has objects of an earlier source.
-    pub(super) has_objects: bool,
+    /// The receiver already has objects of an earlier source: then an empty first list is doubtful too.
+    pub has_objects: bool,
 }
 
 /// The receiver of the events is dropped, so the source ends.
@@ -44,12 +44,6 @@ impl Outlet {
     ) -> Self {
         let report = Arc::new(report);
         Self { events, report, contacts, requests, addresses: None, has_objects: false }
-    }
-
-    /// Tells whether the receiver already has objects: then an empty first list is doubtful too.
-    #[must_use]
-    pub fn with_objects(self, has_objects: bool) -> Self {
-        Self { has_objects, ..self }
     }
 
     pub(super) async fn send(&self, arrival: Arrival) -> Result<(), Closed> {
