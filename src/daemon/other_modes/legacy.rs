@@ -37,22 +37,15 @@ pub(super) fn has_services(node: &Node, family: Family) -> bool {
 
 /// Returns the output of iptables-save for a table; `None` if it is not loaded or cannot be saved.
 fn saved(node: &Node, family: Family, table: Table) -> Result<Option<String>, Error> {
-    let file = match family {
-        Family::Ip => "ip_tables_names",
-        Family::Ip6 => "ip6_tables_names",
-    };
-    let loaded = fs::read_to_string(node.net.join(file)).unwrap_or_default();
+    let names = node.net.join(format!("{family}_tables_names"));
+    let loaded = fs::read_to_string(names).unwrap_or_default();
     let is_loaded = loaded.lines().any(|name| name == table.name());
     let Some(save) = program(node, family, "save").filter(|_| is_loaded) else { return Ok(None) };
     Ok(Some(node.programs.run(&save, &["-t", table.name()], String::new())?))
 }
 
 fn program(node: &Node, family: Family, verb: &str) -> Option<PathBuf> {
-    let prefix = match family {
-        Family::Ip => "iptables",
-        Family::Ip6 => "ip6tables",
-    };
-    node.programs.find(&format!("{prefix}-legacy-{verb}"))
+    node.programs.find(&format!("{family}tables-legacy-{verb}"))
 }
 
 /// Rules and chains to remove from one table.
