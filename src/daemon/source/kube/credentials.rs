@@ -3,10 +3,8 @@
 //! Contents are compared, because files are replaced by rename and by new targets of symbolic
 //! links, as the kubelet does with those of the service account.
 
-use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::client::ApiServer;
 use super::kubeconfig::{IN_CLUSTER, named_files, read_kubeconfig};
@@ -17,7 +15,8 @@ pub(super) fn digest(server: &ApiServer) -> u64 {
     let mut hasher = DefaultHasher::new();
     for path in files(server) {
         path.hash(&mut hasher);
-        read(&path).map_err(|error| error.kind()).hash(&mut hasher);
+        let content = named_file::check(&path).and_then(|()| named_file::read(&path, LONGEST));
+        content.map_err(|error| error.kind()).hash(&mut hasher);
     }
     hasher.finish()
 }
@@ -29,26 +28,17 @@ fn files(server: &ApiServer) -> Vec<PathBuf> {
         ApiServer::Anonymous(_) => Vec::new(),
         ApiServer::Kubeconfig { path, .. } => {
             // A pipe returns its contents only once.
-            let kubeconfig = is_file(path).then(|| read_kubeconfig(path));
-            let named = kubeconfig
-                .and_then(Result::ok)
-                .map_or_else(Vec::new, |mut it| named_files(&mut it));
+            let is_file = named_file::check(path).is_ok();
+            let kubeconfig = is_file.then(|| read_kubeconfig(path)).and_then(Result::ok);
+            let named = kubeconfig.map_or_else(Vec::new, |mut it| named_files(&mut it));
             [path.clone()].into_iter().chain(named).collect()
         }
     }
 }
 
-fn read(path: &Path) -> io::Result<Vec<u8>> {
-    named_file::check(path)?;
-    named_file::read(path, LONGEST)
-}
-
-fn is_file(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|metadata| metadata.is_file())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::symlink;
 
     use super::*;
