@@ -97,7 +97,7 @@ pub fn run(
     let counts = CountStore::default();
     let observe = Observe::with_collector(counts.clone());
     let loaded = load().map_err(|error| Failure::of_config(&error))?;
-    let runtime = threads::daemon_runtime()?;
+    let runtime = threads::runtime(2, threads::OTHERS)?;
     // What a pipe contained is gone.
     let file = file.filter(|path| path.is_file());
     *log = Log::start_queued(loaded.config.log, observe.clone()).map_err(Failure::new)?;

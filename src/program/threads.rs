@@ -18,7 +18,7 @@ const BLOCKING: usize = 4;
 
 /// Threads that the daemon starts besides those of its runtime, at most, and one for a background
 /// check.
-const OTHERS: usize = 10;
+pub(super) const OTHERS: usize = 10;
 
 /// Time after which a thread for blocking calls ends: never.
 const KEPT: Duration = Duration::from_hours(24 * 365 * 100);
@@ -28,14 +28,6 @@ const LIMIT: Duration = Duration::from_secs(10);
 
 /// Interval of checks whether the threads that were only tried have ended.
 const STEP: Duration = Duration::from_millis(1);
-
-/// Returns the runtime of the daemon.
-///
-/// # Errors
-/// The system has too few threads.
-pub(super) fn daemon_runtime() -> Result<Runtime, Failure> {
-    runtime(2, OTHERS)
-}
 
 /// Returns a runtime with this number of workers, if there are `others` threads besides.
 ///
