@@ -104,17 +104,13 @@ pub(super) async fn changed(
 
 /// Reports errors of the file in the log and as problems.
 fn report_refused(path: &Path, errors: &[String], observe: &Observe) {
-    let mut problems = Vec::new();
-    for error in errors {
-        let error = Printable(error);
-        tracing::warn!("{error}; the previous configuration stays in use");
-        problems.push(LeftOut {
-            kind: ProblemKind::Invalid.name(),
-            object: path.display().to_string(),
-            field: String::new(),
-            message: format!("{error}; the previous configuration stays in use"),
-        });
-    }
+    let problem = |error| {
+        let message = format!("{}; the previous configuration stays in use", Printable(error));
+        tracing::warn!("{message}");
+        let (kind, object) = (ProblemKind::Invalid.name(), path.display().to_string());
+        LeftOut { kind, object, field: String::new(), message }
+    };
+    let problems: Vec<_> = errors.iter().map(problem).collect();
     problems.iter().for_each(|problem| observe.left_out(problem.clone()));
     observe.configuration_refused(problems);
 }
