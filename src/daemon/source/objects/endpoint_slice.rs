@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 use super::address::usable;
 use super::annotations::shown;
 use super::converter::{Converter, Findings, MAX_LABEL};
-use super::endpoints::{Endpoint, Endpoints, FirstAddress, KeptNames, Names};
+use super::endpoints::{Endpoint, Endpoints, FirstAddress, Names};
 use super::metadata::{
     HEADLESS, Object, ObjectMeta, SERVICE_NAME, SliceMetadata, WEIGHT, WEIGHTED, null_is_absent,
     object,
@@ -272,19 +272,16 @@ impl<'de> Deserialize<'de> for EndpointSlice {
     }
 }
 
-/// Returns `All` for a slice with the label [`WEIGHTED`].
-pub(super) fn kept_names(metadata: &SliceMetadata<'_>) -> KeptNames {
-    match metadata.labels.get(WEIGHTED) {
-        Some(_) => KeptNames::All,
-        None => KeptNames::None,
-    }
+/// Returns whether the names of endpoints are kept: the slice has the label [`WEIGHTED`].
+pub(super) fn keeps_names(metadata: &SliceMetadata<'_>) -> bool {
+    metadata.labels.get(WEIGHTED).is_some()
 }
 
 impl From<SliceFields<'_>> for EndpointSlice {
     fn from(fields: SliceFields<'_>) -> Self {
         let SliceFields { metadata, address_type, endpoints, ports } = fields;
         let Endpoints { list: endpoints, mut texts, mut names } = endpoints;
-        if kept_names(&metadata) == KeptNames::None {
+        if !keeps_names(&metadata) {
             names = Vec::new();
         }
         let mut add = |text: Option<&str>| text.map_or(Span::default(), |text| texts.add(text));

@@ -111,13 +111,6 @@ pub(super) struct Endpoints {
     pub(super) names: Vec<Names>,
 }
 
-/// Names of endpoints to keep, of those that only weights depend on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum KeptNames {
-    None,
-    All,
-}
-
 impl Endpoints {
     pub(super) fn with_room() -> Self {
         let list = Vec::with_capacity(FIRST_ENDPOINTS);

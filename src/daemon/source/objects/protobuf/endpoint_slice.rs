@@ -2,10 +2,8 @@
 
 use std::borrow::Cow;
 
-use super::super::endpoint_slice::{EndpointSlice, PortFields, SliceFields, kept_names};
-use super::super::endpoints::{
-    Endpoint, EndpointConditions, Endpoints, FirstAddress, KeptNames, Names,
-};
+use super::super::endpoint_slice::{EndpointSlice, PortFields, SliceFields, keeps_names};
+use super::super::endpoints::{Endpoint, EndpointConditions, Endpoints, FirstAddress, Names};
 use super::super::metadata::{Object, SliceMetadata};
 use super::super::text::{Span, Texts};
 use super::metadata::read_slice_metadata;
@@ -20,13 +18,13 @@ impl EndpointSlice {
         message: Fields<'_>,
     ) -> Result<Self, WireError> {
         let metadata = metadata(message)?;
-        let names = kept_names(&metadata);
+        let has_names = keeps_names(&metadata);
         let mut slice = SliceFields { metadata, ..SliceFields::default() };
         slice.endpoints = Endpoints::with_room();
         let mut fields = message;
         while let Some((number, value)) = fields.next()? {
             match number {
-                2 => push_endpoint(value.message()?, names, &mut slice.endpoints)?,
+                2 => push_endpoint(value.message()?, has_names, &mut slice.endpoints)?,
                 3 => slice.ports.push(Object(port(value.message()?)?)),
                 4 => slice.address_type = value.text()?.into(),
                 _ => {}
@@ -51,10 +49,9 @@ fn metadata(message: Fields<'_>) -> Result<SliceMetadata<'_>, WireError> {
 /// Reads an Endpoint, and appends it.
 fn push_endpoint(
     message: Fields<'_>,
-    kept: KeptNames,
+    has_names: bool,
     endpoints: &mut Endpoints,
 ) -> Result<(), WireError> {
-    let has_names = kept == KeptNames::All;
     let Endpoints { list, texts, names } = endpoints;
     let mut endpoint = Endpoint::default();
     let (mut of_endpoint, mut fields) = (Names::default(), message);
