@@ -1,11 +1,14 @@
 //! Sources that may use a load balancer address: `loadBalancerSourceRanges`.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+#![allow(clippy::disallowed_methods)] // It compares durations.
+
+use std::time::Instant;
 
 use Expect::{Refused, Silent};
 use netlink_tests::Net;
 use netlink_tests::scenario::{
-    EXTERNAL, Expect, Family, Lab, NODE_PORT, Node, Proxy, Scope, Sent, Service, ServiceCidr,
-    Slice, VIP, WEB, keeps_source, masquerades, routing, slice,
+    EXTERNAL, Expect, Family, Lab, NODE_PORT, Node, Object, Proxy, Scope, Sent, Service,
+    ServiceCidr, Slice, VIP, WEB, keeps_source, masquerades, routing, slice,
 };
 use nft::Operation;
 use serde_json::json;
@@ -231,4 +234,52 @@ fn a_range_more_is_one_element() {
     let sent = proxy.apply(&[&restricted(&["10.0.0.0/8", "172.16.0.0/12"])]);
     assert!(touches_ranges(&sent));
     assert!(!sent.script().contains("10.0.0.0"), "{}", sent.script());
+}
+
+/// A service with a load balancer address that 1,000 networks may use.
+fn with_many_ranges(number: u8) -> Service {
+    let ranges: Vec<_> = (0..1_000).map(|n| format!("10.{}.{}.0/24", n / 250, n % 250)).collect();
+    Service::new(&format!("many-{number}"), &format!("10.96.1.{number}"))
+        .load_balancer_ip(&format!("203.0.113.{number}"))
+        .spec("loadBalancerSourceRanges", json!(ranges))
+}
+
+#[test]
+fn the_removal_of_ranges_takes_about_as_long_as_they_took() {
+    let net = Net::new();
+    let mut proxy = Proxy::start(net.node(), routing());
+    let _ = proxy.apply(&[&Node::new()]);
+    let services: Vec<_> = (1..=5).map(with_many_ranges).collect();
+    let services: Vec<_> = services.iter().map(|it| it as &dyn Object).collect();
+    let start = Instant::now();
+    let _ = proxy.apply(&services);
+    let added = start.elapsed();
+    let start = Instant::now();
+    let _ = proxy.remove(&services);
+    let removed = start.elapsed();
+    // An interval set took fifty times as long.
+    assert!(removed < added * 10, "added in {added:?}, removed in {removed:?}");
+}
+
+#[test]
+fn a_source_is_found_by_the_length_of_its_range_among_many() {
+    let mut lab = Lab::new();
+    let others = ["203.0.113.0/25", "203.0.114.0/26", "203.0.115.0/27", "203.0.116.0/28"];
+    let longer = ["203.0.117.0/29", "203.0.118.0/30", "203.0.119.0/31", "2001:db8::/29"];
+    // Of a length that is no multiple of 4.
+    let own = ["192.0.2.0/23", "fd00:192:0:2::/63"];
+    lab.apply(&[&restricted(&[&others[..], &longer, &own].concat()), &slice("a c")]);
+    lab.check(&[("outside", VIP, masquerades("a c")), ("pod", VIP, Silent)]);
+}
+
+#[test]
+fn a_network_admits_itself_alone_whatever_lengths_others_use() {
+    let mut lab = Lab::new();
+    // The first bits of the client's address are those of these networks, and their others are 0.
+    let near = ["192.0.0.0/24", "fd00:192::/64"];
+    let wide = Service::new("wide", "10.96.0.77")
+        .load_balancer_ip("198.51.100.77")
+        .spec("loadBalancerSourceRanges", json!(["192.0.0.0/16", "fd00:192::/32"]));
+    lab.apply(&[&restricted(&near), &wide, &slice("a c")]);
+    lab.check(&[("outside", VIP, Silent), ("pod", VIP, Silent)]);
 }
