@@ -299,7 +299,14 @@ fn services_that_changed_while_mode_nftables_served_are_never_refused_afterwards
         let daemon = cluster.start(&[]);
         let _ = daemon.terminate(SOON);
         for family in [Family::Ip, Family::Ip6] {
-            cluster.node().nft_script(&mode_nftables_with(count, family));
+            let script = mode_nftables_with(count, family);
+            // In a user namespace a transaction has at most the size of the socket's buffer.
+            let lines: Vec<_> = script.lines().collect();
+            let added = lines.len() - 2 * usize::from(count);
+            cluster.node().nft_script(&lines[..added].join("\n"));
+            for lines in lines[added..].chunks(1_000) {
+                cluster.node().nft_script(&lines.join("\n"));
+            }
         }
         let mut documents = Vec::new();
         for (i, ip) in new_services(count).enumerate() {
