@@ -469,7 +469,9 @@ fn size(process: &Process) -> u64 {
 fn runtime_threads(process: &Process) -> usize {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", process.pid())).unwrap();
     let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm"));
-    tasks.flatten().filter_map(|it| name(it).ok()).filter(|it| it.starts_with("tokio")).count()
+    let named = tasks.flatten().filter_map(|it| name(it).ok()).filter(|it| it == "deltaproxy\n");
+    // The first thread has the same name.
+    named.count() - 1
 }
 
 /// A limit of processes does not bind root. A thread that has no room for its stack fails likewise.
