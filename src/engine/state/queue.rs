@@ -39,6 +39,10 @@ const PART: usize = 64 * 1024;
 /// The work of a round, after which each namespace gets a new part. So none waits for ever.
 const ROUND: usize = 16 * PART;
 
+/// Services without a part that are passed over for one with a part. There may be very many, of one
+/// namespace: they go to the end, and a new round begins.
+const MOST_PASSED: usize = 64;
+
 /// The priority of services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lane {
@@ -144,15 +148,21 @@ impl Queue {
 
     /// Returns the lane of the next service, which is the first in it.
     pub(super) fn next_lane(&mut self) -> Option<Lane> {
+        let mut passed = 0;
         for lane in [Lane::Fast, Lane::Slow] {
             while let Some(name) = self.lanes[lane as usize].front() {
-                let has_part = self.work.get(name.namespace()).is_none_or(|work| *work < PART);
                 let is_waiting = self.waiting.contains_key(name);
+                let has_part = self.work.get(name.namespace()).is_none_or(|work| *work < PART);
                 if is_waiting && has_part {
                     return Some(lane);
                 }
-                let passed = self.lanes[lane as usize].pop_front();
-                self.deferred[lane as usize].extend(passed.filter(|_| is_waiting));
+                if is_waiting && passed == MOST_PASSED {
+                    self.begin_round();
+                    return self.next_lane();
+                }
+                passed += usize::from(is_waiting);
+                let first = self.lanes[lane as usize].pop_front();
+                self.deferred[lane as usize].extend(first.filter(|_| is_waiting));
             }
         }
         if self.deferred.iter().any(|deferred| !deferred.is_empty()) {
@@ -252,6 +262,25 @@ mod tests {
         assert!(taken[..16].iter().all(|name| name.starts_with("small")), "{taken:?}");
         taken.extend(rest(&mut queue).into_iter().map(|name| name.as_str().to_owned()));
         assert_eq!(taken.len(), 23);
+    }
+
+    #[test]
+    fn a_namespace_alone_waits_for_nothing_and_few_of_it_are_passed_over() {
+        let mut queue = Queue::default();
+        queue.add(services(0..1_000));
+        let other = ObjectName::namespaced("other", "1");
+        queue.add_to(Lane::Slow, [(other.clone(), Extent::Whole)].into_iter());
+        let mut taken = 0;
+        while let Some((name, _)) = queue.take() {
+            queue.charge(&name, PART);
+            assert!(queue.deferred[Lane::Slow as usize].len() <= MOST_PASSED + 1);
+            if name == other {
+                break;
+            }
+            taken += 1;
+        }
+        assert!(taken <= 1_000 / MOST_PASSED + 1, "{taken}");
+        assert_eq!(rest(&mut queue).len(), 1_000 - taken);
     }
 
     #[test]
