@@ -52,7 +52,7 @@ mod tests {
     use std::num::NonZeroU16;
 
     use super::*;
-    use crate::desired::{DesiredService, Scope, SlotBudget, render};
+    use crate::desired::{DesiredService, Scope, SlotBudget, SlotDemand, render};
     use crate::model::{
         Change, Cluster, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, ServicePort,
         Touched,
@@ -73,6 +73,11 @@ mod tests {
 
     /// Renders a service with `endpoints` endpoints.
     fn rendered(service: Service, endpoints: u32) -> DesiredService {
+        rendered_within(service, endpoints, &SlotBudget::default())
+    }
+
+    /// The same, with a budget of source ranges.
+    fn rendered_within(service: Service, endpoints: u32, ranges: &SlotBudget) -> DesiredService {
         let (mut cluster, name) = (Cluster::default(), service.name.clone());
         let port = |port: &ServicePort| EndpointPort::tcp(&port.name, port.port);
         let endpoints = addresses(0x0af4_0000, endpoints);
@@ -89,7 +94,8 @@ mod tests {
             cluster.apply(event, &mut Touched::default());
         }
         let slots = SlotBudget::default();
-        render(&cluster.service(&name).unwrap(), None, slots.of(&name))
+        let grants = slots.of(&name).with_ranges(ranges, &name);
+        render(&cluster.service(&name).unwrap(), None, grants)
     }
 
     #[track_caller]
@@ -126,6 +132,30 @@ mod tests {
             assert_eq!(port.frontends.iter().filter(|it| it.has_source_ranges).count(), 2);
         }
         check_problem(&wanted, "of its 400 source ranges only the first 81 are admitted");
+    }
+
+    #[test]
+    fn source_ranges_come_out_of_a_budget_that_namespaces_share() {
+        let guarded = |namespace: &str, ranges| Service {
+            name: ObjectName::namespaced(namespace, "web"),
+            load_balancer_ips: addresses(0xc000_0200, 1),
+            source_ranges: addresses(0xcb00_7000, ranges).into_iter().map(Into::into).collect(),
+            ..service(1)
+        };
+        let services = [guarded("greedy", 400), guarded("modest", 10)];
+        let mut budget = SlotBudget::new(100);
+        for service in &services {
+            budget.request(&service.name, SlotDemand::of_ranges(service));
+        }
+        budget.share();
+        let [greedy, modest] = services.map(|service| rendered_within(service, 1, &budget));
+        assert_eq!([&greedy, &modest].map(|it| it.ports[0].ranges.len()), [80, 10]);
+        assert_eq!(modest.problems, []);
+        check_problem(
+            &greedy,
+            "of its 400 source ranges only the first 80 are admitted; services of this namespace \
+             have more than its share of the node's source ranges",
+        );
     }
 
     #[test]
