@@ -18,7 +18,8 @@
 //! is left out: kube-proxy in mode iptables or ipvs deletes our table seconds before its own rules
 //! are complete, and its rules precede those of the handover table. That table ends when the next
 //! program translates a connection to one of our frontends, which `witness` sees: it would go on
-//! serving what the other one has not any more. Its elements expire after [`LIFETIME`]. `stepwise` does the steps, also while a daemon commits changes.
+//! serving services that the other one has removed. Its elements expire after [`LIFETIME`].
+//! `stepwise` does the steps, also while a daemon commits changes.
 
 mod stepwise;
 mod tables;

@@ -114,7 +114,7 @@ impl BaseState {
     }
 
     /// Returns whether only rules of another program serve in our table. Until ours replace them,
-    /// elements are used by nobody, so they come first.
+    /// no rule looks elements up, so they come first.
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self, Self::Ours(installed) if installed.is_idle)
     }

@@ -148,7 +148,7 @@ fn the_end_completes_an_attempt_whose_handover_table_may_serve() {
         held.pass(&all[..earlier]);
         held.expect(held_at);
         let end = std::thread::spawn(|| daemon.end());
-        // The loop is told to end while the step is in the kernel.
+        // The end begins while the step is in the kernel.
         std::thread::sleep(Duration::from_millis(50));
         held.allow();
         held.pass(follow);

@@ -2,7 +2,7 @@
 //!
 //! A web page can let its own name lead to an address of this node (DNS rebinding); a browser then
 //! lets the page read what this port answers. So a request has to name an address, or a name that
-//! nobody else can register: one of this node, one without a dot, or one of a private domain.
+//! cannot be registered: one of this node, one without a dot, or one of a private domain.
 //!
 //! Scrapers may use any name, and so may what passes a proxy such as the API server's: they send a
 //! header of their own, and no `Accept-Language`, which each browser adds and no page can remove (Fetch

@@ -76,8 +76,8 @@ impl FromIterator<(Protocol, u8)> for PrefixLengths {
 }
 
 impl SourceLengths {
-    /// Sets the ranges and ports of a service; none without any range. Ranges with
-    /// an address of the node also admit load balancer addresses.
+    /// Sets the ranges and ports of a service. Ranges with an address of the node also admit load
+    /// balancer addresses.
     pub(super) fn set(
         &mut self,
         service: &ObjectName,

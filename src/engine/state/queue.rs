@@ -252,7 +252,7 @@ mod tests {
         add(&mut queue, "small", 0..1);
         assert_eq!(take(&mut queue, PART), "greedy/0");
         assert_eq!(take(&mut queue, 1), "small/0");
-        assert_eq!(take(&mut queue, PART), "greedy/1", "nobody else waits");
+        assert_eq!(take(&mut queue, PART), "greedy/1", "no other namespace waits");
         add(&mut queue, "small", 1..3);
         assert_eq!(take(&mut queue, 1), "small/1");
         assert_eq!(take(&mut queue, ROUND), "small/2");
