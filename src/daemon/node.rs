@@ -85,8 +85,12 @@ fn set_below(root: &Path, settings: &ConntrackSettings, processors: u64) -> Vec<
             false
         }
     };
+    let limit = format!("{SYSCTLS}_max");
+    // A larger limit stays, as in kube-proxy (kubernetes/kubernetes#142035): a container may be
+    // unable to write it, and a smaller one would refuse connections.
     if let Some(entries) = max_entries(settings, processors)
-        && set(format!("{SYSCTLS}_max"), entries)
+        && !read(&root.join(&limit)).is_ok_and(|found| found >= entries)
+        && set(limit, entries)
     {
         let buckets = entries / ENTRIES_OF_A_BUCKET;
         // A larger table is left as it is: it does no harm.
@@ -202,6 +206,20 @@ mod tests {
         assert_eq!(root.sysctl("tcp_timeout_close_wait"), 3_600);
         assert_eq!(root.sysctl("tcp_be_liberal"), 0);
         assert_eq!((root.sysctl("udp_timeout"), root.sysctl("udp_timeout_stream")), (30, 120));
+    }
+
+    #[test]
+    fn a_limit_of_conntrack_that_is_larger_than_computed_stays() {
+        let root = Root::new();
+        root.write(&format!("{SYSCTLS}_max"), 1_000_000);
+        let limit = root.0.path().join(format!("{SYSCTLS}_max"));
+        let written = || fs::metadata(&limit).unwrap().modified().unwrap();
+        let before = written();
+        let errors = set_below(root.0.path(), &ConntrackSettings::of_kube_proxy(), 2);
+        assert!(errors.is_empty(), "{errors:?}");
+        assert_eq!((root.sysctl("max"), root.buckets()), (1_000_000, 16_384));
+        assert_eq!(written(), before, "nothing is written, as /proc/sys may be read-only");
+        assert_eq!(root.sysctl("tcp_timeout_established"), 86_400, "the others are set");
     }
 
     #[test]

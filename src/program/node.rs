@@ -56,8 +56,12 @@ async fn once_loaded(
     }
 }
 
+/// Logs one line for all, as on a read-only `/proc/sys`.
 fn report(errors: &[SysctlError]) {
-    errors.iter().for_each(|error| tracing::warn!("{error}"));
+    if !errors.is_empty() {
+        let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        tracing::warn!("{}", errors.join("; "));
+    }
 }
 
 #[cfg(test)]
