@@ -53,13 +53,18 @@ impl Server {
 
 #[track_caller]
 fn ask(address: SocketAddr, request: &str) -> String {
+    String::from_utf8(ask_bytes(address, request)).unwrap()
+}
+
+#[track_caller]
+fn ask_bytes(address: SocketAddr, request: &str) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
     // A server that refuses a long request may close before it has read all.
     let _ = stream.write_all(request.as_bytes());
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
-    String::from_utf8(answer).unwrap()
+    answer
 }
 
 #[test]
@@ -194,8 +199,8 @@ fn pages_of_kubernetes_components_are_served() {
     let metrics = Server::of(content, Site::Metrics, "127.0.0.1:0");
     for (path, kind, body) in [
         ("/configz", "application/json", "{\"kubeproxy.config.k8s.io\":{\"mode\":\"nftables\"}}"),
-        ("/flagz", "text/plain; charset=utf-8", "\ndeltaproxy flags\n"),
-        ("/flagz", "text/plain; charset=utf-8", "\n\nv=2\n"),
+        ("/flagz", "text/plain; charset=utf-8", "\ndeltaproxy flagz\n"),
+        ("/flagz", "text/plain; charset=utf-8", "\nv=2\n"),
         ("/statusz", "text/plain; charset=utf-8", "\nUp: 0 hr 00 min "),
     ] {
         let answer = metrics.get(path);
@@ -204,6 +209,90 @@ fn pages_of_kubernetes_components_are_served() {
         assert!(answer.contains(body), "{answer}");
     }
     assert!(metrics.get("/debug/pprof/").starts_with("HTTP/1.1 404 "));
+}
+
+/// Clients of kube-proxy ask so for objects instead of text.
+#[test]
+fn statusz_and_flagz_are_objects_for_programs_and_406_for_unknown_formats() {
+    let server = Server::start(Site::Metrics, "127.0.0.1:0");
+    let ask = |path: &str, accept: &str| {
+        server.send(&format!("GET {path} HTTP/1.1\r\nHost: x\r\nAccept: {accept}\r\n\r\n"))
+    };
+    for (path, kind) in [("/statusz", "Statusz"), ("/flagz", "Flagz")] {
+        for media in ["json", "yaml"] {
+            let accept = format!("application/{media};v=v1beta1;g=config.k8s.io;as={kind}");
+            let answer = ask(path, &accept);
+            assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+            let content_type = format!(
+                "content-type: application/{media};g=config.k8s.io;v=v1beta1;as={kind}\r\n"
+            );
+            assert!(answer.contains(&content_type) && answer.contains(kind), "{answer}");
+        }
+        let answer = ask(path, "application/json");
+        assert!(
+            answer.starts_with("HTTP/1.1 406 ") && answer.contains("NotAcceptable"),
+            "{answer}"
+        );
+    }
+}
+
+#[test]
+fn metrics_are_compressed_for_clients_that_accept_gzip() {
+    let server = Server::start(Site::Metrics, "127.0.0.1:0");
+    for (path, content_type) in [
+        ("/metrics", "text/plain; version=0.0.4; charset=utf-8"),
+        ("/metrics/slis", "text/plain; version=0.0.4; charset=utf-8"),
+    ] {
+        let head = format!("GET {path} HTTP/1.1\r\nHost: x\r\n");
+        let address = SocketAddr::from(([127, 0, 0, 1], server.port));
+        let answer = ask_bytes(address, &format!("{head}Accept-Encoding: gzip\r\n\r\n"));
+        let end = answer.windows(4).position(|it| it == b"\r\n\r\n").unwrap() + 4;
+        let (head_of_answer, body) = answer.split_at(end);
+        let head_of_answer = String::from_utf8_lossy(head_of_answer);
+        assert!(head_of_answer.contains("content-encoding: gzip\r\n"), "{head_of_answer}");
+        assert!(head_of_answer.contains(content_type), "{head_of_answer}");
+        assert_eq!(body[..2], [0x1f, 0x8b], "the magic number of gzip");
+        let plain = server.send(&format!("{head}Accept-Encoding: gzip;q=0\r\n\r\n"));
+        assert!(!plain.contains("content-encoding"), "{plain}");
+        assert!(plain.contains("# TYPE kubernetes_healthcheck gauge\n") == path.ends_with("slis"));
+        let none = server.send(&format!("{head}Accept-Encoding: identity;q=0\r\n\r\n"));
+        assert!(none.starts_with("HTTP/1.1 406 "), "{none}");
+    }
+}
+
+#[test]
+fn browsers_guess_the_type_of_no_answer() {
+    let health = Server::start(Site::Health, "127.0.0.1:0");
+    let metrics = Server::start(Site::Metrics, "127.0.0.1:0");
+    let mut answers = Vec::new();
+    answers.extend(["/healthz", "/livez", "/readyz", "/nothing"].map(|path| health.get(path)));
+    let paths = [
+        "/",
+        "/status.json",
+        "/history.json",
+        "/problems.json",
+        "/metrics",
+        "/metrics/slis",
+        "/configz",
+        "/flagz",
+        "/statusz",
+        "/healthz",
+        "/proxyMode",
+        "/nothing",
+    ];
+    answers.extend(paths.map(|path| metrics.get(path)));
+    let elsewhere = "GET /metrics HTTP/1.1\r\nHost: evil.example\r\n\r\n";
+    answers.push(metrics.send(elsewhere));
+    assert!(answers.last().unwrap().starts_with("HTTP/1.1 421 "));
+    for (line, code) in [("Accept: a/b", "406"), ("Accept-Encoding: *;q=0", "406")] {
+        let path = if line.contains("Encoding") { "/metrics" } else { "/statusz" };
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n{line}\r\n\r\n");
+        answers.push(metrics.send(&request));
+        assert!(answers.last().unwrap().contains(code));
+    }
+    for answer in answers {
+        assert!(answer.contains("\r\nx-content-type-options: nosniff\r\n"), "{answer}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
-use super::names::{Floating, Label, Names};
+use super::names::{Floating, Label, Names, metrics};
 use super::times::seconds_since_1970;
 
 /// A kind of difference between the kernel and the desired state.
@@ -23,15 +23,6 @@ pub enum Difference {
     Rules,
 }
 
-/// Metrics of the background check.
-#[derive(Debug)]
-pub struct CheckMetrics {
-    services: Counter,
-    differences: [Counter; Difference::ALL.len()],
-    repairs: Counter,
-    last_round: Floating,
-}
-
 impl Difference {
     const ALL: [Self; 5] =
         [Self::Missing, Self::Changed, Self::Orphan, Self::Outdated, Self::Rules];
@@ -47,30 +38,20 @@ impl Difference {
     }
 }
 
-impl CheckMetrics {
-    pub(super) fn register(names: &mut Names<'_>) -> Self {
-        let differences = Family::<Label<&'static str>, Counter>::default();
-        let help = "Differences that the background check found, by kind";
-        let differences = names.add("check_differences", help, differences);
-        Self {
-            services: names.add(
-                "check_services",
-                "Services that the background check compared",
-                Counter::default(),
-            ),
-            differences: Difference::ALL
-                .map(|kind| differences.get_or_create_owned(&[("kind", kind.name())])),
-            repairs: names.add(
-                "check_repairs",
-                "Differences of the background check whose repair was committed",
-                Counter::default(),
-            ),
-            last_round: names.add(
-                "check_last_round_timestamp_seconds",
-                "When the background check had last compared everything",
-                Floating::default(),
-            ),
-        }
+metrics! {
+    /// Metrics of the background check.
+    pub struct CheckMetrics(names: &mut Names<'_>) {
+        services: Counter = names.add("check_services",
+            "Services that the background check compared");
+        differences: [Counter; Difference::ALL.len()] = {
+            let help = "Differences that the background check found, by kind";
+            let all: Family<Label<&'static str>, Counter> = names.add("check_differences", help);
+            Difference::ALL.map(|kind| all.get_or_create_owned(&[("kind", kind.name())]))
+        };
+        repairs: Counter = names.add("check_repairs",
+            "Differences of the background check whose repair was committed");
+        last_round: Floating = names.add("check_last_round_timestamp_seconds",
+            "When the background check had last compared everything");
     }
 }
 

@@ -15,7 +15,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use super::buckets;
 use super::causes::Causes;
 use super::histogram::Histogram;
-use super::names::{Label, Names};
+use super::names::{Label, Names, metrics};
 
 /// A stage of the path of an event to the kernel, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,65 +81,43 @@ pub struct Transaction<'a> {
 #[derive(Debug)]
 pub struct SetSizes(Vec<[Gauge; 2]>);
 
-/// Metrics of commits.
-#[derive(Debug)]
-pub struct Commits {
-    committed: Counter,
-    refused: Counter,
-    operations: Family<Label<&'static str>, Counter>,
-    bytes: Histogram,
-    elements: Histogram,
-    stages: [Histogram; Stage::ALL.len()],
-    event_to_commit: Histogram,
-    set_elements: Family<[(&'static str, &'static str); 2], Gauge>,
+metrics! {
+    /// Metrics of commits.
+    pub struct Commits(names: &mut Names<'_>) {
+        /// Of committed and refused transactions.
+        results: [Counter; 2] = {
+            let help = "Transactions, by the kernel's answer";
+            let all: Family<Label<&'static str>, Counter> = names.add("transactions", help);
+            ["committed", "refused"].map(|it| all.get_or_create_owned(&[("result", it)]))
+        };
+        operations: Family<Label<&'static str>, Counter> = names.add("operations",
+            "Messages in transactions that the kernel applied, by kind");
+        bytes: Histogram = names.register("transaction_size_bytes",
+            "Length of the transactions that the kernel applied",
+            Histogram::new(buckets::bytes()));
+        elements: Histogram = names.register("transaction_elements",
+            "Elements added and deleted by the transactions that the kernel applied",
+            Histogram::new(buckets::elements()));
+        stages: [Histogram; Stage::ALL.len()] = {
+            let help = "Time of a stage on the way of events to the kernel";
+            let all = Family::<Label<_>, _, _>::new_with_constructor(fine as fn() -> Histogram);
+            let all = names.register("stage_duration_seconds", help, all);
+            Stage::ALL.map(|stage| all.get_or_create_owned(&[("stage", stage.name())]))
+        };
+        event_to_commit: Histogram = names.register("event_to_commit_duration_seconds",
+            "Time from the last bytes of a batch of events to their last commit", fine());
+        set_elements: Family<[(&'static str, &'static str); 2], Gauge> = names.add("set_elements",
+            "Elements of the sets and maps of our tables");
+    }
 }
 
-impl Commits {
-    pub(super) fn register(names: &mut Names<'_>) -> Self {
-        let transactions = Family::<Label<&'static str>, Counter>::default();
-        let help = "Transactions, by the kernel's answer";
-        let transactions = names.add("transactions", help, transactions);
-        let result = |result| transactions.get_or_create_owned(&[("result", result)]);
-        let fine: fn() -> Histogram = || Histogram::new(buckets::fine());
-        let stages = Family::<Label<_>, _, _>::new_with_constructor(fine);
-        let help = "Time of a stage on the way of events to the kernel";
-        let stages = names.add("stage_duration_seconds", help, stages);
-        Self {
-            committed: result("committed"),
-            refused: result("refused"),
-            operations: names.add(
-                "operations",
-                "Messages in transactions that the kernel applied, by kind",
-                Family::default(),
-            ),
-            bytes: names.add(
-                "transaction_size_bytes",
-                "Length of the transactions that the kernel applied",
-                Histogram::new(buckets::bytes()),
-            ),
-            elements: names.add(
-                "transaction_elements",
-                "Elements added and deleted by the transactions that the kernel applied",
-                Histogram::new(buckets::elements()),
-            ),
-            stages: Stage::ALL.map(|stage| stages.get_or_create_owned(&[("stage", stage.name())])),
-            event_to_commit: names.add(
-                "event_to_commit_duration_seconds",
-                "Time from the last bytes of a batch of events to their last commit",
-                fine(),
-            ),
-            set_elements: names.add(
-                "set_elements",
-                "Elements of the sets and maps of our tables",
-                Family::default(),
-            ),
-        }
-    }
+fn fine() -> Histogram {
+    Histogram::new(buckets::fine())
 }
 
 impl Commits {
     pub(super) fn committed(&self, transaction: &Transaction<'_>) {
-        self.committed.inc();
+        self.results[0].inc();
         self.bytes.observe(as_f64(transaction.bytes));
         self.elements.observe(as_f64(transaction.added + transaction.removed));
         for (kind, count) in transaction.operations {
@@ -153,7 +131,7 @@ impl Commits {
 
     /// Counts a transaction that the kernel refused.
     pub fn refused(&self) {
-        self.refused.inc();
+        self.results[1].inc();
     }
 
     /// Adds the duration of a stage.

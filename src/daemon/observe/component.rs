@@ -4,23 +4,23 @@
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use super::names::Names;
+use super::names::{Names, metrics};
 
-/// Version and feature gates.
-#[derive(Debug)]
-pub struct Component {
-    features: Family<[(&'static str, &'static str); 2], Gauge>,
+metrics! {
+    /// Feature gates; the version never changes.
+    pub struct Component(names: &mut Names<'_>) {
+        features: Family<[(&'static str, &'static str); 2], Gauge> = {
+            let help = "The version of this program, which is not Kubernetes'";
+            let build: Family<[(&'static str, &'static str); 5], Gauge> =
+                names.add("build_info", help);
+            build.get_or_create(&version()).set(1);
+            let help = "Whether a feature gate is on, of those that have an effect";
+            names.add("feature_enabled", help)
+        };
+    }
 }
 
 impl Component {
-    pub(super) fn register(names: &mut Names<'_>) -> Self {
-        let build = Family::<[(&'static str, &'static str); 5], Gauge>::default();
-        build.get_or_create(&version()).set(1);
-        names.add("build_info", "The version of this program, which is not Kubernetes'", build);
-        let help = "Whether a feature gate is on, of those that have an effect";
-        Self { features: names.add("feature_enabled", help, Family::default()) }
-    }
-
     /// Sets whether a feature gate is on. `stage` is empty for one that is generally available.
     pub fn feature(&self, name: &'static str, stage: &'static str, is_enabled: bool) {
         self.features.get_or_create(&[("name", name), ("stage", stage)]).set(is_enabled.into());

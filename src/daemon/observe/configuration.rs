@@ -6,39 +6,23 @@ use std::time::SystemTime;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use super::names::{Floating, Label, Names};
+use super::names::{Floating, Label, Names, metrics};
 use super::times::seconds_since_1970;
 
-/// Metrics of the configuration file.
-#[derive(Debug)]
-pub struct Configuration {
-    /// Absent without a file.
-    info: Family<Label<String>, Gauge>,
-    loaded_at: Floating,
-    refused: Gauge,
+metrics! {
+    /// Metrics of the configuration file.
+    pub struct Configuration(names: &mut Names<'_>) {
+        /// Absent without a file.
+        info: Family<Label<String>, Gauge> = names.add("configuration_info",
+            "The SHA-256 of the configuration file in use");
+        loaded_at: Floating = names.add("configuration_last_load_timestamp_seconds",
+            "When the configuration in use was loaded");
+        refused: Gauge = names.add("configuration_refused",
+            "Whether the present configuration file is invalid, so that an earlier one is in use");
+    }
 }
 
 impl Configuration {
-    pub(super) fn register(names: &mut Names<'_>) -> Self {
-        Self {
-            info: names.add(
-                "configuration_info",
-                "The SHA-256 of the configuration file in use",
-                Family::default(),
-            ),
-            loaded_at: names.add(
-                "configuration_last_load_timestamp_seconds",
-                "When the configuration in use was loaded",
-                Floating::default(),
-            ),
-            refused: names.add(
-                "configuration_refused",
-                "Whether the present configuration file is invalid, so that an earlier one is in use",
-                Gauge::default(),
-            ),
-        }
-    }
-
     /// Records that a configuration is in use, with the digest of its file, if there is one.
     pub fn loaded(&self, sha256: Option<&str>) {
         self.refused.set(0);

@@ -7,40 +7,23 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use serde_json::{Value, json};
 
-use super::names::{Label, Names};
+use super::names::{Label, Names, metrics};
 
-/// Gauges of direct return.
-#[derive(Debug)]
-pub struct DirectReturn {
-    connections: Gauge,
-    services: Gauge,
-    nodes: Family<Label<&'static str>, Gauge>,
-    /// The other nodes by state; `None` without direct return.
-    by_state: Mutex<Option<BTreeMap<&'static str, usize>>>,
+metrics! {
+    /// Gauges of direct return.
+    pub struct DirectReturn(names: &mut Names<'_>) {
+        connections: Gauge = names.add("direct_connections",
+            "Connections whose node is remembered, if the kernel reports their number");
+        services: Gauge = names.add("direct_services",
+            "Services whose external packets nodes hand to each other");
+        nodes: Family<Label<&'static str>, Gauge> = names.add("direct_nodes",
+            "Other nodes, by whether packets can be handed to them");
+        /// The other nodes by state; `None` without direct return.
+        by_state: Mutex<Option<BTreeMap<&'static str, usize>>> = Mutex::default();
+    }
 }
 
 impl DirectReturn {
-    pub(super) fn register(names: &mut Names<'_>) -> Self {
-        Self {
-            connections: names.add(
-                "direct_connections",
-                "Connections whose node is remembered, if the kernel reports their number",
-                Gauge::default(),
-            ),
-            services: names.add(
-                "direct_services",
-                "Services whose external packets nodes hand to each other",
-                Gauge::default(),
-            ),
-            nodes: names.add(
-                "direct_nodes",
-                "Other nodes, by whether packets can be handed to them",
-                Family::default(),
-            ),
-            by_state: Mutex::default(),
-        }
-    }
-
     /// Sets the number of connections whose node is remembered.
     pub fn connections(&self, count: u32) {
         self.connections.set(count.into());

@@ -3,13 +3,12 @@
 //! prometheus-client writes OpenMetrics, from which the others follow. kube-proxy serves 0.0.4
 //! unless a client requests another one.
 
-use std::collections::HashMap;
-
 use hyper::HeaderMap;
 use hyper::body::Bytes;
 use hyper::header::ACCEPT;
 
-use super::histogram::{Values, recorded};
+use super::accept::{Accepted, accepted};
+use super::histogram::recorded;
 use super::protobuf::{Described, family};
 
 /// A format.
@@ -22,46 +21,27 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// Returns the format with the highest weight in the `Accept` headers; the first of equal ones.
+    /// Returns the format that `headers` prefer.
     pub(super) fn accepted(headers: &HeaderMap) -> Self {
-        let texts = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-        let (mut best, mut weight) = (Self::Prometheus, 0.0);
-        for range in texts.flat_map(|text| text.split(',')) {
-            if let Some((format, quality)) = Self::of_range(range)
-                && quality > weight
-            {
-                (best, weight) = (format, quality);
-            }
-        }
-        best
+        let ranges = accepted(headers, ACCEPT);
+        ranges.iter().find_map(Self::of_range).unwrap_or(Self::Prometheus)
     }
 
-    /// Returns the format of a media range, and its weight (RFC 9110, 12.5.1).
-    fn of_range(range: &str) -> Option<(Self, f32)> {
-        let mut parts = range.split(';').map(str::trim);
-        let media = parts.next()?.to_ascii_lowercase();
-        let (mut version, mut quality) = (None, 1.0);
-        let (mut message, mut encoding) = (None, None);
-        for (name, value) in parts.filter_map(|part| part.split_once('=')) {
-            match name.trim().to_ascii_lowercase().as_str() {
-                "version" => version = Some(value.trim().trim_matches('"')),
-                "proto" => message = Some(value.trim().trim_matches('"')),
-                "encoding" => encoding = Some(value.trim().trim_matches('"')),
-                "q" => quality = value.trim().parse().ok()?,
-                _ => {}
+    fn of_range(range: &Accepted<'_>) -> Option<Self> {
+        let [version, message, encoding] =
+            ["version", "proto", "encoding"].map(|name| range.parameter(name));
+        match (&*range.value, version) {
+            ("application/openmetrics-text", None | Some("0.0.1" | "1.0.0")) => {
+                Some(Self::OpenMetrics)
             }
-        }
-        let format = match (media.as_str(), version) {
-            ("application/openmetrics-text", None | Some("0.0.1" | "1.0.0")) => Self::OpenMetrics,
             ("application/vnd.google.protobuf", _)
                 if (message, encoding) == (Some(METRIC_FAMILY), Some("delimited")) =>
             {
-                Self::Protobuf
+                Some(Self::Protobuf)
             }
-            ("text/plain", None | Some("0.0.4")) | ("text/*" | "*/*", _) => Self::Prometheus,
-            _ => return None,
-        };
-        Some((format, quality))
+            ("text/plain", None | Some("0.0.4")) | ("text/*" | "*/*", _) => Some(Self::Prometheus),
+            _ => None,
+        }
     }
 
     pub(super) fn content_type(self) -> &'static str {
@@ -88,54 +68,47 @@ impl Format {
 /// The message of the protobuf format.
 const METRIC_FAMILY: &str = "io.prometheus.client.MetricFamily";
 
-/// Returns a message for each metric, with the names and types of version 0.0.4.
+/// A metric of a text in OpenMetrics, with its name and type in version 0.0.4. There the name has the
+/// suffix of the samples, and `# UNIT`, `# EOF` and some types do not exist. Samples are the same,
+/// because ours have neither timestamps nor exemplars.
+struct Metric<'a> {
+    name: String,
+    help: &'a str,
+    kind: &'a str,
+    samples: Vec<&'a str>,
+}
+
+/// Returns the metrics of a text. Labels have no line breaks, so these words begin the first line of
+/// each metric.
+fn metrics(open_metrics: &str) -> impl Iterator<Item = Metric<'_>> {
+    let metrics = open_metrics.strip_prefix("# HELP ").unwrap_or_default().split("\n# HELP ");
+    metrics.filter_map(|text| {
+        let mut lines = text.lines();
+        let (name, help) = lines.next()?.split_once(' ')?;
+        let (comments, samples): (Vec<_>, _) = lines.partition(|line| line.starts_with('#'));
+        let kind = comments.iter().find_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+        let (suffix, kind) = renamed(kind.map_or("unknown", |(_, kind)| kind));
+        Some(Metric { name: format!("{name}{suffix}"), help, kind, samples })
+    })
+}
+
 fn protobuf(encode: impl FnOnce() -> String) -> Vec<u8> {
     let (text, histograms) = recorded(encode);
     let mut histograms = histograms.into_iter();
-    // Labels have no line breaks, so these words begin the first line of each metric.
-    let metrics = text.strip_prefix("# HELP ").unwrap_or_default().split("\n# HELP ");
-    metrics.filter_map(|metric| protobuf_family(metric, &mut histograms)).flatten().collect()
+    let families = metrics(&text).map(|Metric { name, help, kind, samples }| {
+        family(&Described { name: &name, help, kind }, &samples, &mut histograms)
+    });
+    families.flatten().collect()
 }
 
-fn protobuf_family(text: &str, histograms: &mut impl Iterator<Item = Values>) -> Option<Vec<u8>> {
-    let mut lines = text.lines();
-    let (name, help) = lines.next()?.split_once(' ')?;
-    let mut kind = "unknown";
-    let mut samples = Vec::new();
-    for line in lines {
-        match line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
-            Some((_, named)) => kind = named,
-            None if line.starts_with('#') => {}
-            None => samples.push(line),
-        }
-    }
-    let (suffix, kind) = renamed(kind);
-    let described = Described { name: &format!("{name}{suffix}"), help, kind };
-    Some(family(&described, &samples, histograms))
-}
-
-/// Translates OpenMetrics to version 0.0.4. There `# HELP` and `# TYPE` name the samples with their
-/// suffix, and `# UNIT`, `# EOF` and some types do not exist. Samples are the same, because ours
-/// have neither timestamps nor exemplars.
 fn prometheus(open_metrics: &str) -> String {
-    let kinds: HashMap<&str, &str> = open_metrics
-        .lines()
-        .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '))
-        .collect();
     let mut text = String::with_capacity(open_metrics.len());
-    for line in open_metrics.lines().filter(|line| *line != "# EOF") {
-        let words = line.strip_prefix("# ").and_then(|rest| rest.split_once(' '));
-        match words {
-            Some(("UNIT", _)) => continue,
-            Some((word @ ("HELP" | "TYPE"), rest)) => {
-                let (name, rest) = rest.split_once(' ').unwrap_or((rest, ""));
-                let (suffix, kind) = renamed(kinds.get(name).copied().unwrap_or_default());
-                let rest = if word == "TYPE" { kind } else { rest };
-                text.extend(["# ", word, " ", name, suffix, " ", rest]);
-            }
-            Some(_) | None => push_sample(&mut text, line),
+    for Metric { name, help, kind, samples } in metrics(open_metrics) {
+        text.extend(["# HELP ", &name, " ", help, "\n# TYPE ", &name, " ", kind, "\n"]);
+        for sample in samples {
+            push_sample(&mut text, sample);
+            text.push('\n');
         }
-        text.push('\n');
     }
     text
 }

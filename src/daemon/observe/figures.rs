@@ -5,20 +5,28 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
 use super::direct::DirectReturn;
-use super::names::{Label, Names};
+use super::names::{Label, Names, metrics};
 
-/// Gauges of the services, their slots, and their clients.
-#[derive(Debug)]
-pub struct Figures {
-    /// Absent until the kernel has reported a value.
-    affinity_clients: Family<Label<&'static str>, Gauge>,
-    affinity_clients_max: Gauge,
-    services: Family<Label<&'static str>, Gauge>,
-    slots_budget: Gauge,
-    slots_requested: Gauge,
-    slots_given: Gauge,
-    services_reduced: Gauge,
-    direct_return: DirectReturn,
+metrics! {
+    /// Gauges of the services, their slots, and their clients.
+    pub struct Figures(names: &mut Names<'_>) {
+        /// Absent until the kernel has reported a value.
+        affinity_clients: Family<Label<&'static str>, Gauge> = names.add("affinity_clients",
+            "Client hashes that session affinity has recorded, if the kernel reports them");
+        affinity_clients_max: Gauge = names.add("affinity_clients_max",
+            "Maximum number of recorded client hashes in each family");
+        services: Family<Label<&'static str>, Gauge> = names.add("services",
+            "Services that are routed, by scheduler");
+        slots_budget: Gauge = names.add("slots_budget",
+            "Slots that services may use beyond one for each endpoint");
+        slots_requested: Gauge = names.add("slots_requested",
+            "Slots that services request beyond one for each endpoint");
+        slots_given: Gauge = names.add("slots_given",
+            "Slots that services get beyond one for each endpoint");
+        services_reduced: Gauge = names.add("services_reduced",
+            "Services that get fewer slots than they request");
+        direct_return: DirectReturn = DirectReturn::register(names);
+    }
 }
 
 /// Slots of weights and hash tables, and the services that get fewer than they request.
@@ -35,47 +43,6 @@ pub struct SlotCounts {
 }
 
 impl Figures {
-    pub(super) fn register(names: &mut Names<'_>) -> Self {
-        Self {
-            affinity_clients: names.add(
-                "affinity_clients",
-                "Client hashes that session affinity has recorded, if the kernel reports them",
-                Family::default(),
-            ),
-            affinity_clients_max: names.add(
-                "affinity_clients_max",
-                "Maximum number of recorded client hashes in each family",
-                Gauge::default(),
-            ),
-            services: names.add(
-                "services",
-                "Services that are routed, by scheduler",
-                Family::default(),
-            ),
-            slots_budget: names.add(
-                "slots_budget",
-                "Slots that services may use beyond one for each endpoint",
-                Gauge::default(),
-            ),
-            slots_requested: names.add(
-                "slots_requested",
-                "Slots that services request beyond one for each endpoint",
-                Gauge::default(),
-            ),
-            slots_given: names.add(
-                "slots_given",
-                "Slots that services get beyond one for each endpoint",
-                Gauge::default(),
-            ),
-            services_reduced: names.add(
-                "services_reduced",
-                "Services that get fewer slots than they request",
-                Gauge::default(),
-            ),
-            direct_return: DirectReturn::register(names),
-        }
-    }
-
     /// Returns the gauges of direct return.
     pub fn direct_return(&self) -> &DirectReturn {
         &self.direct_return

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use http_body_util::Full;
 use hyper::body::Bytes;
-use hyper::{Response, StatusCode};
+use hyper::{HeaderMap, Response, StatusCode};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -15,7 +15,7 @@ use super::hub::Observe;
 use super::metrics::Metrics;
 use super::names::Answers;
 use super::page;
-use super::response::{JSON, PLAIN, json, text};
+use super::response::{JSON, PLAIN, coded, text};
 use super::zpages::statusz;
 
 /// The port that received a request.
@@ -39,27 +39,25 @@ const LOCALHOST: &str = "/localhost.json";
 /// Path of the present problems.
 const PROBLEMS: &str = "/problems.json";
 
-/// Returns the answer to a request for `path`, whatever its method.
+/// Returns the answer to a request for `path` with these headers, whatever its method.
 pub(super) fn respond(
     content @ Content { observe, startup, page, .. }: &Content,
     site: Site,
-    (path, format): (&str, Format),
+    (path, headers): (&str, &HeaderMap),
     now: (Instant, SystemTime),
 ) -> Response<Full<Bytes>> {
-    if let (Site::Health, Some(probed)) = (site, Probed::at(path)) {
-        return probe(observe, probed, now);
+    if let (Site::Health, Some(found)) = (site, PROBES.iter().find(|it| it.path == path)) {
+        return probe(observe, found, now);
     }
     if let (Site::Metrics, Some(answer)) = (site, page::answer(observe, page.as_ref(), path, now)) {
         return answer;
     }
     match (site, path) {
-        (Site::Metrics, "/metrics") => written(format, || observe.metrics_text()),
-        (Site::Metrics, "/metrics/slis") => written(format, || observe.shared.slis.text()),
+        (Site::Metrics, "/metrics") => written(headers, || observe.metrics_text()),
+        (Site::Metrics, "/metrics/slis") => written(headers, || observe.shared.slis.text()),
         (Site::Metrics, "/configz") => text(StatusCode::OK, JSON, startup.configz()),
-        (Site::Metrics, "/flagz") => text(StatusCode::OK, PLAIN, startup.flagz()),
-        (Site::Metrics, "/statusz") => {
-            text(StatusCode::OK, PLAIN, statusz(observe.shared.started, now.1))
-        }
+        (Site::Metrics, "/flagz") => startup.flagz().answer(headers),
+        (Site::Metrics, "/statusz") => statusz(observe.shared.started, now.1).answer(headers),
         (Site::Metrics, "/healthz" | "/healthz/ping") => text(StatusCode::OK, PLAIN, "ok"),
         (Site::Metrics, "/proxyMode") => text(StatusCode::OK, PLAIN, "nftables"),
         (Site::Metrics, PROBLEMS) => {
@@ -69,15 +67,16 @@ pub(super) fn respond(
         (Site::Local, LOCALHOST) => {
             text(StatusCode::OK, JSON, observe.localhost().document().to_string())
         }
-        (Site::Local, _) => respond(content, Site::Metrics, (path, format), now),
+        (Site::Local, _) => respond(content, Site::Metrics, (path, headers), now),
         (Site::Health | Site::Metrics, _) => {
             text(StatusCode::NOT_FOUND, PLAIN, "404 page not found\n")
         }
     }
 }
 
-fn written(format: Format, open_metrics: impl FnOnce() -> String) -> Response<Full<Bytes>> {
-    text(StatusCode::OK, format.content_type(), format.written(open_metrics))
+fn written(headers: &HeaderMap, open_metrics: impl FnOnce() -> String) -> Response<Full<Bytes>> {
+    let format = Format::accepted(headers);
+    coded(headers, format.content_type(), || format.written(open_metrics))
 }
 
 /// Body of kube-proxy's answers, with its order of fields.
@@ -108,57 +107,29 @@ struct FamilyStatus {
     healthy: bool,
 }
 
-/// Subject of a probe.
-#[derive(Clone, Copy)]
-enum Probed {
-    /// `/healthz`: the daemon is up to date, and the node accepts traffic.
-    Health,
-    /// `/livez`: the daemon works.
-    Life,
-    /// `/readyz`: the first sync is done.
-    Readiness,
+/// A probe: its path, whether it succeeds, and the metric of its answers.
+struct Probe {
+    path: &'static str,
+    is_met: fn(&Verdict) -> bool,
+    answers: fn(&Metrics) -> &Answers,
 }
 
-impl Probed {
-    fn at(path: &str) -> Option<Self> {
-        match path {
-            "/healthz" => Some(Self::Health),
-            "/livez" => Some(Self::Life),
-            "/readyz" => Some(Self::Readiness),
-            _ => None,
-        }
-    }
+const PROBES: [Probe; 3] = [
+    // The daemon is up to date. The node must accept traffic too.
+    Probe { path: HEALTHZ, is_met: Verdict::healthy, answers: |it| &it.kube_proxy.healthz },
+    // The daemon works.
+    Probe { path: "/livez", is_met: |it| it.alive, answers: |it| &it.kube_proxy.livez },
+    // The first sync is done.
+    Probe { path: "/readyz", is_met: |it| it.ready, answers: |it| &it.own.readyz },
+];
 
-    fn is_met(self, verdict: &Verdict) -> bool {
-        match self {
-            Self::Health => verdict.healthy(),
-            Self::Life => verdict.alive,
-            Self::Readiness => verdict.ready,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Health => "healthz",
-            Self::Life => "livez",
-            Self::Readiness => "readyz",
-        }
-    }
-
-    fn answers(self, metrics: &Metrics) -> &Answers {
-        match self {
-            Self::Health => &metrics.kube_proxy.healthz,
-            Self::Life => &metrics.kube_proxy.livez,
-            Self::Readiness => &metrics.own.readyz,
-        }
-    }
-}
+const HEALTHZ: &str = "/healthz";
 
 /// Answers a probe and counts it.
-fn probe(observe: &Observe, probed: Probed, now: (Instant, SystemTime)) -> Response<Full<Bytes>> {
+fn probe(observe: &Observe, probe: &Probe, now: (Instant, SystemTime)) -> Response<Full<Bytes>> {
     let verdict = observe.health().verdict(now.0);
-    let healthy = probed.is_met(&verdict);
-    let node_eligible = matches!(probed, Probed::Health).then_some(verdict.node_eligible);
+    let healthy = (probe.is_met)(&verdict);
+    let node_eligible = (probe.path == HEALTHZ).then_some(verdict.node_eligible);
     let now = now.1;
     let at = |ago: Option<Duration>| ago.and_then(|ago| now.checked_sub(ago));
     let synced_at = at(verdict.synced_ago());
@@ -180,12 +151,11 @@ fn probe(observe: &Observe, probed: Probed, now: (Instant, SystemTime)) -> Respo
     } else {
         StatusCode::SERVICE_UNAVAILABLE
     };
-    observe.shared.slis.answered(probed.name(), status == StatusCode::OK);
-    let answers = probed.answers(&observe.shared.metrics);
+    observe.shared.slis.answered(&probe.path[1..], status == StatusCode::OK);
+    let answers = (probe.answers)(&observe.shared.metrics);
     answers.get_or_create(&[("code", status.as_u16())]).inc();
     // Strings and booleans always serialize.
-    let body = serde_json::to_string(&body).unwrap_or_default();
-    json(status, body)
+    text(status, JSON, serde_json::to_string(&body).unwrap_or_default())
 }
 
 /// Formats a time as RFC 3339 with nanoseconds; `None` is Go's zero time.
@@ -219,7 +189,7 @@ mod tests {
         let response = respond(
             &content(observe),
             Site::Health,
-            (path, Format::Prometheus),
+            (path, &HeaderMap::new()),
             (start + passed, wall),
         );
         assert_eq!(response.headers()[CONTENT_TYPE], "application/json");
@@ -312,7 +282,7 @@ mod tests {
             let response = respond(
                 &content(&observe),
                 site,
-                (path, Format::Prometheus),
+                (path, &HeaderMap::new()),
                 (Instant::now(), SystemTime::now()),
             );
             assert_eq!(response.status().as_u16(), code, "{site:?} {path}");

@@ -12,7 +12,7 @@ use prometheus_client::metrics::gauge::Gauge;
 
 use super::buckets;
 use super::histogram::Histogram;
-use super::names::{Answers, Floating, Names, PerFamily};
+use super::names::{Answers, Floating, Names, PerFamily, metrics};
 use super::times::seconds_since_1970;
 
 /// The part of the tables that a sync compares with the desired elements.
@@ -35,24 +35,50 @@ pub enum ChangedObject {
     Other,
 }
 
-/// Metrics that kube-proxy has too.
-#[derive(Debug)]
-pub struct KubeProxy {
-    sync_duration: PerFamily<Histogram>,
-    full_sync_duration: PerFamily<Histogram>,
-    partial_sync_duration: PerFamily<Histogram>,
-    sync_failures: PerFamily<Counter>,
-    cleanup_failures: PerFamily<Counter>,
-    synced_at: PerFamily<Floating>,
-    queued_at: PerFamily<Floating>,
-    network_programming: PerFamily<Histogram>,
-    no_local_endpoints: Family<[(&'static str, &'static str); 2], Gauge>,
-    flows_cleaned: PerFamily<Histogram>,
-    flows_deleted: PerFamily<Counter>,
-    endpoint_changes: Pending,
-    service_changes: Pending,
-    pub(super) healthz: Answers,
-    pub(super) livez: Answers,
+metrics! {
+    /// Metrics that kube-proxy has too.
+    pub struct KubeProxy(names: &mut Names<'_>) {
+        sync_duration: PerFamily<Histogram> = names.per_family(
+            "sync_proxy_rules_duration_seconds", "Time of a sync", sync_times);
+        full_sync_duration: PerFamily<Histogram> = names.per_family(
+            "sync_full_proxy_rules_duration_seconds",
+            "Time of a sync that compared all of both tables after reading them", sync_times);
+        partial_sync_duration: PerFamily<Histogram> = names.per_family(
+            "sync_partial_proxy_rules_duration_seconds",
+            "Time of a sync that compared what changed", sync_times);
+        network_programming: PerFamily<Histogram> = names.per_family(
+            "network_programming_duration_seconds",
+            "Time from the change of a pod or service to its being in the kernel",
+            || Histogram::new(buckets::network_programming()));
+        flows_cleaned: PerFamily<Histogram> = names.per_family(
+            "conntrack_reconciler_sync_duration_seconds",
+            "Time that deleting the conntrack entries of stale flows took", sync_times);
+        sync_failures: PerFamily<Counter> = names.per_family(
+            "sync_proxy_rules_nftables_sync_failures", "Syncs that failed", Counter::default);
+        cleanup_failures: PerFamily<Counter> = names.per_family(
+            "sync_proxy_rules_nftables_cleanup_failures",
+            "Failed transactions that only delete what is not used any more", Counter::default);
+        flows_deleted: PerFamily<Counter> = names.per_family(
+            "conntrack_reconciler_deleted_entries",
+            "Conntrack entries of stale flows that were deleted", Counter::default);
+        synced_at: PerFamily<Floating> = names.per_family(
+            "sync_proxy_rules_last_timestamp_seconds",
+            "When everything was in the kernel last", Floating::default);
+        queued_at: PerFamily<Floating> = names.per_family(
+            "sync_proxy_rules_last_queued_timestamp_seconds",
+            "When a change was queued last", Floating::default);
+        no_local_endpoints: Family<[(&'static str, &'static str); 2], Gauge> = names.add(
+            "sync_proxy_rules_no_local_endpoints_total",
+            "Service ports with a Local traffic policy and endpoints, but none on this node");
+        endpoint_changes: Pending = Pending::register(names, "endpoint", "EndpointSlices");
+        service_changes: Pending = Pending::register(names, "service", "Services");
+        pub(super) healthz: Answers = names.add("proxy_healthz", "Answers of /healthz");
+        pub(super) livez: Answers = names.add("proxy_livez", "Answers of /livez");
+    }
+}
+
+fn sync_times() -> Histogram {
+    Histogram::new(buckets::sync())
 }
 
 /// Counters of changes: all that arrived, and those not yet in the kernel.
@@ -63,72 +89,6 @@ struct Pending {
 }
 
 impl KubeProxy {
-    pub(super) fn register(names: &mut Names<'_>) -> Self {
-        let sync = || Histogram::new(buckets::sync());
-        let programming = || Histogram::new(buckets::network_programming());
-        let mut times = |name: &str, help: &str, histogram: fn() -> Histogram| {
-            names.per_family(&format!("{name}_duration_seconds"), help, histogram)
-        };
-        let sync_duration = times("sync_proxy_rules", "Time of a sync", sync);
-        let full_sync_duration = times(
-            "sync_full_proxy_rules",
-            "Time of a sync that compared all of both tables after reading them",
-            sync,
-        );
-        let partial_sync_duration =
-            times("sync_partial_proxy_rules", "Time of a sync that compared what changed", sync);
-        let network_programming = times(
-            "network_programming",
-            "Time from the change of a pod or service to its being in the kernel",
-            programming,
-        );
-        let flows_cleaned = times(
-            "conntrack_reconciler_sync",
-            "Time that deleting the conntrack entries of stale flows took",
-            sync,
-        );
-        let mut failures = |name: &str, help: &str| names.per_family(name, help, Counter::default);
-        let sync_failures =
-            failures("sync_proxy_rules_nftables_sync_failures", "Syncs that failed");
-        let cleanup_failures = failures(
-            "sync_proxy_rules_nftables_cleanup_failures",
-            "Failed transactions that only delete what is not used any more",
-        );
-        let flows_deleted = failures(
-            "conntrack_reconciler_deleted_entries",
-            "Conntrack entries of stale flows that were deleted",
-        );
-        Self {
-            sync_duration,
-            full_sync_duration,
-            partial_sync_duration,
-            sync_failures,
-            cleanup_failures,
-            network_programming,
-            flows_cleaned,
-            flows_deleted,
-            synced_at: names.per_family(
-                "sync_proxy_rules_last_timestamp_seconds",
-                "When everything was in the kernel last",
-                Floating::default,
-            ),
-            queued_at: names.per_family(
-                "sync_proxy_rules_last_queued_timestamp_seconds",
-                "When a change was queued last",
-                Floating::default,
-            ),
-            no_local_endpoints: names.add(
-                "sync_proxy_rules_no_local_endpoints_total",
-                "Service ports with a Local traffic policy and endpoints, but none on this node",
-                Family::default(),
-            ),
-            endpoint_changes: Pending::register(names, "endpoint", "EndpointSlices"),
-            service_changes: Pending::register(names, "service", "Services"),
-            healthz: names.add("proxy_healthz", "Answers of /healthz", Family::default()),
-            livez: names.add("proxy_livez", "Answers of /livez", Family::default()),
-        }
-    }
-
     pub(super) fn queued(&self, now: SystemTime) {
         let now = seconds_since_1970(now);
         for gauge in &self.queued_at {
@@ -209,8 +169,8 @@ impl Pending {
         let total = format!("Changes of {what}");
         let pending = format!("Changes of {what} that are not in the kernel");
         Self {
-            total: names.add(&name, &total, Counter::default()),
-            pending: names.add(&format!("{name}_pending"), &pending, Gauge::default()),
+            total: names.add(&name, &total),
+            pending: names.add(&format!("{name}_pending"), &pending),
         }
     }
 

@@ -7,45 +7,22 @@ use prometheus_client::metrics::gauge::Gauge;
 
 use super::buckets;
 use super::histogram::Histogram;
-use super::names::Names;
+use super::names::{Names, metrics};
 
-/// Metrics of scheduler `lc`.
-#[derive(Debug)]
-pub struct LeastConnections {
-    counts: Histogram,
-    failures: Counter,
-    connections: Gauge,
-    services: Counter,
-    slots: Counter,
-}
-
-impl LeastConnections {
-    pub(super) fn register(names: &mut Names<'_>) -> Self {
-        let mut counter = |name: &str, help: &str| names.add(name, help, Counter::default());
-        Self {
-            failures: counter(
-                "least_connections_failures",
-                "Counts of live connections for scheduler lc that failed",
-            ),
-            services: counter(
-                "least_connections_services",
-                "Services whose weights scheduler lc compared with their live connections",
-            ),
-            slots: counter(
-                "least_connections_changed_slots",
-                "Slots of endpoint lists that scheduler lc changed",
-            ),
-            counts: names.add(
-                "least_connections_count_duration_seconds",
-                "Time that counting live connections for scheduler lc took",
-                Histogram::new(buckets::fine()),
-            ),
-            connections: names.add(
-                "least_connections_entries",
-                "Translated connections that the last count for scheduler lc went through",
-                Gauge::default(),
-            ),
-        }
+metrics! {
+    /// Metrics of scheduler `lc`.
+    pub struct LeastConnections(names: &mut Names<'_>) {
+        failures: Counter = names.add("least_connections_failures",
+            "Counts of live connections for scheduler lc that failed");
+        services: Counter = names.add("least_connections_services",
+            "Services whose weights scheduler lc compared with their live connections");
+        slots: Counter = names.add("least_connections_changed_slots",
+            "Slots of endpoint lists that scheduler lc changed");
+        counts: Histogram = names.register("least_connections_count_duration_seconds",
+            "Time that counting live connections for scheduler lc took",
+            Histogram::new(buckets::fine()));
+        connections: Gauge = names.add("least_connections_entries",
+            "Translated connections that the last count for scheduler lc went through");
     }
 }
 

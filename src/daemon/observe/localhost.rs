@@ -10,19 +10,39 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 
-use super::names::{Label, Names, PerFamily};
+use super::names::{Label, Names, PerFamily, metrics};
 
-/// Metrics of the proxy for node ports at `[::1]`: its listeners under kube-proxy's names, and its
-/// connections.
-#[derive(Debug)]
-pub struct Localhost {
-    /// The node ports with a listener.
-    ports: Mutex<BTreeSet<u16>>,
-    listeners: PerFamily<Gauge>,
-    failures: PerFamily<Counter>,
-    open: Gauge,
-    began: Counter,
-    refused: Family<Label<&'static str>, Counter>,
+metrics! {
+    /// Metrics of the proxy for node ports at `[::1]`: its listeners under kube-proxy's names, and its
+    /// connections.
+    pub struct Localhost(registry: &mut Registry) {
+        /// The node ports with a listener.
+        ports: Mutex<BTreeSet<u16>> = Mutex::default();
+        listeners: PerFamily<Gauge> = of_kube_proxy(registry).per_family("listeners",
+            "Node ports that this process serves at a loopback address", Gauge::default);
+        failures: PerFamily<Counter> = of_kube_proxy(registry).per_family(
+            "listener_creation_failures",
+            "Attempts to listen at a node port of a loopback address that failed",
+            Counter::default);
+        open: Gauge = own(registry).add("open_connections",
+            "Connections of clients to node ports at [::1] that are open");
+        began: Counter = own(registry).add("connections",
+            "Connections of clients to node ports at [::1] that were accepted");
+        refused: [Counter; RefusedConnection::ALL.len()] = {
+            let help = "Connections to node ports at [::1] that were reset, by reason";
+            let all: Family<Label<&'static str>, Counter> =
+                own(registry).add("refused_connections", help);
+            RefusedConnection::ALL.map(|why| all.get_or_create_owned(&[("reason", why.name())]))
+        };
+    }
+}
+
+fn of_kube_proxy(registry: &mut Registry) -> Names<'_> {
+    Names::new(registry, "kubeproxy_nftables_localhost_nodeport_")
+}
+
+fn own(registry: &mut Registry) -> Names<'_> {
+    Names::new(registry, "deltaproxy_localhost_")
 }
 
 /// Why a client at `[::1]` got no connection.
@@ -45,48 +65,6 @@ impl RefusedConnection {
             Self::PortLimit => "port_limit",
             Self::Unreachable => "unreachable",
         }
-    }
-}
-
-impl Localhost {
-    pub(super) fn register(registry: &mut Registry) -> Self {
-        let mut names = Names::new(registry, "kubeproxy_nftables_localhost_nodeport_");
-        let listeners = names.per_family(
-            "listeners",
-            "Node ports that this process serves at a loopback address",
-            Gauge::default,
-        );
-        let failures = names.per_family(
-            "listener_creation_failures",
-            "Attempts to listen at a node port of a loopback address that failed",
-            Counter::default,
-        );
-        let mut names = Names::new(registry, "deltaproxy_localhost_");
-        let refused = Family::default();
-        let localhost = Self {
-            ports: Mutex::default(),
-            listeners,
-            failures,
-            open: names.add(
-                "open_connections",
-                "Connections of clients to node ports at [::1] that are open",
-                Gauge::default(),
-            ),
-            began: names.add(
-                "connections",
-                "Connections of clients to node ports at [::1] that were accepted",
-                Counter::default(),
-            ),
-            refused: names.add(
-                "refused_connections",
-                "Connections to node ports at [::1] that were reset, by reason",
-                refused,
-            ),
-        };
-        for why in RefusedConnection::ALL {
-            let _ = localhost.refused.get_or_create(&[("reason", why.name())]);
-        }
-        localhost
     }
 }
 
@@ -131,7 +109,7 @@ impl Localhost {
 
     /// Counts a client without a connection.
     pub fn connection_refused(&self, why: RefusedConnection) {
-        self.refused.get_or_create(&[("reason", why.name())]).inc();
+        self.refused[why as usize].inc();
     }
 }
 

@@ -20,7 +20,7 @@ use super::histogram::Histogram;
 use super::kube_proxy::{ChangedObject, KubeProxy};
 use super::least_connections::LeastConnections;
 use super::localhost::Localhost;
-use super::names::{Answers, Label, Names, PerFamily};
+use super::names::{Answers, Label, Names, PerFamily, metrics, text};
 use super::process::Process;
 use super::requests::Requests;
 use super::watches::Watches;
@@ -42,19 +42,29 @@ pub(super) struct Metrics {
     pub(super) configuration: Configuration,
 }
 
-/// Other metrics of our own.
-#[derive(Debug)]
-pub struct Own {
-    problems: Family<Label<&'static str>, Counter>,
-    problems_present: Family<Label<&'static str>, Gauge>,
-    pub(super) node_missing: Gauge,
-    node_ports_closed: PerFamily<Gauge>,
-    events: Counter,
-    pub(super) flows_cleaned: Histogram,
-    cleanings_failed: Counter,
-    programmed: PerFamily<Gauge>,
-    log_lines_dropped: Counter,
-    pub(super) readyz: Answers,
+metrics! {
+    /// Other metrics of our own.
+    pub struct Own(names: &mut Names<'_>) {
+        problems: Family<Label<&'static str>, Counter> = names.add("problems",
+            "Objects, or parts of them, that were left out, by kind of problem");
+        problems_present: Family<Label<&'static str>, Gauge> = names.add("problems_present",
+            "Present problems: objects, or parts of them, that are left out now, by kind");
+        pub(super) node_missing: Gauge = names.add("node_missing",
+            "Whether the cluster has no Node object of this node's name");
+        node_ports_closed: PerFamily<Gauge> = names.per_family("node_ports_closed",
+            "Whether no address of this node serves NodePorts of the family", Gauge::default);
+        events: Counter = names.add("events", "Changes of objects that were received");
+        pub(super) flows_cleaned: Histogram = names.register("conntrack_delete_duration_seconds",
+            "Time that deleting the conntrack entries of stale flows took",
+            Histogram::new(buckets::fine()));
+        cleanings_failed: Counter = names.add("conntrack_delete_failures",
+            "Deletions of the conntrack entries of stale flows that failed");
+        programmed: PerFamily<Gauge> = names.per_family("programmed",
+            "Whether the last sync of the family succeeded", Gauge::default);
+        log_lines_dropped: Counter = names.add("log_lines_dropped",
+            "Log lines that were dropped because standard error was not read");
+        pub(super) readyz: Answers = names.add("readyz", "Answers of /readyz");
+    }
 }
 
 impl Metrics {
@@ -95,59 +105,6 @@ impl Metrics {
     /// Adds metrics that are read for each scrape.
     pub(super) fn add(&mut self, collector: impl Collector) {
         self.registry.register_collector(Box::new(collector));
-    }
-}
-
-impl Own {
-    fn register(names: &mut Names<'_>) -> Self {
-        Self {
-            programmed: names.per_family(
-                "programmed",
-                "Whether the last sync of the family succeeded",
-                Gauge::default,
-            ),
-            problems: names.add(
-                "problems",
-                "Objects, or parts of them, that were left out, by kind of problem",
-                Family::default(),
-            ),
-            problems_present: names.add(
-                "problems_present",
-                "Present problems: objects, or parts of them, that are left out now, by kind",
-                Family::default(),
-            ),
-            node_missing: names.add(
-                "node_missing",
-                "Whether the cluster has no Node object of this node's name",
-                Gauge::default(),
-            ),
-            node_ports_closed: names.per_family(
-                "node_ports_closed",
-                "Whether no address of this node serves NodePorts of the family",
-                Gauge::default,
-            ),
-            events: names.add(
-                "events",
-                "Changes of objects that were received",
-                Counter::default(),
-            ),
-            flows_cleaned: names.add(
-                "conntrack_delete_duration_seconds",
-                "Time that deleting the conntrack entries of stale flows took",
-                Histogram::new(buckets::fine()),
-            ),
-            cleanings_failed: names.add(
-                "conntrack_delete_failures",
-                "Deletions of the conntrack entries of stale flows that failed",
-                Counter::default(),
-            ),
-            log_lines_dropped: names.add(
-                "log_lines_dropped",
-                "Log lines that were dropped because standard error was not read",
-                Counter::default(),
-            ),
-            readyz: names.add("readyz", "Answers of /readyz", Family::default()),
-        }
     }
 }
 
@@ -220,10 +177,7 @@ impl Metrics {
 
     /// Returns all metrics in the OpenMetrics text format.
     pub(super) fn text(&self) -> String {
-        let mut text = String::new();
-        // Writing to a `String` does not fail, and none of our metrics returns an error.
-        let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
-        text
+        text(&self.registry)
     }
 }
 

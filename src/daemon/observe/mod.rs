@@ -1,6 +1,7 @@
 //! Metrics, health, and the ports that serve them. Depends on no module above it; receives values
 //! only.
 
+mod accept;
 mod background_check;
 mod buckets;
 mod causes;

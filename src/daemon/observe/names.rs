@@ -15,6 +15,28 @@ pub(super) type Answers = Family<Label<u16>, Counter>;
 /// A metric with kube-proxy's label `ip_family`: one handle for each value.
 pub(super) type PerFamily<M> = [M; 2];
 
+/// Declares a struct of metrics, each with the expression that registers it.
+macro_rules! metrics {
+    ($(#[$about:meta])* $vis:vis struct $name:ident($names:ident: $from:ty) {
+        $($(#[$note:meta])* $sees:vis $field:ident: $type:ty = $registered:expr;)*
+    }) => {
+        $(#[$about])*
+        #[derive(Debug)]
+        $vis struct $name {
+            $($(#[$note])* $sees $field: $type,)*
+        }
+
+        impl $name {
+            pub(super) fn register($names: $from) -> Self {
+                $(let $field = $registered;)*
+                Self { $($field,)* }
+            }
+        }
+    };
+}
+
+pub(super) use metrics;
+
 /// Registers metrics with a common prefix of their names.
 pub(super) struct Names<'a> {
     registry: &'a mut Registry,
@@ -26,7 +48,12 @@ impl<'a> Names<'a> {
         Self { registry, prefix }
     }
 
-    pub(super) fn add<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: M) -> M {
+    /// Registers a metric without values.
+    pub(super) fn add<M: Metric + Clone + Default>(&mut self, name: &str, help: &str) -> M {
+        self.register(name, help, M::default())
+    }
+
+    pub(super) fn register<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: M) -> M {
         self.registry.register(format!("{}{name}", self.prefix), help, metric.clone());
         metric
     }
@@ -41,7 +68,15 @@ impl<'a> Names<'a> {
         Family<Label<&'static str>, M, fn() -> M>: Metric,
     {
         let family = Family::new_with_constructor(constructor);
-        let family = self.add(name, help, family);
+        let family = self.register(name, help, family);
         IpFamily::ALL.map(|value| family.get_or_create_owned(&[("ip_family", value.name())]))
     }
+}
+
+/// Returns the metrics of `registry` in the OpenMetrics text format.
+pub(super) fn text(registry: &Registry) -> String {
+    let mut text = String::new();
+    // Writing to a `String` does not fail, and none of our metrics returns an error.
+    let _ = prometheus_client::encoding::text::encode(&mut text, registry);
+    text
 }

@@ -9,7 +9,7 @@ use prometheus_client::metrics::family::Family;
 
 use super::buckets;
 use super::histogram::Histogram;
-use super::names::Names;
+use super::names::{Names, metrics};
 
 /// Receiver of requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -27,38 +27,25 @@ struct Answered {
 
 type Histograms = Family<Target, Histogram, fn() -> Histogram>;
 
-/// Metrics of requests. There is one host unless the kubeconfig changes.
-#[derive(Debug)]
-pub struct Requests {
-    answered: Family<Answered, Counter>,
-    durations: Histograms,
-    request_sizes: Histograms,
-    response_sizes: Histograms,
+fn times() -> Histograms {
+    Histograms::new_with_constructor(|| Histogram::new(buckets::request_times()))
 }
 
-impl Requests {
-    pub(super) fn register(names: &mut Names<'_>) -> Self {
-        let times = Histograms::new_with_constructor(|| Histogram::new(buckets::request_times()));
-        let sizes =
-            || Histograms::new_with_constructor(|| Histogram::new(buckets::request_sizes()));
-        Self {
-            answered: names.add(
-                "requests",
-                "Requests to the API server, by HTTP status, or \"<error>\" without an answer",
-                Family::default(),
-            ),
-            durations: names.add(
-                "request_duration_seconds",
-                "Time of a request until its answer is read; watches do not count",
-                times,
-            ),
-            request_sizes: names.add("request_size_bytes", "Length of a request's body", sizes()),
-            response_sizes: names.add(
-                "response_size_bytes",
-                "Length of an answer's body; watches do not count",
-                sizes(),
-            ),
-        }
+fn sizes() -> Histograms {
+    Histograms::new_with_constructor(|| Histogram::new(buckets::request_sizes()))
+}
+
+metrics! {
+    /// Metrics of requests. There is one host unless the kubeconfig changes.
+    pub struct Requests(names: &mut Names<'_>) {
+        answered: Family<Answered, Counter> = names.add("requests",
+            "Requests to the API server, by HTTP status, or \"<error>\" without an answer");
+        durations: Histograms = names.register("request_duration_seconds",
+            "Time of a request until its answer is read; watches do not count", times());
+        request_sizes: Histograms = names.register("request_size_bytes",
+            "Length of a request's body", sizes());
+        response_sizes: Histograms = names.register("response_size_bytes",
+            "Length of an answer's body; watches do not count", sizes());
     }
 }
 

@@ -25,7 +25,6 @@ use tracing::{debug, error, info};
 
 use super::connections::Connections;
 use super::content::Content;
-use super::exposition::Format;
 use super::hosts;
 use super::http_responses::{Site, respond};
 use super::page;
@@ -68,7 +67,7 @@ pub(super) fn answer(
     site: Site,
     request: &Request<Incoming>,
 ) -> impl Future<Output = Response<Full<Bytes>>> + Send + use<> {
-    let (path, format) = (request.uri().path(), Format::accepted(request.headers()));
+    let (path, headers) = (request.uri().path(), request.headers());
     let node = content.page.as_ref().map(|page| &*page.node);
     if site == Site::Metrics
         && let Some(name) = hosts::refused(request, node)
@@ -86,15 +85,15 @@ pub(super) fn answer(
     if site != Site::Health
         && let ("/metrics", Some(read)) = (path, &content.read_counts)
     {
-        let (read, content) = (read(), Arc::clone(content));
+        let (read, content, headers) = (read(), Arc::clone(content), headers.clone());
         let answer = async move {
             read.await;
-            respond(&content, site, ("/metrics", format), (now(), SystemTime::now()))
+            respond(&content, site, ("/metrics", &headers), (now(), SystemTime::now()))
         };
         return Either::Left(answer.boxed());
     }
     let now = (now(), SystemTime::now());
-    Either::Right(ready(respond(content, site, (path, format), now)))
+    Either::Right(ready(respond(content, site, (path, headers), now)))
 }
 
 /// Calls `answer` for each request on `listener`, and never returns. `answer` receives the request

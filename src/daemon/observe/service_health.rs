@@ -24,7 +24,7 @@ use tracing::debug;
 use super::connections::Connections;
 use super::health_checks::ClosedPort;
 use super::hub::Observe;
-use super::response::json;
+use super::response::{JSON, text};
 use super::server::{BIND_RETRY, is_absent, listen, serve_with};
 use super::shares::Shares;
 use super::times::now;
@@ -157,13 +157,14 @@ fn respond(observe: &Observe, service: &str, local: IpAddr) -> Response<Full<Byt
         local_endpoints: count,
         service_proxy_healthy: healthy,
     };
-    let mut text = Vec::new();
-    let mut serializer = Serializer::with_formatter(&mut text, PrettyFormatter::with_indent(b"\t"));
-    // Writing strings and numbers to memory cannot fail, and JSON is UTF-8.
+    let mut written = Vec::new();
+    let mut serializer =
+        Serializer::with_formatter(&mut written, PrettyFormatter::with_indent(b"\t"));
+    // Writing strings and numbers to memory cannot fail.
     let _ = body.serialize(&mut serializer);
     let status =
         if count > 0 && healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    let mut response = json(status, String::from_utf8(text).unwrap_or_default());
+    let mut response = text(status, JSON, written);
     let weight = HeaderValue::from(count);
     response.headers_mut().insert("X-Load-Balancing-Endpoint-Weight", weight);
     response

@@ -6,6 +6,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use super::names::text;
+
 /// Results of the probes. A probe has no series until its first request, as in Kubernetes.
 #[derive(Debug)]
 pub(super) struct Slis {
@@ -37,10 +39,7 @@ impl Slis {
 
     /// Returns all series in the OpenMetrics text format.
     pub(super) fn text(&self) -> String {
-        let mut text = String::new();
-        // Writing to a `String` does not fail, and neither does a counter or gauge.
-        let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
-        text
+        text(&self.registry)
     }
 }
 

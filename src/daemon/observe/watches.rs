@@ -7,41 +7,25 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use super::names::{Floating, Label, Names};
+use super::names::{Floating, Label, Names, metrics};
 use super::times::seconds_since_1970;
 
 type OfResource = Label<&'static str>;
 type OfReason = [(&'static str, &'static str); 2];
 
-/// Metrics by resource, for those that a source has reported.
-#[derive(Debug)]
-pub(super) struct Watches {
-    connected: Family<OfResource, Gauge>,
-    heard_at: Family<OfResource, Floating>,
-    failures: Family<OfReason, Counter>,
+metrics! {
+    /// Metrics by resource, for those that a source has reported.
+    pub(super) struct Watches(names: &mut Names<'_>) {
+        connected: Family<OfResource, Gauge> = names.add("watch_connected",
+            "Whether the API server answers the watch of a resource");
+        heard_at: Family<OfResource, Floating> = names.add("watch_last_heard_timestamp_seconds",
+            "When the API server last sent something about a resource, bookmarks included");
+        failures: Family<OfReason, Counter> = names.add("watch_failures",
+            "Lists and watches of a resource that failed or broke off, by reason");
+    }
 }
 
 impl Watches {
-    pub(super) fn register(names: &mut Names<'_>) -> Self {
-        Self {
-            connected: names.add(
-                "watch_connected",
-                "Whether the API server answers the watch of a resource",
-                Family::default(),
-            ),
-            heard_at: names.add(
-                "watch_last_heard_timestamp_seconds",
-                "When the API server last sent something about a resource, bookmarks included",
-                Family::default(),
-            ),
-            failures: names.add(
-                "watch_failures",
-                "Lists and watches of a resource that failed or broke off, by reason",
-                Family::default(),
-            ),
-        }
-    }
-
     pub(super) fn heard(&self, resource: &'static str, at: SystemTime) {
         let label = [("resource", resource)];
         self.connected.get_or_create(&label).set(1);

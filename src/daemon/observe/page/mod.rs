@@ -11,9 +11,7 @@ use std::time::{Instant, SystemTime};
 use futures::future::BoxFuture;
 use http_body_util::Full;
 use hyper::body::Bytes;
-use hyper::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderValue, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
-};
+use hyper::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderValue, REFERRER_POLICY};
 use hyper::{Response, StatusCode, Uri};
 use nft::family::Family;
 use percent_encoding::percent_decode_str;
@@ -184,9 +182,7 @@ fn document(value: &Value) -> Response<Full<Bytes>> {
 }
 
 fn fresh(mut response: Response<Full<Bytes>>) -> Response<Full<Bytes>> {
-    let headers = response.headers_mut();
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
 
