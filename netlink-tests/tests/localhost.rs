@@ -36,9 +36,17 @@ fn lab(node_port_addresses: &str) -> Lab {
 
 #[test]
 fn the_node_reaches_node_ports_at_localhost() {
-    for addresses in ["primary,localhost", "localhost", "all,localhost", "10.0.0.0/8,localhost"] {
+    for addresses in [
+        "primary,localhost",
+        "localhost",
+        "all,localhost",
+        "10.0.0.0/8,localhost",
+        "primary,127.0.0.0/8",
+        "all,127.0.0.1/32",
+        "0.0.0.0/0,127.0.0.0/8",
+    ] {
         let mut lab = lab(addresses);
-        let open = matches!(addresses, "primary,localhost" | "all,localhost");
+        let open = !matches!(addresses, "localhost" | "10.0.0.0/8,localhost");
         let at_node = if open { masquerades("a c") } else { Closed };
         for endpoints in ["a", "c", "a c"] {
             lab.apply(&[&slice(endpoints)]);
@@ -86,11 +94,25 @@ fn an_endpoint_in_the_network_of_the_node_is_reached() {
 }
 
 #[test]
-fn without_the_keyword_localhost_is_closed_even_with_route_localnet() {
-    for addresses in ["primary", "all", "127.0.0.0/8", "primary,127.0.0.1/32"] {
+fn all_addresses_are_without_localhost_even_with_route_localnet() {
+    for addresses in ["primary", "all", "0.0.0.0/0", "primary,0.0.0.0/0", "primary,::1/128"] {
         let lab = lab(addresses);
         lab.check_in(Scope::IPV4, &[("node", LOCALHOST, Closed)]);
         assert!(!has_guard(lab.world.node()), "{addresses}");
+    }
+}
+
+/// As for kube-proxy, a family without an entry has node ports at all of its addresses.
+#[test]
+fn a_range_of_loopback_addresses_alone_serves_localhost_and_closes_all_else_of_its_family() {
+    for addresses in ["127.0.0.0/8", "127.0.0.1/32"] {
+        let lab = lab(addresses);
+        assert!(has_guard(lab.world.node()), "{addresses}");
+        lab.check_in(
+            Scope::IPV4,
+            &[("node", LOCALHOST, masquerades("a c")), ("outside", NODE_PORT, Closed)],
+        );
+        lab.check_in(Scope::IPV6, &[("outside", NODE_PORT, masquerades("a c"))]);
     }
 }
 
@@ -148,7 +170,7 @@ fn from_attackers(to: &'static str, expect: &Expect) -> [(&'static str, &'static
 
 #[test]
 fn packets_of_other_hosts_to_loopback_addresses_are_dropped() {
-    for addresses in ["primary,localhost", "localhost", "all,localhost"] {
+    for addresses in ["primary,localhost", "localhost", "all,localhost", "127.0.0.0/8"] {
         let lab = attacked(addresses);
         lab.check_in(Scope::IPV4, &from_attackers(LISTENER, &Silent));
         lab.check_in(Scope::IPV4, &from_attackers("127.1.2.3:7777", &Silent));
@@ -308,6 +330,20 @@ fn a_daemon_serves_localhost_and_reports_the_remaining_sysctl() {
     assert_eq!(world.route_localnet(), "1");
 }
 
+#[test]
+fn a_range_is_enough_for_a_daemon_and_the_gate_closes_localhost() {
+    let world = World::new();
+    let mut daemon = world.daemon("--nodeport-addresses=primary,127.0.0.0/8");
+    daemon.wait_for_line("localhost NodePorts are served", SOON);
+    world.wait_for(LOCALHOST, true);
+    let _ = daemon.terminate(SOON);
+    let gate = "--feature-gates=KubeProxyNFTablesLocalhostNodePorts=false";
+    let arguments = [&QUIET[..], &[WITH_LOCALHOST, gate]].concat();
+    let _daemon = world.manifests.run_with(world.net.node(), &arguments);
+    world.wait_for(LOCALHOST, false);
+    world.wait_for(NODE_PORT, true);
+}
+
 impl World {
     #[track_caller]
     fn apply(&self, code: i32) -> String {
@@ -325,6 +361,26 @@ fn apply_serves_localhost() {
     let node = world.net.node();
     assert_eq!((world.route_localnet().as_str(), has_guard(node)), ("1", true));
     assert_eq!(node.connect_tcp(LOCALHOST).server(), "a");
+}
+
+/// Those of kube-proxy's defaults differ from the kernel's.
+#[test]
+fn sysctls_on_a_read_only_proc_are_one_line_of_the_log_and_the_start_goes_on() {
+    let world = World::new();
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("conntrack.conf");
+    let text = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n\
+                mode: nftables\nconntrack: {tcpEstablishedTimeout: 7m, udpTimeout: 77s}\n";
+    fs::write(&config, text).unwrap();
+    let config = format!("--config={}", config.display());
+    let daemon = world.spawn_read_only("run", &[&QUIET[..], &[&config]].concat());
+    world.wait_for(NODE_PORT, true);
+    let warnings = daemon.terminate(SOON).warnings();
+    let about: Vec<_> = warnings.iter().filter(|it| it.contains("stays as it is")).collect();
+    let [line] = about[..] else { panic!("{warnings:?}") };
+    for sysctl in ["tcp_timeout_established", "udp_timeout"] {
+        assert!(line.contains(&format!("nf_conntrack_{sysctl} stays as it is")), "{line}");
+    }
 }
 
 #[test]

@@ -133,6 +133,11 @@ fn clients_at_the_loopback_address_reach_the_endpoints_of_the_service() {
         let elsewhere = world.net.node().connect_tcp(NODE_PORT);
         assert_eq!(matches!(elsewhere, Answer::From { .. }), is_open_elsewhere, "{addresses}");
         assert_eq!(world.net.node().send_udp(LOCALHOST), Answer::Refused, "{addresses}");
+        let rejected = "kubeproxy_nftables_localhost_nodeport_rejected_packets_total\
+                        {ip_family=\"IPv6\",protocol=\"UDP\"}";
+        eventually("a rejected packet counts", SOON, || {
+            (world.metric(rejected)? > 0).then_some(())
+        });
 
         let show = || {
             let finished = world.net.node().output(deltaproxy_binary(), &["show", "default/web"]);

@@ -11,6 +11,7 @@ use daemon::open_files::soft_limit;
 use daemon::run::RouteLocalnet;
 use daemon::source::notice::Notice;
 use engine::Engine;
+use nft::Family;
 use tokio::sync::mpsc;
 
 /// Leaves localhost NodePorts out of `engine` if `route_localnet` is 0 and cannot be set. Then
@@ -57,7 +58,7 @@ pub(super) fn proxy(
     observe: &Observe,
     notices: &mpsc::Sender<Notice>,
 ) -> io::Result<(Option<LocalhostProxy>, Shares)> {
-    if !config.routing.node_port_addresses.opens_ipv6_localhost() {
+    if !config.routing.node_port_addresses.opens_localhost(Family::Ip6) {
         return Ok((None, Shares::of(soft_limit())));
     }
     let shares = Shares::with_localhost(soft_limit());

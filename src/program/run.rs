@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use daemon::config::{Config, ConfigError, EXTERNAL_IPS, Source};
+use daemon::config::{Config, ConfigError, EXTERNAL_IPS, LOCALHOST_NODE_PORTS, Source};
 use daemon::conntrack::{Cleaned, Cleaner, ConnectionCounter, Limits};
 use daemon::links::follow_links;
 use daemon::localhost_proxy::LocalhostProxy;
@@ -107,7 +107,13 @@ pub fn run(
     }
     let config = noted(loaded);
     let startup = startup(&config).map_err(Failure::new)?;
-    observe.component().feature(EXTERNAL_IPS, "", config.routing.external_addresses.external_ips);
+    let routing = &config.routing;
+    for (gate, stage, is_on) in [
+        (EXTERNAL_IPS, "", routing.external_addresses.external_ips),
+        (LOCALHOST_NODE_PORTS, "ALPHA", routing.node_port_addresses.admits_localhost),
+    ] {
+        observe.component().feature(gate, stage, is_on);
+    }
     observe.own().problem_kinds(ProblemKind::ALL.map(ProblemKind::name));
     api_server::check(&config.source)?;
     if let Err(error) = open_files::raise() {

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use engine::routing::NodePortAddresses;
 use engine::routing::local::DetectLocalMode;
+use nft::Family;
 use ring::digest::{SHA256, digest};
 use serde_json::{Map, Value};
 
@@ -153,7 +154,7 @@ impl<'a> Reader<'a> {
         let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
         values.notes.other_mode.as_deref() == Some("iptables")
             && self.value(LOCALHOST_NODE_PORTS) != Some(&Value::Bool(false))
-            && !addresses.localhost
+            && !addresses.opens_localhost(Family::Ip)
             && addresses.ranges.iter().any(|range| range.contains(&loopback))
     }
 
@@ -533,13 +534,13 @@ mod tests {
     fn fields_without_effect_and_unknown_ones_are_named_in_one_line_each() {
         let file = read(
             "ipvs: {scheduler: rr}\nconfigSyncPeriod: 15m\n\
-             featureGates: {NFTablesProxyMode: true, A: true}\nmtu: 9000\nnftables:\n  speed: high\n",
+             featureGates: {NFTablesProxyMode: true, KubeProxyIPVS: true, A: true}\nmtu: 9000\nnftables:\n  speed: high\n",
         );
         assert_eq!(
             file.notes.lines(),
             [
                 "fields of the configuration without effect: \
-                 configSyncPeriod, featureGates.NFTablesProxyMode, ipvs.scheduler",
+                 configSyncPeriod, featureGates.KubeProxyIPVS, featureGates.NFTablesProxyMode, ipvs.scheduler",
                 "unknown fields of the configuration: line 6: featureGates.A, line 7: mtu, line 9: nftables.speed",
             ]
         );
@@ -703,7 +704,7 @@ mod tests {
         let head = HEAD.replace("nftables", "iptables");
         for (body, is_noted) in [
             ("", true),
-            ("nodePortAddresses: [127.0.0.0/8]\n", true),
+            ("nodePortAddresses: [127.0.0.0/8]\n", false),
             ("iptables: {localhostNodePorts: true}\n", true),
             ("iptables: {localhostNodePorts: false}\n", false),
             ("nodePortAddresses: [localhost, all]\n", false),

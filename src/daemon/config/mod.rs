@@ -34,7 +34,7 @@ use engine::routing::local::DetectLocalMode;
 use crate::yaml::SyntaxError;
 
 pub use content_types::ContentTypes;
-pub use gates::EXTERNAL_IPS;
+pub use gates::{EXTERNAL_IPS, LOCALHOST_NODE_PORTS};
 pub use log::LogSettings;
 pub use notes::Notes;
 pub use scheduler::ChosenScheduler;

@@ -14,6 +14,8 @@ pub(super) use self::setting::{Scope, Setting};
 pub(super) use self::table::SETTINGS;
 pub(super) use self::values::{Values, shortened};
 
+use super::gates::is_without_effect;
+
 /// Finds the option of the field at `path`.
 pub(super) fn find(path: &str) -> Option<&'static Setting> {
     let mut sections = SECTIONS.iter();
@@ -27,7 +29,9 @@ pub(super) fn find(path: &str) -> Option<&'static Setting> {
 pub(super) fn kind_of(path: &str) -> Option<Kind> {
     let prefix = format!("{path}.");
     let has_fields = SETTINGS.iter().any(|setting| setting.field.starts_with(&prefix));
-    find(path).map(|setting| setting.kind).or(has_fields.then_some(Kind::Object))
+    let is_gate = path.strip_prefix("featureGates.").is_some_and(is_without_effect);
+    let kind = find(path).map(|setting| setting.kind).or(is_gate.then_some(Kind::Flag));
+    kind.or(has_fields.then_some(Kind::Object))
 }
 
 /// Returns the flag of `run` that sets the field at `path`, or the path.

@@ -158,6 +158,15 @@ impl CountStore {
             let labels = [("ip_family", count.family.name()), ("reason", count.reason)];
             ConstCounter::new(count.packets).encode(out.encode_family(&labels)?)?;
         }
+        let name = "kubeproxy_nftables_localhost_nodeport_rejected_packets";
+        let help = "Packets to node ports at loopback addresses that the rules rejected";
+        let mut out = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (reason, protocol) in [("localhost_udp", "UDP"), ("localhost_sctp", "SCTP")] {
+            let count = refused.iter().find(|count| count.reason == reason);
+            let labels = [("ip_family", Family::Ip6.name()), ("protocol", protocol)];
+            let packets = count.map_or(0, |count| count.packets);
+            ConstCounter::new(packets).encode(out.encode_family(&labels)?)?;
+        }
         Ok(())
     }
 }
@@ -188,6 +197,23 @@ mod tests {
                 &format!("# TYPE {name} counter"),
                 &format!("{name}_total{{ip_family=\"IPv4\",reason=\"no_endpoint\"}} 3"),
                 &format!("{name}_total{{ip_family=\"IPv6\",reason=\"no_endpoint\"}} 0"),
+            ],
+        );
+    }
+
+    #[test]
+    fn rejected_packets_at_localhost_have_kube_proxys_name_too() {
+        let counts = CountStore::default();
+        let observe = Observe::with_collector(counts.clone());
+        let name = "kubeproxy_nftables_localhost_nodeport_rejected_packets";
+        assert!(!observe.metrics_text().contains(name), "no table was read yet");
+        let count = |reason, packets| RefusedCount { family: Family::Ip6, reason, packets };
+        counts.set_refused(vec![count("no_endpoint", 1), count("localhost_udp", 7)]);
+        has(
+            &observe,
+            &[
+                &format!("{name}_total{{ip_family=\"IPv6\",protocol=\"UDP\"}} 7"),
+                &format!("{name}_total{{ip_family=\"IPv6\",protocol=\"SCTP\"}} 0"),
             ],
         );
     }

@@ -19,9 +19,11 @@ pub struct NodePortAddresses {
     /// Select the loopback addresses, for connections from the node itself. IPv4 only: the kernel
     /// has no `route_localnet` for IPv6.
     pub localhost: bool,
-    /// Select the local addresses in these ranges, without loopback addresses. A range of length 0
-    /// selects every local address of the family.
+    /// Select the local addresses in these ranges. A range of length 0 selects every local address of
+    /// the family. Loopback addresses need a range of their own.
     pub ranges: Vec<IpNet>,
+    /// Loopback addresses may serve node ports at all; a feature gate.
+    pub admits_localhost: bool,
 }
 
 /// Error of parsing a list of address ranges.
@@ -109,7 +111,8 @@ impl FromStr for NodePortAddresses {
 
 impl NodePortAddresses {
     /// Only the node's primary address of each family.
-    pub const PRIMARY: Self = Self { primary: true, localhost: false, ranges: Vec::new() };
+    pub const PRIMARY: Self =
+        Self { primary: true, localhost: false, ranges: Vec::new(), admits_localhost: true };
 
     /// Parses ranges and the keywords `primary`, `localhost` and `all`. `all` means the ranges of
     /// length 0, as in kube-proxy 1.37. An empty list means `primary`, as in kube-proxy's nftables
@@ -152,11 +155,16 @@ impl NodePortAddresses {
         Ok(())
     }
 
-    /// Returns whether node ports are to be served at `[::1]`: the list has `localhost` or exactly
-    /// that address.
-    pub fn opens_ipv6_localhost(&self) -> bool {
-        let only = IpNet::from(IpAddr::V6(Ipv6Addr::LOCALHOST));
-        self.localhost || self.ranges.contains(&only)
+    /// Returns whether node ports are to be served at loopback addresses of the family: the list has
+    /// `localhost` or a range of such addresses alone (KEP-6032). `all` is no such range.
+    pub fn opens_localhost(&self, family: Family) -> bool {
+        let is_loopback = |it: &IpNet| Family::of(it.addr()) == family && it.addr().is_loopback();
+        self.admits_localhost && (self.localhost || self.ranges.iter().any(is_loopback))
+    }
+
+    /// Returns whether an entry names a loopback address of IPv4.
+    pub(crate) fn names_loopback(&self, address: &IpAddr) -> bool {
+        self.localhost || self.ranges.iter().any(|range| range.contains(address))
     }
 
     /// Returns the list from which [`Self::from_entries`] parses these addresses.
@@ -221,6 +229,7 @@ mod tests {
             primary,
             localhost,
             ranges: ranges.iter().map(|text| range(text)).collect(),
+            admits_localhost: true,
         };
         let all = ["0.0.0.0/0", "::/0"];
         for (text, expected) in [
@@ -235,6 +244,26 @@ mod tests {
         ] {
             assert_eq!(text.parse(), Ok(expected.clone()), "{text}");
             assert_eq!(expected.entries().join(",").parse(), Ok(expected));
+        }
+    }
+
+    #[test]
+    fn a_range_of_loopback_addresses_opens_localhost_and_all_does_not() {
+        for (text, expected) in [
+            ("localhost", [true, true]),
+            ("127.0.0.0/8", [true, false]),
+            ("primary,127.0.0.1/32", [true, false]),
+            ("0.0.0.0/0,127.0.0.1/32", [true, false]),
+            ("::1/128", [false, true]),
+            ("all", [false, false]),
+            ("primary", [false, false]),
+            ("0.0.0.0/0,::/0", [false, false]),
+            ("126.0.0.0/7,::/127", [false, false]),
+        ] {
+            let addresses: NodePortAddresses = text.parse().unwrap();
+            assert_eq!(Family::ALL.map(|it| addresses.opens_localhost(it)), expected, "{text}");
+            let off = NodePortAddresses { admits_localhost: false, ..addresses };
+            assert_eq!(Family::ALL.map(|it| off.opens_localhost(it)), [false, false], "{text}");
         }
     }
 

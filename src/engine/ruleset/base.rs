@@ -66,6 +66,9 @@ fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
         ChainSpec::new(CLUSTER_IPS_CHECK, cluster_ips_check(phrases, settings))
             .with_comment("cluster IPs here are for no port of a service"),
     ]);
+    if settings.node_ports.localhost && family == Family::Ip6 {
+        chains.push(ChainSpec::new(LOCALHOST, not_served_at_localhost(phrases)));
+    }
     if settings.node_ports.everywhere {
         chains.push(ChainSpec::new(LOCAL_NODE_PORTS, node_ports(phrases)));
     }
@@ -112,7 +115,7 @@ fn base_chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
     };
     let nat = |name, point, priority, rules| base(name, "nat", point, priority, rules);
     let mut prerouting = pre_dnat(PRE_DNAT, HookPoint::Prerouting);
-    if settings.node_ports.localhost {
+    if settings.node_ports.localhost && family == Family::Ip {
         prerouting.put_first(&guard());
     }
     let mut forwarding = after_dnat("filter-forward", HookPoint::Forward);
@@ -201,6 +204,9 @@ fn services(family: Family, settings: &Settings, chosen_node: bool) -> Vec<Vec<P
         rules.insert(1, vec![phrase::priority(CHOSEN_NODE).equal(), lookup, jump(OF_CHOSEN_NODE)]);
     }
     let mut rules = settings.lookups.repeat(rules);
+    if settings.node_ports.localhost && family == Family::Ip6 {
+        rules.push(vec![phrase::destination(loopback(family)).equal(), goto(LOCALHOST)]);
+    }
     rules.push(vec![goto(CLUSTER_IPS_CHECK)]);
     rules
 }
@@ -217,13 +223,26 @@ fn node_ports(phrases: Phrases) -> [Vec<Phrase>; 2] {
     ]
 }
 
+/// The chain for packets to `[::1]`.
+pub(super) const LOCALHOST: &str = "localhost-nodeports";
+
+/// Rejects packets to node ports of the protocols that the daemon does not serve at `[::1]`, as
+/// kube-proxy does (KEP-6032).
+fn not_served_at_localhost(phrases: Phrases) -> [Vec<Phrase>; 2] {
+    [Protocol::Udp, Protocol::Sctp].map(|protocol| {
+        let lookup = phrases.look_up(NODE_PORT, SetId::NodePorts);
+        vec![phrase::protocol(protocol.number()), lookup, phrase::counter(), goto(REFUSE)]
+    })
+}
+
 fn is_node_port_ip(phrases: Phrases) -> Phrase {
     phrases.in_set(&[Field::Daddr], SetId::NodePortIps.name())
 }
 
 /// Excludes loopback addresses where they do not serve node ports.
 fn is_not_closed_loopback(family: Family, settings: &Settings) -> Option<Phrase> {
-    (!settings.node_ports.localhost).then(|| phrase::destination(loopback(family)).unequal())
+    let are_served = settings.node_ports.localhost && family == Family::Ip;
+    (!are_served).then(|| phrase::destination(loopback(family)).unequal())
 }
 
 fn loopback(family: Family) -> IpNet {

@@ -7,7 +7,8 @@ use std::fmt;
 use nft::expression::Data;
 use nft::{Counter, Expression, ListedRule, Verdict};
 
-use super::base::{CLUSTER_IPS_CHECK, FIREWALL_SOURCES, NO_ENDPOINT, PRE_DNAT};
+use super::base::{CLUSTER_IPS_CHECK, FIREWALL_SOURCES, LOCALHOST, NO_ENDPOINT, PRE_DNAT};
+use crate::model::Protocol;
 
 /// Why a packet is rejected or dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -25,17 +26,23 @@ pub enum Refusal {
     UnallocatedAddress,
     /// A loopback address, from another host; dropped.
     Loopback,
+    /// A node port of UDP at `[::1]`, where TCP alone is served; rejected.
+    LocalhostUdp,
+    /// The same, of SCTP.
+    LocalhostSctp,
 }
 
 impl Refusal {
     /// All reasons.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::NoEndpoint,
         Self::NoLocalEndpoint,
         Self::SourceRange,
         Self::UnknownPort,
         Self::UnallocatedAddress,
         Self::Loopback,
+        Self::LocalhostUdp,
+        Self::LocalhostSctp,
     ];
 
     /// Returns the word of metrics and of JSON.
@@ -47,6 +54,8 @@ impl Refusal {
             Self::UnknownPort => "unknown_port",
             Self::UnallocatedAddress => "unallocated_address",
             Self::Loopback => "loopback",
+            Self::LocalhostUdp => "localhost_udp",
+            Self::LocalhostSctp => "localhost_sctp",
         }
     }
 
@@ -66,10 +75,18 @@ impl Refusal {
             (CLUSTER_IPS_CHECK, Verdict::Goto(_)) => Self::UnknownPort,
             (CLUSTER_IPS_CHECK, Verdict::Drop) => Self::UnallocatedAddress,
             (PRE_DNAT, Verdict::Drop) => Self::Loopback,
+            (LOCALHOST, Verdict::Goto(_)) if compares(rule, Protocol::Udp) => Self::LocalhostUdp,
+            (LOCALHOST, Verdict::Goto(_)) => Self::LocalhostSctp,
             _ => return None,
         };
         Some((reason, Counter { packets: counter.packets, bytes: counter.bytes }))
     }
+}
+
+/// Returns whether the rule matches packets of a protocol.
+fn compares(rule: &ListedRule, protocol: Protocol) -> bool {
+    let number = Data::Value(vec![protocol.number()]);
+    rule.expressions.iter().any(|it| matches!(it, Expression::Cmp(cmp) if cmp.value == number))
 }
 
 impl fmt::Display for Refusal {
@@ -90,7 +107,6 @@ mod tests {
     use super::super::settings::{NodePorts, OptionalChains, Settings};
     use super::*;
     use crate::counters::Counters;
-    use crate::model::Protocol;
 
     fn every_rule() -> Settings {
         Settings {
@@ -114,9 +130,10 @@ mod tests {
 
     #[test]
     fn each_rule_with_a_counter_has_a_reason_and_each_reason_a_rule() {
-        let base = Base::new(&TableSets::new(Family::Ip, Counters::Off), &every_rule());
+        let table = |family| Base::new(&TableSets::new(family, Counters::Off), &every_rule());
+        let chains = Family::ALL.map(|family| table(family).chains).concat();
         let mut reasons = BTreeSet::new();
-        for rule in base.chains.iter().flat_map(|chain| &*chain.rules) {
+        for rule in chains.iter().flat_map(|chain| &*chain.rules) {
             let mut listed = ListedRule::of(rule, "kube-proxy", 1);
             let mut has_counter = false;
             for expression in &mut listed.expressions {

@@ -45,7 +45,8 @@ pub struct Settings {
 pub struct NodePorts {
     /// On every local address, not only on those in `nodeport-ips`.
     pub everywhere: bool,
-    /// Also on loopback addresses (IPv4 only). Packets of other hosts to these are dropped.
+    /// Also on loopback addresses. The rules serve those of IPv4, and drop packets of other hosts to
+    /// them. At that of IPv6 the daemon serves TCP alone, and the rules reject the rest.
     pub localhost: bool,
     /// Also for packets to the address of another node, if direct return has chosen this one for them.
     pub chosen_node: bool,

@@ -26,7 +26,7 @@ impl Engine {
     pub fn replace_installed_state(&mut self, found: [FoundTable; 2]) {
         self.steps.forget(false);
         let ip = found[Family::Ip.index()].contents.as_ref();
-        self.node.loses_guard = !self.routing.node_port_addresses.localhost
+        self.node.loses_guard = !self.routing.node_port_addresses.opens_localhost(Family::Ip)
             && ip.is_some_and(|contents| has_guard(&contents.rules));
         let contents = found.iter().filter_map(|found| found.contents.as_ref());
         let timeouts = contents.map(|it| ruleset::affinity::timeouts_of(it.rules.iter()));

@@ -99,7 +99,7 @@ pub struct Engine {
 impl Engine {
     /// Returns an engine without cluster objects and without installed state.
     pub fn new(routing: Routing, table_flags: TableFlags) -> Self {
-        let serves_localhost = routing.node_port_addresses.localhost;
+        let serves_localhost = routing.node_port_addresses.opens_localhost(Family::Ip);
         let mut engine = Self {
             node: NodeState { serves_localhost, ..NodeState::default() },
             tables: Tables::new(Layouts::new(routing.counters), table_flags),
@@ -317,7 +317,7 @@ impl Engine {
     /// Records from now on which node ports are to be served at `[::1]`, if the settings open them
     /// there. For the daemon, which serves them; called before the first event.
     pub fn follow_localhost_ports(&mut self) {
-        if self.routing.node_port_addresses.opens_ipv6_localhost() {
+        if self.routing.node_port_addresses.opens_localhost(Family::Ip6) {
             self.listeners.localhost = Some(localhost::LocalhostServices::default());
             self.render_node_ports();
         }

@@ -160,8 +160,9 @@ impl Routing {
             let inside = |address: &&IpAddr| ranges.iter().any(|range| range.contains(*address));
             addresses.extend(local.iter().filter(own).filter(inside));
             if serves_localhost && family == Family::Ip {
+                let named = |it: &&IpAddr| self.node_port_addresses.names_loopback(it);
                 let loopback = local.iter().filter(of_family).filter(|it| it.is_loopback());
-                addresses.extend(loopback);
+                addresses.extend(loopback.filter(named));
             }
         }
         addresses.sort_unstable();
@@ -259,6 +260,9 @@ mod tests {
         check("10.0.0.0/8,primary", false, &["10.0.0.1", "192.168.50.2", "fd00::2"]);
         check("10.0.0.0/8,localhost", true, &["10.0.0.1", "127.0.0.1"]);
         check("localhost", true, &["127.0.0.1"]);
+        check("primary,127.0.0.0/8", true, &["127.0.0.1", "192.168.50.2", "fd00::2"]);
+        check("primary,127.0.0.2/32", true, &["192.168.50.2", "fd00::2"]);
+        check("primary,127.0.0.0/8", false, &["192.168.50.2", "fd00::2"]);
         check("localhost,primary", true, &["127.0.0.1", "192.168.50.2", "fd00::2"]);
         check("all,localhost", true, &[]);
         check("0.0.0.0/0,localhost,primary", true, &["fd00::2"]);

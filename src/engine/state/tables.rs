@@ -139,7 +139,10 @@ impl Tables {
                 local_detector: routing.local_detector(cluster.node(), table.family),
                 node_ports: NodePorts {
                     everywhere: routing.node_ports_everywhere(table.family),
-                    localhost: node.serves_localhost && table.family == Family::Ip,
+                    localhost: match table.family {
+                        Family::Ip => node.serves_localhost,
+                        Family::Ip6 => routing.node_port_addresses.opens_localhost(Family::Ip6),
+                    },
                     chosen_node: routing.direct_return.as_ref().is_some_and(|it| it.node_ports),
                 },
                 hash_seed: routing.hash_seed,

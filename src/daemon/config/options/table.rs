@@ -32,13 +32,11 @@ pub(in crate::config) static SETTINGS: &[Setting] = &[
         |to, value| put(&mut to.config.routing.external_addresses.external_ips, Ok(value != false)),
         |config| config.routing.external_addresses.external_ips.into())
         .default("true").flag("feature-gates", "GATES").kube_proxy_sets("feature-gates", "featureGates")
-        .about("Serve external IPs of services; AllowServiceExternalIPs=false ignores them. Other gates have no effect"),
-    Setting::ignored("featureGates.ComponentFlagz", Kind::Flag),
-    Setting::ignored("featureGates.ComponentStatusz", Kind::Flag),
-    Setting::ignored("featureGates.KubeProxyNFTablesLocalhostNodePorts", Kind::Flag),
-    Setting::ignored("featureGates.MultiCIDRServiceAllocator", Kind::Flag),
-    Setting::ignored("featureGates.NFTablesProxyMode", Kind::Flag),
-    Setting::ignored("featureGates.PreferSameTrafficDistribution", Kind::Flag),
+        .about("Serve external IPs of services; AllowServiceExternalIPs=false ignores them. Gates that are not in this table have no effect"),
+    Setting::boolean("featureGates.KubeProxyNFTablesLocalhostNodePorts",
+        |config| &mut config.routing.node_port_addresses.admits_localhost)
+        .default("true")
+        .about("Serve NodePorts at the loopback addresses that nodePortAddresses names; false closes them. In kube-proxy it is false unless set"),
     Setting::new("clientConnection.kubeconfig", Kind::Text,
         |to, value| put(&mut to.kubeconfig, Ok(Some(text(value).into()))),
         |config| match &config.source {
@@ -170,7 +168,7 @@ pub(in crate::config) static SETTINGS: &[Setting] = &[
         |to, value| to.set_node_port_addresses(value),
         |config| config.routing.node_port_addresses.entries().into())
         .flag("nodeport-addresses", "CIDRS").kube_proxy("nodeport-addresses")
-        .about("Local addresses that serve NodePorts: ranges, \"primary\" for the node's primary addresses, \"localhost\" for 127.0.0.1 (sets the sysctl net.ipv4.conf.all.route_localnet) and, for TCP alone, [::1] on the node itself, \"all\" for all others; without it, primary in mode nftables, else all"),
+        .about("Local addresses that serve NodePorts: ranges, \"primary\" for the node's primary addresses, \"localhost\" or a range in 127.0.0.0/8 for 127.0.0.1 (sets the sysctl net.ipv4.conf.all.route_localnet) and, for TCP alone, [::1] on the node itself (\"localhost\" or ::1/128), \"all\" for all others; without it, primary in mode nftables, else all"),
     Setting::new("oomScoreAdj", Kind::Whole,
         |to, value| put(&mut to.config.oom_score_adj, number(value, -1000..=1000, "-1000 to 1000").map(Some)),
         |config| config.oom_score_adj.into())

@@ -111,7 +111,8 @@ impl Values {
             return Ok(());
         }
         let (addresses, errors) = NodePortAddresses::read_entries(&entries);
-        self.config.routing.node_port_addresses = addresses;
+        let place = &mut self.config.routing.node_port_addresses;
+        *place = NodePortAddresses { admits_localhost: place.admits_localhost, ..addresses };
         let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
         if errors.is_empty() { Ok(()) } else { Err(errors) }
     }

@@ -71,7 +71,10 @@ fn write_frontend(out: &mut dyn Write, view: &View<'_>, row: &Row<'_>) -> io::Re
 /// Describes what happened to packets that were refused for a reason.
 fn fate(reason: Refusal) -> &'static str {
     match reason {
-        Refusal::NoEndpoint | Refusal::UnknownPort => "rejected",
+        Refusal::NoEndpoint
+        | Refusal::UnknownPort
+        | Refusal::LocalhostUdp
+        | Refusal::LocalhostSctp => "rejected",
         Refusal::SourceRange => "of other sources dropped",
         Refusal::NoLocalEndpoint | Refusal::UnallocatedAddress | Refusal::Loopback => "dropped",
     }
