@@ -69,6 +69,31 @@ fn check(broken: &[String]) {
     assert!(broken.is_empty(), "\n{}", broken.join("\n"));
 }
 
+/// Later versions are named on one page, so that no other one grows old.
+#[test]
+fn every_page_names_the_same_version_of_kube_proxy() {
+    let mut broken = Vec::new();
+    for (path, text) in pages() {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if ["kubernetes-versions.md", "CHANGELOG.md"].contains(&&*name) {
+            continue;
+        }
+        for (start, _) in text.match_indices("1.") {
+            let before = text[..start].trim_end_matches("v");
+            let minor: String =
+                text[start + 2..].chars().take_while(char::is_ascii_digit).collect();
+            let minor = minor.parse().unwrap_or(0);
+            let is_wrong = (before.ends_with("kube-proxy ") && minor != 36)
+                || (before.ends_with("Kubernetes ") && minor > 36);
+            if is_wrong {
+                broken
+                    .push(format!("{name}: 1.{minor} instead of 1.36, see kubernetes-versions.md"));
+            }
+        }
+    }
+    check(&broken);
+}
+
 /// The lines outside of code blocks.
 fn prose(text: &str) -> impl Iterator<Item = &str> {
     let mut is_code = false;
