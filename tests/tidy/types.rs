@@ -33,11 +33,17 @@ const MANY_IMPLS: [(&str, &str, &str); 2] = [
     ("nft", "Printer", "the text alone is the state, and each file is a kind of expression"),
 ];
 
-/// The structs at the start of a line, each with the number of its named fields.
+/// The structs at the start of a line or of `metrics!`, each with the number of its named fields.
 fn structs(code: &str) -> Vec<(&str, usize)> {
     let mut found: Vec<(&str, usize)> = Vec::new();
-    let mut is_inside = false;
+    let (mut is_inside, mut indentation) = (false, "");
     for line in code.lines() {
+        match line {
+            "metrics! {" => indentation = "    ",
+            "}" => indentation = "",
+            _ => {}
+        }
+        let line = line.strip_prefix(indentation).unwrap_or(line);
         let item = line.split_once("struct ").filter(|(before, _)| {
             before.is_empty() || before.starts_with("pub") && before.ends_with(' ')
         });

@@ -158,8 +158,8 @@ impl NodePortAddresses {
     /// Returns whether node ports are to be served at loopback addresses of the family: the list has
     /// `localhost` or a range of such addresses alone (KEP-6032). `all` is no such range.
     pub fn opens_localhost(&self, family: Family) -> bool {
-        let is_loopback = |it: &IpNet| Family::of(it.addr()) == family && it.addr().is_loopback();
-        self.admits_localhost && (self.localhost || self.ranges.iter().any(is_loopback))
+        let mut own = self.ranges.iter().filter(|it| Family::of(it.addr()) == family);
+        self.admits_localhost && (self.localhost || own.any(|it| it.addr().is_loopback()))
     }
 
     /// Returns whether an entry names a loopback address of IPv4.
