@@ -276,12 +276,15 @@ impl World {
 
     /// Runs the program where /proc/sys is read-only, as in most containers.
     fn spawn_read_only(&self, command: &str, more: &[&str]) -> Process {
+        self.start_read_only(&[&self.manifests.arguments(command)[..], more].concat())
+    }
+
+    fn start_read_only(&self, arguments: &[&str]) -> Process {
         let binary = deltaproxy_binary();
         let script = "mount --rbind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys && \
                       exec \"$@\"";
         let start = ["--mount", "sh", "-c", script, "sh", binary.to_str().unwrap()];
-        let arguments = [&start, &self.manifests.arguments(command)[..], more].concat();
-        self.net.node().spawn("unshare", &arguments)
+        self.net.node().spawn("unshare", &[&start, arguments].concat())
     }
 
     #[track_caller]
@@ -370,12 +373,13 @@ fn sysctls_on_a_read_only_proc_are_one_line_of_the_log_and_the_start_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("conntrack.conf");
     let text = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n\
-                mode: nftables\nconntrack: {tcpEstablishedTimeout: 7m, udpTimeout: 77s}\n";
+                mode: nftables\nhostnameOverride: node-a\nconntrack: {tcpEstablishedTimeout: 7m, udpTimeout: 77s}\n";
     fs::write(&config, text).unwrap();
-    let config = format!("--config={}", config.display());
-    let daemon = world.spawn_read_only("run", &[&QUIET[..], &[&config]].concat());
+    let (config, manifests) = (config.to_str().unwrap(), world.manifests.path().to_str().unwrap());
+    let daemon = world.start_read_only(&["run", "--manifests", manifests, "--config", config]);
     world.wait_for(NODE_PORT, true);
-    let warnings = daemon.terminate(SOON).warnings();
+    let finished = daemon.terminate(SOON);
+    let warnings = finished.warnings();
     let about: Vec<_> = warnings.iter().filter(|it| it.contains("stays as it is")).collect();
     let [line] = about[..] else { panic!("{warnings:?}") };
     for sysctl in ["tcp_timeout_established", "udp_timeout"] {
