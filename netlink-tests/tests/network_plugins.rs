@@ -1,6 +1,6 @@
 //! Programs of network plugins beside the tables: Felix of Calico and NodeLocal DNSCache.
 //!
-//! The requests and rules are those of these programs; docs/network-plugins.md names their sources.
+//! The requests and rules are those of these programs; docs/neighbours.md names their sources.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::net::Ipv4Addr;
