@@ -221,6 +221,17 @@ test-upgrade: ## Let FORMER=PATH, a program of another version, and this build f
 	$(IN_NAMESPACES) env DELTAPROXY_FORMER="$$(realpath "$(FORMER)")" \
 		cargo test --offline $(PARTS) --test upgrades -- --nocapture
 
+# Not part of `test`: it installs packages. Their programs need the machine's root.
+.PHONY: test-neighbours
+NEIGHBOUR_TESTS = firewalls
+test-neighbours: ## Run firewalls of Debian beside the tables (root; installs their packages)
+	sh netlink-tests/neighbour-packages
+	@[ "$$(id -u)" = 0 ] || { echo "make test-neighbours needs root" >&2; exit 1; }
+	$(BUILD_PROGRAMS)
+	cargo test --locked $(PARTS) $$(printf '%s\n' $(NEIGHBOUR_TESTS) | $(NAMES)) --no-run
+	$(IN_NAMESPACES) cargo test --offline $(PARTS) --no-fail-fast \
+		$$(printf '%s\n' $(NEIGHBOUR_TESTS) | $(NAMES)) -- --ignored
+
 storm: ## Open STORM_CONNECTIONS (1000000) during changes, kills and replaced tables
 	$(BUILD_PROGRAMS)
 	cargo test --locked $(PARTS) --test storm --no-run
