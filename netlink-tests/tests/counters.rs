@@ -12,8 +12,10 @@ use netlink_tests::scenario::{
     Family, Lab, Manifests, NODE_PORT, Object, Protocol, Proxy, Race, Sent, Service, Slice, WEB,
     Way, objects_for_every_chain, routing, slice, web_everywhere, web_with_node_port,
 };
-use netlink_tests::{Host, Net, deltaproxy_binary, eventually, ip6_of, nft_available};
-use nft::kernel::{ElementRead, Kernel, Nftables};
+use netlink_tests::{
+    Answer, Host, Net, deltaproxy_binary, eventually, ip6_of, nft_available, reader,
+};
+use nft::kernel::{ElementRead, Kernel, Nftables, Release};
 use nft::{Counter, MessageKind, TableRef};
 use serde_json::{Value, json};
 
@@ -363,6 +365,48 @@ fn the_daemon_has_metrics_of_services_and_endpoints_which_never_become_less() {
     udp(2);
     let page = wait_for(node, "service_connections", "", 5);
     assert_eq!(value(&page, "deltaproxy_counted_connections_total"), Some(5));
+}
+
+/// `nft reset rules` and `nft reset element` need no ownership of the table.
+#[test]
+fn the_metrics_do_not_become_less_when_another_program_resets_the_counters() {
+    // Before that the kernel cannot reset those of elements.
+    if Release::running() < Release::parse("6.5") {
+        return;
+    }
+    let lab = Lab::without_objects(routing());
+    let node = lab.world.node();
+    let empty = Service::new("empty", "10.96.0.30").port(80);
+    let manifests = Manifests::new(&[
+        ("web", &web_with_node_port()),
+        ("slice", &slice("a")),
+        ("empty", &empty),
+    ]);
+    let _daemon = manifests.run_with(node, &["--healthz-bind-address=", "--counters", "endpoints"]);
+    let pod = lab.world.host("pod");
+    let metrics_are = |expected: u64| {
+        let page = wait_for(node, "service_connections", "", expected);
+        assert_eq!(value(&page, "deltaproxy_counted_connections_total"), Some(expected));
+        wait_for(node, "endpoint_connections", ",endpoint=\"10.244.1.5:8080\"", expected);
+        let refused = "deltaproxy_refused_packets_total{ip_family=\"IPv4\",reason=\"no_endpoint\"}";
+        eventually(refused, SOON, || {
+            (value(&metrics(node), refused) == Some(expected)).then_some(())
+        });
+    };
+    let send = |count| {
+        for _ in 0..count {
+            assert!(!pod.send_udp(WEB).server().is_empty());
+            assert_eq!(pod.send_udp("10.96.0.30:80"), Answer::Refused);
+        }
+    };
+    metrics_are(0);
+    send(5);
+    metrics_are(5);
+    node.reset_counters(reader::Family::Ip);
+    assert_eq!(counted(node), [0; 4]);
+    metrics_are(5);
+    send(2);
+    metrics_are(7);
 }
 
 #[test]

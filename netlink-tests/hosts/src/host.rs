@@ -362,6 +362,12 @@ impl Host {
         self.run(|| reader::read(family, "kube-proxy"))
     }
 
+    /// Resets the counters of the table `kube-proxy` of this family, as another program would.
+    #[track_caller]
+    pub fn reset_counters(&self, family: Family) {
+        self.run(|| reader::reset_counters(family, "kube-proxy"));
+    }
+
     /// Adds these entries to conntrack, without packets.
     #[track_caller]
     pub fn track(&self, entries: &[Tracked]) {

@@ -104,6 +104,17 @@ pub fn read(family: Family, table: &str) -> Option<Table> {
     })
 }
 
+/// Resets all counters of a table of the calling thread's namespace, as `nft reset` does.
+///
+/// # Panics
+/// When the kernel refuses it.
+#[track_caller]
+pub(crate) fn reset_counters(family: Family, table: &str) {
+    eventually("a table that does not change while it is reset", LIMIT, || {
+        Kernel::open(family, table).reset_counters().ok()
+    });
+}
+
 /// The table changed while it was read.
 pub(crate) struct Changed;
 
@@ -203,6 +214,19 @@ impl<'t> Kernel<'t> {
         elements.sort();
         let repeats = elements.windows(2).any(|pair| pair[0] == pair[1]);
         if repeats { Err(Changed) } else { Ok(elements) }
+    }
+
+    /// Rules and elements are reset by dumps of their own, which list as they reset.
+    fn reset_counters(&self) -> Result<(), Changed> {
+        let table = self.table.as_bytes();
+        let mut rules = Request::new().op_getrule_reset_dump(&self.header);
+        rules.encode().push_table_bytes(table);
+        self.dump(&rules, |_| ())?;
+        self.sets()?.keys().try_for_each(|set| {
+            let mut elements = Request::new().op_getsetelem_reset_dump(&self.header);
+            elements.encode().push_table_bytes(table).push_set_bytes(set.as_bytes());
+            self.dump(&elements, |_| ())
+        })
     }
 
     /// Sends a dump request and hands each reply to `each`.
