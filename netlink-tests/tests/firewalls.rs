@@ -12,6 +12,8 @@ mod fail2ban;
 mod firewalld;
 #[path = "firewalls/iptables.rs"]
 mod iptables;
+#[path = "firewalls/listings.rs"]
+mod listings;
 #[path = "firewalls/machine.rs"]
 mod machine;
 #[path = "firewalls/own_endpoint.rs"]

@@ -15,7 +15,7 @@ use engine::direct::ruleset as direct_ruleset;
 use engine::routing::Routing;
 use netlink_tests::reader::{Family, Table};
 use netlink_tests::scenario::{Proxy, Sent, objects_for_every_chain, routing};
-use netlink_tests::{Host, Net, direct_table, in_user_namespace};
+use netlink_tests::{Finished, Host, Net, direct_table, in_user_namespace, kernel_has_owners};
 use nft::MessageKind;
 use nft::kernel::{Kernel as _, Nftables};
 use tempfile::NamedTempFile;
@@ -56,9 +56,15 @@ impl Nft {
 
     #[track_caller]
     fn load(&self, host: &Host, script: &str) {
+        let _ = self.try_load(host, &[], script).ok();
+    }
+
+    #[track_caller]
+    fn try_load(&self, host: &Host, options: &[&str], script: &str) -> Finished {
         let file = NamedTempFile::new().unwrap();
         fs::write(file.path(), script).unwrap();
-        let _ = host.output(&self.0, &["-f", file.path().to_str().unwrap()]).ok();
+        let load = ["-f", file.path().to_str().unwrap()];
+        host.output(&self.0, &[options, &load].concat())
     }
 }
 
@@ -164,6 +170,53 @@ fn every_nft_loads_listings_of_itself_and_older_ones_with_other_settings() {
         masquerade_all: true,
         ..routing()
     });
+}
+
+/// 1.0.6 knows no names of priorities at the output hook.
+#[test]
+fn nft_1_0_6_loads_listings_of_later_ones_once_the_priority_at_hook_output_is_a_number() {
+    let versions = loading_versions();
+    let Some(old) = versions.iter().find(|nft| nft.name() == "1.0.6") else { return };
+    let net = Net::new();
+    let _ = apply_all(&mut Proxy::start(net.node(), routing()));
+    for lister in versions.iter().filter(|nft| nft.name() != old.name()) {
+        let listed = lister.list(net.node());
+        let copy = Net::new();
+        let refused = old.try_load(copy.node(), &[], &listed);
+        assert!(refused.stderr.contains("invalid priority expression"), "{}", refused.stderr);
+        let numbered = listed
+            .replace("hook output priority dstnat;", "hook output priority -100;")
+            .replace("hook output priority dstnat - 10;", "hook output priority -110;");
+        old.load(copy.node(), &numbered);
+        assert_eq!(tables(copy.node()).map(|it| it.sets), tables(net.node()).map(|it| it.sets));
+    }
+}
+
+/// If a version can, docs/limits.md has to name it.
+#[test]
+fn no_nft_loads_our_tables_from_its_json() {
+    let net = Net::new();
+    let _ = apply_all(&mut Proxy::start(net.node(), routing()));
+    for nft in loading_versions() {
+        let listed =
+            net.node().output(&nft.0, &["--json", "list", "table", "ip", "kube-proxy"]).ok();
+        let refused = nft.try_load(Net::new().node(), &["--json"], &listed);
+        let reason = if nft.name() == "1.0.6" { "Invalid map type" } else { "Invalid jhash" };
+        assert!(refused.stderr.contains(reason), "{}: {}", nft.name(), refused.stderr);
+    }
+}
+
+/// The owner of a table that nft has loaded is nft, which ends.
+#[test]
+fn a_listing_with_the_flag_owner_is_gone_once_nft_has_loaded_it() {
+    if !kernel_has_owners() {
+        return;
+    }
+    for nft in loading_versions() {
+        let net = Net::new();
+        nft.load(net.node(), "table ip kube-proxy {\n\tflags owner\n\tchain x {\n\t}\n}\n");
+        assert!(net.node().read_table(Family::Ip).is_none(), "{}", nft.name());
+    }
 }
 
 /// nft compiles some rules otherwise though it lists them the same.
