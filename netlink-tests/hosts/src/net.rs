@@ -7,6 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use nix::net::if_::if_nametoindex;
+
 use crate::echo;
 use crate::host::{Host, Uplink};
 use crate::link::{self, LOOPBACK, Route, Setup};
@@ -80,6 +82,34 @@ impl Net {
     #[track_caller]
     pub fn outside(&self, name: &str, ip: &str) -> Host {
         self.attach(&format!("out{name}"), parse(ip), NODE_IP)
+    }
+
+    /// A host behind a bridge that another program made on the node, such as a guest of libvirt: its
+    /// interface on the node is a port of the bridge, which is its gateway. It has IPv4 alone.
+    ///
+    /// # Panics
+    /// Without such a bridge.
+    #[must_use]
+    #[track_caller]
+    pub fn behind_bridge(&self, (bridge, gateway): (&str, &str), name: &str, ip: &str) -> Host {
+        let (ip, gateway) = (parse(ip), parse(gateway));
+        let node = self.node.namespace();
+        let bridge = node.run(|| if_nametoindex(bridge)).expect("a bridge of this name");
+        let namespace = Namespace::new();
+        namespace.sysctls_if_present(EVERYWHERE);
+        link::configure(&namespace, LOOPBACK, &Setup::default());
+        let index = self.links.fetch_add(1, Ordering::Relaxed);
+        link::connect(node, &namespace, name, index);
+        link::add_port(node, index, bridge);
+        let everything = (Ipv4Addr::UNSPECIFIED.into(), 0);
+        let far = Setup {
+            shared: vec![(ip.into(), 24)],
+            routes: vec![Route::Via(everything, gateway.into())],
+            ..Setup::default()
+        };
+        link::configure(&namespace, link::ETH0, &far);
+        echo::wait_for(&namespace, gateway.into());
+        Host::new(namespace, (ip, ip6_of(ip)), None)
     }
 
     /// Makes `host` the node's default route in both families.
