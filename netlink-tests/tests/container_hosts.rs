@@ -11,6 +11,8 @@ mod cluster;
 mod containers;
 #[path = "container_hosts/docker.rs"]
 mod docker;
+#[path = "container_hosts/gateways.rs"]
+mod gateways;
 #[path = "container_hosts/keepalived.rs"]
 mod keepalived;
 #[path = "container_hosts/libvirt.rs"]
