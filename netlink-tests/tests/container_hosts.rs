@@ -9,6 +9,8 @@
 mod cluster;
 #[path = "container_hosts/containers.rs"]
 mod containers;
+#[path = "container_hosts/dns_cache.rs"]
+mod dns_cache;
 #[path = "container_hosts/docker.rs"]
 mod docker;
 #[path = "container_hosts/gateways.rs"]
