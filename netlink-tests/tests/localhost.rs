@@ -94,7 +94,7 @@ fn an_endpoint_in_the_network_of_the_node_is_reached() {
 }
 
 #[test]
-fn all_addresses_are_without_localhost_even_with_route_localnet() {
+fn all_alone_does_not_serve_localhost_even_with_route_localnet() {
     for addresses in ["primary", "all", "0.0.0.0/0", "primary,0.0.0.0/0", "primary,::1/128"] {
         let lab = lab(addresses);
         lab.check_in(Scope::IPV4, &[("node", LOCALHOST, Closed)]);
