@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Folders with the files of the project. Others, such as `target`, are made.
-const FOLDERS: [&str; 12] = [
+const FOLDERS: [&str; 13] = [
     ".ci",
     ".github",
     "benches",
@@ -18,6 +18,7 @@ const FOLDERS: [&str; 12] = [
     "docs",
     "examples",
     "fake-kernel",
+    "findings",
     "fuzz",
     "manual",
     "netlink-tests",

@@ -18,5 +18,7 @@ mod listings;
 mod machine;
 #[path = "firewalls/own_endpoint.rs"]
 mod own_endpoint;
+#[path = "firewalls/reload.rs"]
+mod reload;
 #[path = "firewalls/ufw.rs"]
 mod ufw;
