@@ -3,7 +3,7 @@
 use netlink_tests::scenario::{
     EXTERNAL, Lab, Manifests, NODE_PORT, Node, ServiceCidr, WEB, routing, slice, web_everywhere,
 };
-use netlink_tests::{Answer, Host, Process, eventually};
+use netlink_tests::{Answer, Host, Process, eventually, kernel_has_owners};
 use nix::sys::signal::Signal;
 
 use crate::machine::{Machine, SOON};
@@ -52,6 +52,8 @@ impl Cluster {
             let daemon = cluster.daemon.take().unwrap();
             daemon.signal(Signal::SIGKILL);
             let _ = daemon.finish(SOON);
+            let added = cluster.machine.output("nft add table ip kube-proxy");
+            assert_eq!(added.stderr.contains("Operation not supported"), kernel_has_owners());
         }
         cluster.check("before");
         cluster

@@ -33,25 +33,36 @@ fn iptables_neither_shows_nor_changes_our_tables() {
     }
 }
 
-/// Saves, restores and flushes what it knows, as at the start and the stop of iptables-persistent.
+/// Saves, restores and flushes what `iptables` knows, as at the start and the stop of
+/// iptables-persistent.
+#[track_caller]
+fn check(tables: Tables, iptables: &str) {
+    let mut cluster = Cluster::new(tables);
+    let closed = |cluster: &Cluster| {
+        // The node's own connections are not forwarded.
+        assert_eq!(cluster.open_ways(), [WAYS[1]], "{tables:?}, {iptables}: the policy drops");
+    };
+    let machine = &cluster.machine;
+    let _ = machine.run(&format!("{iptables} -P FORWARD DROP"));
+    closed(&cluster);
+    let accept = "-A FORWARD -m conntrack --ctstate DNAT,ESTABLISHED -j ACCEPT";
+    let _ = machine.run(&format!("{iptables} {accept}"));
+    cluster.check("translated connections are accepted");
+    let _ = machine.shell(&format!("{iptables}-save >/run/saved; grep -q DNAT /run/saved"));
+    let _ = machine.shell(&format!("{iptables} -P FORWARD ACCEPT; {iptables} -F; {iptables} -X"));
+    cluster.check("a flush");
+    let _ = machine.shell(&format!("{iptables}-restore </run/saved"));
+    cluster.check("a restore");
+    cluster.start_again();
+    let _ = cluster.machine.run(&format!("{iptables} -F FORWARD"));
+    closed(&cluster);
+}
+
 #[test]
 #[ignore = "needs packages: make test-neighbours"]
 fn services_are_served_while_iptables_restores_and_flushes_its_rules() {
     for tables in Tables::ALL {
-        let mut cluster = Cluster::new(tables);
-        let machine = &cluster.machine;
-        let _ = machine.run("iptables-nft -P FORWARD DROP");
-        assert_eq!(cluster.open_ways(), [WAYS[1]], "{tables:?}: the policy drops");
-        let rules = "iptables-nft -A FORWARD -m conntrack --ctstate DNAT,ESTABLISHED -j ACCEPT";
-        let _ = machine.run(rules);
-        cluster.check("translated connections are accepted");
-        let _ = machine.shell("iptables-nft-save >/run/saved; grep -q DNAT /run/saved");
-        let _ = machine.shell("iptables-nft -P FORWARD ACCEPT; iptables-nft -F; iptables-nft -X");
-        cluster.check("a flush");
-        let _ = machine.shell("iptables-nft-restore </run/saved");
-        cluster.check("a restore");
-        cluster.start_again();
-        let _ = cluster.machine.run("iptables-nft -F FORWARD");
-        assert_eq!(cluster.open_ways(), [WAYS[1]], "{tables:?}: the policy drops again");
+        check(tables, "iptables-nft");
     }
+    check(Tables::Owned, "iptables-legacy");
 }

@@ -29,7 +29,12 @@ fn ufw_refuses_services_until_their_endpoints_are_allowed_as_routed_destinations
         let machine = &cluster.machine;
         let _ = machine.run("ufw route delete allow to 10.244.0.0/16");
         assert_eq!(cluster.open_ways(), own, "{tables:?}, the rule is gone");
-        let _ = machine.run("ufw disable");
+        for endpoint in ["10.244.1.5", "10.244.2.7"] {
+            let rule = format!("ufw route allow proto tcp to {endpoint} port 8080 from any");
+            let _ = machine.run(&rule);
+        }
+        cluster.check("each endpoint is allowed");
+        let _ = cluster.machine.run("ufw disable");
         cluster.check("the stop");
     }
 }
