@@ -59,6 +59,14 @@ impl Neighbour for Docker {
         assert_container_reaches_all(cluster, pid, when);
     }
 
+    /// docker-proxy answers, from its own connection to the container.
+    fn assert_lost(&mut self, cluster: &Cluster) {
+        self.reload(cluster);
+        let answer = cluster.outside.connect_tcp((NODE, PORT));
+        assert!(is_from(&answer, "container"), "{answer:?}");
+        assert_ne!(answer.source(), cluster.outside.ip());
+    }
+
     /// SIGHUP writes no rules.
     fn restore(&mut self, cluster: &Cluster) {
         self.stop(cluster);
@@ -86,8 +94,7 @@ fn docker_that_turns_forwarding_on_drops_connections_to_pods_until_docker_user_a
     cluster.node().sysctl("ipv4/ip_forward", "0");
     let mut docker = Docker::default();
     docker.start(&cluster);
-    let policy = cluster.machine.ok("iptables --list-rules FORWARD");
-    assert!(policy.contains("-P FORWARD DROP"), "{policy}");
+    assert_eq!(policy(&cluster), "-P FORWARD DROP");
     cluster.start();
     let hasty = cluster.outside.hasty();
     assert_eq!(hasty.connect_tcp((NODE, 30080)), Answer::Silent);
@@ -97,4 +104,23 @@ fn docker_that_turns_forwarding_on_drops_connections_to_pods_until_docker_user_a
     assert_eq!(hasty.connect_tcp((POD, 8080)), Answer::Silent, "of no service");
     docker.restore(&cluster);
     cluster.assert_serves("after a restart of Docker");
+    docker.stop(&cluster);
+    assert_eq!(policy(&cluster), "-P FORWARD DROP");
+}
+
+/// The policy of chain FORWARD, as iptables prints it.
+fn policy(cluster: &Cluster) -> String {
+    let rules = cluster.machine.ok("iptables --list-rules FORWARD");
+    rules.lines().next().unwrap_or_default().to_owned()
+}
+
+#[test]
+#[ignore = "needs packages: make test-neighbours"]
+fn docker_leaves_the_policy_of_a_node_that_forwards() {
+    let Some(mut cluster) = Cluster::new(Ownership::On) else { return };
+    let mut docker = Docker::default();
+    docker.start(&cluster);
+    assert_eq!(policy(&cluster), "-P FORWARD ACCEPT");
+    cluster.start();
+    cluster.assert_serves("beside Docker");
 }

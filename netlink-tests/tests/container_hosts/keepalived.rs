@@ -33,8 +33,7 @@ impl Keepalived {
     fn wait_for_address(cluster: &Cluster) {
         eventually("the address", SOON, || {
             let addresses = cluster.machine.ok("ip address show outoutside");
-            (addresses.contains(VIP) && cluster.machine.rules().contains("table ip keepalived"))
-                .then_some(())
+            addresses.contains(VIP).then_some(())
         });
     }
 }
@@ -45,6 +44,8 @@ impl Neighbour for Keepalived {
         let start = "keepalived --dont-fork --log-console --use-file /etc/keepalived.conf";
         self.daemon = Some(cluster.machine.daemon("keepalived", start));
         Self::wait_for_address(cluster);
+        let has_rules = || cluster.machine.rules().contains("table ip keepalived").then_some(());
+        eventually("its rules", SOON, has_rules);
     }
 
     fn reload(&mut self, cluster: &Cluster) {
@@ -57,6 +58,11 @@ impl Neighbour for Keepalived {
     fn stop(&mut self, cluster: &Cluster) {
         self.daemon.take().expect("it runs").end(&cluster.machine, "TERM");
         assert!(!cluster.machine.ok("ip address show outoutside").contains(VIP));
+    }
+
+    fn assert_lost(&mut self, cluster: &Cluster) {
+        self.reload(cluster);
+        assert_eq!(cluster.outside.connect_tcp((VIP, OTHER_PORT)), Answer::Refused);
     }
 
     /// A reload does not write its rules again.

@@ -62,7 +62,15 @@ impl Neighbour for Libvirt {
         daemon.end(&cluster.machine, "TERM");
     }
 
-    /// A reload writes rules alone, and fails without the chains. The network stays meanwhile.
+    /// A reload writes rules alone, and fails without the chains.
+    fn assert_lost(&mut self, cluster: &Cluster) {
+        let (daemon, _) = self.running.as_mut().expect("it runs");
+        daemon.signal(&cluster.machine, "HUP");
+        let _ = daemon.process().wait_for_line("internal error: Failed to", SOON);
+        assert!(!cluster.machine.rules().contains("masquerade"));
+    }
+
+    /// The network stays meanwhile.
     fn restore(&mut self, cluster: &Cluster) {
         let (daemon, guest) = self.running.take().expect("it runs");
         daemon.end(&cluster.machine, "TERM");

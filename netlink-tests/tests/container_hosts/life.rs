@@ -19,6 +19,9 @@ pub(crate) trait Neighbour {
     /// What it does for packets works.
     fn assert_works(&self, cluster: &Cluster, when: &str);
 
+    /// Another program removed its rules, and a reload does not bring them back.
+    fn assert_lost(&mut self, _: &Cluster) {}
+
     /// Does what an operator does after another program removed its rules.
     fn restore(&mut self, cluster: &Cluster) {
         self.reload(cluster);
@@ -100,6 +103,7 @@ fn flush(cluster: &Cluster, neighbour: &mut dyn Neighbour) {
         Ownership::On => cluster.assert_serves("nft flush ruleset spares owned tables"),
         Ownership::Off => cluster.wait_until_complete(),
     }
+    neighbour.assert_lost(cluster);
     neighbour.restore(cluster);
     assert_both_work(cluster, neighbour, "nft flush ruleset");
 }

@@ -28,6 +28,8 @@ impl Neighbour for Podman {
                  --publish {PORT}:8080 --rootfs /srv/container {SERVER} >/dev/null 2>&1"
         ));
         wait_for_container(cluster, PORT);
+        let drops_invalid = cluster.machine.rules().contains("ct state invalid drop");
+        assert_eq!(drops_invalid, self.driver == "nftables");
     }
 
     fn reload(&mut self, cluster: &Cluster) {
