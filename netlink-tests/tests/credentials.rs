@@ -160,6 +160,25 @@ fn a_credential_plugin_is_run_again_after_repeated_rejections() {
     cluster.expect_followed("second");
 }
 
+/// The daemon has several clients, and watches four resources.
+#[test]
+fn a_credential_plugin_runs_once_at_a_start() {
+    let server = Authority::new();
+    let folder = tempfile::tempdir().unwrap();
+    let runs = folder.path().join("runs");
+    let output = "{apiVersion: client.authentication.k8s.io/v1, kind: ExecCredential, \
+                  status: {token: good}}";
+    let script = format!("echo run >> {}; echo '{output}'", runs.display());
+    let user = format!(
+        "{{exec: {{apiVersion: client.authentication.k8s.io/v1, command: sh, \
+          args: [-c, {script:?}], interactiveMode: Never}}}}"
+    );
+    let mut cluster = Cluster::start(&server, None, &user, &[]);
+    cluster.api.demand_token("good");
+    cluster.expect_followed("second");
+    assert_eq!(std::fs::read_to_string(runs).unwrap(), "run\n");
+}
+
 #[test]
 fn invalid_credential_files_are_reported_and_open_watches_stay() {
     let (server, clients) = (Authority::new(), Authority::new());

@@ -16,6 +16,7 @@ use super::credentials::digest;
 use super::error::SourceError;
 use super::outlet::{Closed, Outlet, Report};
 use super::pace::Turns;
+use super::plugin;
 use super::room::{Room, Share};
 use super::trouble::Trouble;
 
@@ -151,6 +152,9 @@ impl Keeper {
     async fn is_due(&self, rejected: u32) -> bool {
         let Some((used, since)) = self.used else { return true };
         let is_useless = rejected >= REJECTIONS && since.elapsed() >= SAME_FILES;
+        if is_useless {
+            plugin::forget();
+        }
         is_useless || self.digest().await != used
     }
 

@@ -1,30 +1,38 @@
 //! Credentials and the client of the API server.
 
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::header::{HeaderValue, USER_AGENT};
-use hyper::{Request, Uri};
+use hyper::body::Incoming;
+use hyper::header::{AUTHORIZATION, HeaderValue, PROXY_AUTHORIZATION, USER_AGENT};
+use hyper::{Request, Response, StatusCode, Uri};
+use hyper_timeout::TimeoutConnector;
+use hyper_util::client::legacy;
+use hyper_util::rt::TokioExecutor;
 use kube::Client;
-use kube::client::{Body, ClientBuilder};
-use kube::config::{Config, KubeConfigOptions, KubeconfigError};
+use kube::client::{Body, ClientBuilder, ConfigExt};
+use kube::config::Config;
 use tokio::runtime::Handle;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::Instant;
 use tower::util::MapRequestLayer;
+use tower::{BoxError, Service, service_fn};
 
 use super::error::{SourceError, causes};
-use super::kubeconfig::{IN_CLUSTER, check, named_files, read_kubeconfig};
+use super::kubeconfig::Selected;
+use super::proxy::Route;
 use super::requests::{OnRequest, Report};
+use super::settings::{SERVICE, Settings};
+use super::tls::Connectors;
 use crate::named_file::{self, LONGEST};
 
 /// Time limit of a TCP connection and its TLS handshake.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// Environment variable that the kubelet sets in every container.
-const SERVICE_HOST: &str = "KUBERNETES_SERVICE_HOST";
+/// Longest time of a write of a request.
+const WRITE: Duration = Duration::from_secs(295);
 
 /// Location of the API server's address and of our credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,9 +62,7 @@ impl ApiServer {
     /// [`SourceError::Nowhere`] outside a pod.
     pub fn check(&self) -> Result<(), SourceError> {
         match self {
-            Self::InCluster if std::env::var_os(SERVICE_HOST).is_none() => {
-                Err(SourceError::Nowhere)
-            }
+            Self::InCluster if std::env::var_os(SERVICE[0]).is_none() => Err(SourceError::Nowhere),
             Self::InCluster | Self::Kubeconfig { .. } | Self::Anonymous(_) => Ok(()),
         }
     }
@@ -110,40 +116,81 @@ pub(super) fn start_load(server: &ApiServer, listener: OnRequest) -> Loading {
 }
 
 async fn load_here(server: &ApiServer, listener: OnRequest) -> Result<Connected, SourceError> {
-    let mut config = match server {
-        ApiServer::Kubeconfig { path, server: address } => {
-            let mut config = from_kubeconfig(path).await.map_err(|error| {
-                // The kubeconfig itself, not a file to which it refers.
-                if let KubeconfigError::ReadConfig(cause, _) = &error
-                    && cause.kind() == ErrorKind::NotFound
-                {
-                    return SourceError::KubeconfigMissing(path.clone());
-                }
-                server.unusable(&error)
-            })?;
-            if let Some(address) = address {
-                let scheme = config.cluster_url.scheme_str().unwrap_or("http");
-                config.cluster_url = url(address, scheme)?;
-            }
-            config
-        }
-        ApiServer::Anonymous(address) => Config::new(url(address, "http")?),
-        ApiServer::InCluster => {
-            let files = IN_CLUSTER.map(PathBuf::from);
-            check(&files).map_err(|error| server.unusable(&error))?;
-            Config::incluster().map_err(|error| server.unusable(&error))?
-        }
-    };
-    read_token(&mut config).map_err(|error| server.unusable(&error))?;
-    config.connect_timeout = Some(CONNECT);
-    // Disabled because our own backoff retries and reports.
-    config.default_retry = false;
-    let host = config.cluster_url.authority().map_or("", |authority| authority.as_str()).into();
-    let address = host_and_port(&config.cluster_url);
-    let client = ClientBuilder::try_from(config).map_err(|error| server.unusable(&error))?;
-    let client = client.with_layer(&MapRequestLayer::new(name_program));
-    let client = client.with_layer(&Report { host, listener }).build();
+    let settings = settings(server)?;
+    let host = settings.server.authority().map_or("", |authority| authority.as_str()).into();
+    let (url, address) = (settings.server.clone(), host_and_port(&settings.server));
+    let service = service(settings).await.map_err(|error| server.unusable(&*error))?;
+    let client = ClientBuilder::new(service, "default")
+        .with_layer(&Config::new(url).base_uri_layer())
+        .with_layer(&MapRequestLayer::new(name_program))
+        .with_layer(&Report { host, listener })
+        .build();
     Ok(Connected { client, server: address, loaded_at: Instant::now() })
+}
+
+/// Reads address and credentials.
+fn settings(server: &ApiServer) -> Result<Settings, SourceError> {
+    let settings = match server {
+        ApiServer::Kubeconfig { path, server: address } => {
+            let bytes = named_file::read(path, LONGEST).map_err(|error| match error.kind() {
+                // The kubeconfig itself, not a file to which it refers.
+                ErrorKind::NotFound => SourceError::KubeconfigMissing(path.clone()),
+                _ => server.unusable(&error),
+            })?;
+            Selected::parse(&bytes, folder(path))
+                .and_then(|selected| Settings::of_kubeconfig(selected, address.as_deref()))
+        }
+        ApiServer::Anonymous(address) => Settings::anonymous(address),
+        ApiServer::InCluster => Settings::in_cluster(),
+    };
+    settings.map_err(|error| server.unusable(&error))
+}
+
+/// Returns the folder in which relative paths of a kubeconfig begin.
+pub(super) fn folder(kubeconfig: &Path) -> &Path {
+    kubeconfig.parent().unwrap_or(Path::new(""))
+}
+
+/// Returns a service that sends requests to the server.
+async fn service(
+    mut settings: Settings,
+) -> Result<
+    impl Service<Request<Body>, Response = Response<Incoming>, Error = BoxError, Future: Send> + Send,
+    BoxError,
+> {
+    if let Some(plugin) = &settings.plugin {
+        plugin.credential().await?;
+    }
+    let is_tls = settings.server.scheme_str() == Some("https");
+    let proxy = settings.proxy.as_ref();
+    if !is_tls && proxy.is_none_or(|proxy| proxy.scheme != "https") {
+        // Those of the system are not read in vain.
+        settings.tls.roots.get_or_insert_default();
+    }
+    let tls = Connectors::new(settings.tls, settings.plugin.as_ref())?;
+    let (route, authorization) = Route::new(proxy, is_tls, |tcp| tls.around(tcp));
+    settings.headers.extend(authorization.map(|value| (PROXY_AUTHORIZATION, value)));
+    let mut connector = TimeoutConnector::new(tls.around(route));
+    connector.set_connect_timeout(Some(CONNECT));
+    connector.set_write_timeout(Some(WRITE));
+    let client = legacy::Client::builder(TokioExecutor::new()).build(connector);
+    let credentials = Arc::new((settings.headers, settings.plugin));
+    Ok(service_fn(move |mut request: Request<Body>| {
+        let (client, credentials) = (client.clone(), Arc::clone(&credentials));
+        async move {
+            let (headers, plugin) = &*credentials;
+            request.headers_mut().extend(headers.clone());
+            let Some(plugin) = plugin else { return Ok(client.request(request).await?) };
+            let used = plugin.credential().await?;
+            let authorization = used.authorization.clone().map(|value| (AUTHORIZATION, value));
+            request.headers_mut().extend(authorization);
+            let answer = client.request(request).await?;
+            if answer.status() == StatusCode::UNAUTHORIZED {
+                plugin.rejected(&used);
+            }
+            Ok(answer)
+        }
+    }))
 }
 
 /// Names the program to the server, for its audit log and the managers of fields.
@@ -154,34 +201,10 @@ fn name_program(mut request: Request<Body>) -> Request<Body> {
     request
 }
 
-/// Parses the URL of an address, with this scheme if it has none.
-fn url(address: &str, scheme: &str) -> Result<Uri, SourceError> {
-    let has_scheme = address.contains("://");
-    let url = if has_scheme { address.parse() } else { format!("{scheme}://{address}").parse() };
-    url.map_err(|error| ApiServer::Anonymous(address.to_owned()).unusable(&error))
-}
-
 /// Returns host and port of a URL, whose port may be that of its scheme.
 fn host_and_port(url: &Uri) -> Arc<str> {
     let usual = if url.scheme_str() == Some("http") { 80 } else { 443 };
     format!("{}:{}", url.host().unwrap_or_default(), url.port_u16().unwrap_or(usual)).into()
-}
-
-/// Reads the token now. The library would read it again while a request waits; the source loads
-/// another client when the file changes.
-fn read_token(config: &mut Config) -> io::Result<()> {
-    let Some(path) = config.auth_info.token_file.take() else { return Ok(()) };
-    let named = |error| io::Error::other(format!("{path}: {error}"));
-    let token = named_file::read(Path::new(&path), LONGEST).map_err(named)?;
-    config.auth_info.token = Some(String::from_utf8_lossy(&token).trim().to_owned().into());
-    Ok(())
-}
-
-async fn from_kubeconfig(path: &Path) -> Result<Config, KubeconfigError> {
-    let mut kubeconfig = read_kubeconfig(path)?;
-    let unreadable = |error| KubeconfigError::ReadConfig(error, path.to_owned());
-    check(&named_files(&mut kubeconfig)).map_err(unreadable)?;
-    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await
 }
 
 #[cfg(test)]

@@ -6,8 +6,9 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 
-use super::client::ApiServer;
-use super::kubeconfig::{IN_CLUSTER, named_files, read_kubeconfig};
+use super::client::{ApiServer, folder};
+use super::kubeconfig::Selected;
+use super::settings::IN_CLUSTER;
 use crate::named_file::{self, LONGEST};
 
 /// Returns a digest of the contents of all files of a client for `server`.
@@ -28,10 +29,12 @@ fn files(server: &ApiServer) -> Vec<PathBuf> {
         ApiServer::Anonymous(_) => Vec::new(),
         ApiServer::Kubeconfig { path, .. } => {
             // A pipe returns its contents only once.
-            let is_file = named_file::check(path).is_ok();
-            let kubeconfig = is_file.then(|| read_kubeconfig(path)).and_then(Result::ok);
-            let named = kubeconfig.map_or_else(Vec::new, |mut it| named_files(&mut it));
-            [path.clone()].into_iter().chain(named).collect()
+            let bytes = named_file::check(path).and_then(|()| named_file::read(path, LONGEST));
+            let selected = bytes.ok().and_then(|it| Selected::parse(&it, folder(path)).ok());
+            let named = selected.iter().flat_map(Selected::files);
+            // Without a cluster, the service account of the pod may be in use.
+            let of_pod = selected.iter().filter(|it| it.cluster.is_none()).flat_map(|_| IN_CLUSTER);
+            [path.clone()].into_iter().chain(named).chain(of_pod.map(PathBuf::from)).collect()
         }
     }
 }
@@ -53,7 +56,8 @@ mod tests {
         let cluster = "{server: \"https://[::1]\", certificate-authority: ca}";
         let user = "{client-certificate: crt, client-key: key, tokenFile: now/token}";
         let text = format!(
-            "clusters: [{{name: a, cluster: {cluster}}}]\nusers: [{{name: a, user: {user}}}]"
+            "clusters: [{{name: a, cluster: {cluster}}}]\nusers: [{{name: a, user: {user}}}]\n\
+             contexts: [{{name: c, context: {{cluster: a, user: a}}}}]\ncurrent-context: c"
         );
         fs::write(&path, text).unwrap();
         let server = ApiServer::of_kubeconfig(&path);

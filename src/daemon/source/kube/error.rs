@@ -7,6 +7,7 @@ use kube::core::Status;
 
 use super::reflector;
 use super::room::ROOM;
+use super::settings::Fault;
 
 /// Why the API server cannot be used now. None of these is final: the source retries.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +46,9 @@ pub enum SourceError {
     /// Loading the credentials takes more than this number of seconds.
     #[error("loading the credentials takes more than {0} s: check files and credential plugin")]
     SlowCredentials(u64),
+    /// A credential plugin failed; contains the reason.
+    #[error("no credentials for the API server: {0}")]
+    NoCredentials(String),
     /// One side rejects the other's certificate, or no TLS version is shared; contains the causes.
     #[error("no TLS connection to the API server: check the certificates of both sides ({0})")]
     Tls(String),
@@ -93,7 +97,8 @@ impl SourceError {
             | Self::AddressInvalid { .. }
             | Self::Nowhere
             | Self::NotInCluster(_)
-            | Self::SlowCredentials(_) => "credentials",
+            | Self::SlowCredentials(_)
+            | Self::NoCredentials(_) => "credentials",
             Self::Unreachable(_) => "unreachable",
             Self::Tls(_) => "tls",
             Self::Unauthorized(_) => "unauthorized",
@@ -134,8 +139,10 @@ impl From<&kube::Error> for SourceError {
             return status.as_ref().into();
         }
         let message = causes(error);
-        if matches!(error, kube::Error::Auth(_)) {
-            return Self::Unauthorized(message);
+        if let kube::Error::Service(cause) = error
+            && cause.is::<Fault>()
+        {
+            return Self::NoCredentials(causes(&**cause));
         }
         if matches!(error, kube::Error::SerdeError(_) | kube::Error::FromUtf8(_)) {
             return Self::Malformed(message);

@@ -5,6 +5,7 @@
 //! request per second and resource.
 
 mod access;
+mod address;
 mod answer;
 mod backoff;
 mod careful;
@@ -21,8 +22,11 @@ mod line;
 mod notices;
 mod outages;
 mod outlet;
+mod p521;
 mod pace;
 mod patience;
+mod plugin;
+mod proxy;
 mod random;
 mod rate_limit;
 #[cfg(test)]
@@ -34,7 +38,9 @@ mod rest;
 mod room;
 mod seen;
 mod server_addresses;
+mod settings;
 mod silence;
+mod tls;
 mod trouble;
 mod watch;
 
