@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use daemon::source::kube::{ApiServer as Address, Rest};
 use netlink_tests::apiserver::object::{node, service, service_cidr};
-use netlink_tests::apiserver::{ApiServer, Authority, Credentials};
+use netlink_tests::apiserver::{ApiServer, Authority};
 use netlink_tests::http::body;
 use netlink_tests::reader::Family;
 use netlink_tests::{Net, deltaproxy_binary, eventually};
@@ -186,14 +186,18 @@ fn the_proxy_of_the_environment_is_used_unless_no_proxy_has_the_server() {
         api.push(node("node1", "192.168.50.2"));
         api.push(service_cidr("kubernetes", "10.96.0.0/16"));
         api.push(service("default/web", "10.96.0.10", 80));
-        let files = [("ca.crt", &*authority.pem())];
-        let credentials = Credentials::new(api.address(), "{token: t}", &files);
+        let folder = tempfile::tempdir().unwrap();
+        let (kubeconfig, ca) = (folder.path().join("kubeconfig"), folder.path().join("ca.crt"));
+        std::fs::write(&ca, authority.pem()).unwrap();
+        let server = format!("server: 'https://{}', certificate-authority: {ca:?}", api.address());
+        // The certificate is for this name.
+        write_kubeconfig(&kubeconfig, &format!("{server}, tls-server-name: 127.0.0.1"));
         let arguments = [
             format!("HTTPS_PROXY=http://{}", proxy.address),
             format!("NO_PROXY={no_proxy}"),
             deltaproxy_binary().display().to_string(),
             "run".into(),
-            format!("--kubeconfig={}", credentials.kubeconfig().display()),
+            format!("--kubeconfig={}", kubeconfig.display()),
             "--hostname-override=node1".into(),
             "--healthz-bind-address=".into(),
         ];

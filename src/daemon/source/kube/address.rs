@@ -2,12 +2,12 @@
 
 use std::net::Ipv6Addr;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use hyper::Uri;
 use hyper::header::HeaderValue;
 use hyper::http::uri::{Authority, Scheme};
 use percent_encoding::percent_decode_str;
+
+use super::headers::basic;
 
 /// The parts of an address in use.
 #[derive(Clone, Debug)]
@@ -89,14 +89,6 @@ impl Address {
     pub(super) fn authorization(&self) -> Option<HeaderValue> {
         self.user.as_ref().map(|(name, password)| basic(name, password))
     }
-}
-
-/// Returns the value of `Authorization` for basic authentication.
-pub(super) fn basic(name: &str, password: &str) -> HeaderValue {
-    let text = format!("Basic {}", STANDARD.encode(format!("{name}:{password}")));
-    let mut value = HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static(""));
-    value.set_sensitive(true);
-    value
 }
 
 fn is_scheme(text: &str) -> bool {

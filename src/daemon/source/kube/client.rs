@@ -167,7 +167,8 @@ async fn service(
         // Those of the system are not read in vain.
         settings.tls.roots.get_or_insert_default();
     }
-    let tls = Connectors::new(settings.tls, settings.plugin.as_ref())?;
+    let plugin = settings.plugin.clone().map(|plugin| Arc::new(plugin) as Arc<_>);
+    let tls = Connectors::new(settings.tls, plugin)?;
     let (route, authorization) = Route::new(proxy, is_tls, |tcp| tls.around(tcp));
     settings.headers.extend(authorization.map(|value| (PROXY_AUTHORIZATION, value)));
     let mut connector = TimeoutConnector::new(tls.around(route));

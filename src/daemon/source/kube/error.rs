@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use kube::core::Status;
 
+use super::fault::Fault;
 use super::reflector;
 use super::room::ROOM;
-use super::settings::Fault;
 
 /// Why the API server cannot be used now. None of these is final: the source retries.
 #[derive(Debug, thiserror::Error)]

@@ -12,7 +12,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use super::settings::Fault;
+use super::fault::Fault;
 use crate::yaml;
 
 /// Bytes, in base64 in the file.

@@ -5,7 +5,7 @@
 
 use std::io::{self, IsTerminal};
 use std::process::Stdio;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use base64::Engine;
@@ -23,8 +23,10 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, timeout};
 
+use super::fault::Fault;
+use super::headers::bearer;
 use super::kubeconfig::{Cluster, Exec};
-use super::settings::{Fault, bearer};
+
 use super::tls;
 use crate::yaml;
 
@@ -51,7 +53,7 @@ const SHORT: usize = 200;
 static KEPT: Mutex<Option<(Plugin, Credential)>> = Mutex::new(None);
 
 /// Held while a plugin runs.
-static TURN: LazyLock<tokio::sync::Mutex<()>> = LazyLock::new(Default::default);
+static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 /// A credential plugin, with its arguments.
 #[derive(Clone, Debug, PartialEq)]
@@ -142,9 +144,10 @@ impl Plugin {
             "disable-compression": cluster.disable_compression,
             "config": config.map(|it| &it.extension),
         });
-        let is_empty = |value: &Value| value.is_null() || value == "" || value == false;
         if let Some(fields) = fields.as_object_mut() {
-            fields.retain(|name, value| name == "server" || !is_empty(value));
+            fields.retain(|name, value| {
+                name == "server" || !(value.is_null() || value == "" || value == false)
+            });
         }
         let cluster = exec.provide_cluster_info.then_some(fields);
         Ok(Self { exec: exec.clone(), cluster, what: what.to_owned() })
@@ -273,7 +276,7 @@ pub(super) fn forget() {
     *kept() = None;
 }
 
-fn kept() -> std::sync::MutexGuard<'static, Option<(Plugin, Credential)>> {
+fn kept() -> MutexGuard<'static, Option<(Plugin, Credential)>> {
     KEPT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -460,15 +463,16 @@ mod tests {
         let (error, ()) = futures::join!(error, exists);
         assert_eq!(error, "exec: sh ran for 60 s");
         let child = fs::read_to_string(path).unwrap().trim().to_owned();
-        let is_running = || {
-            let state = fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
-            !(state.is_empty() || state.contains(") Z "))
-        };
         let mut waits = 0..2_000;
-        while is_running() && waits.next().is_some() {
+        while is_running(&child) && waits.next().is_some() {
             std::thread::sleep(Duration::from_millis(5));
         }
-        assert!(!is_running());
+        assert!(!is_running(&child));
+    }
+
+    fn is_running(process: &str) -> bool {
+        let state = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+        !(state.is_empty() || state.contains(") Z "))
     }
 
     #[test]

@@ -3,20 +3,18 @@
 //! Made from a kubeconfig, the service account of a pod or an address, by the rules of client-go.
 //! What cannot be used is refused, with the field.
 
-use std::fmt::Display;
-use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 
 use hyper::Uri;
-use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::sign::CertifiedKey;
+use hyper::header::{AUTHORIZATION, HeaderMap};
+use rustls::pki_types::ServerName;
 
-use super::address::{Address, basic};
-use super::kubeconfig::{Cluster, Data, Impersonated, Selected, User};
+use super::address::Address;
+use super::fault::Fault;
+use super::headers::{basic, bearer, impersonate};
+use super::kubeconfig::{Cluster, Data, Selected, User};
 use super::plugin::Plugin;
+use super::tls::Tls;
 use super::{proxy, tls};
 use crate::named_file::{self, LONGEST};
 
@@ -29,20 +27,6 @@ pub(super) const IN_CLUSTER: [&str; 2] = [
 /// Environment variables that the kubelet sets in every container.
 pub(super) const SERVICE: [&str; 2] = ["KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"];
 
-/// What is wrong with a part of the settings.
-#[derive(Debug, thiserror::Error)]
-#[error("{what}: {problem}")]
-pub(super) struct Fault {
-    what: String,
-    problem: String,
-}
-
-impl Fault {
-    pub(super) fn new(what: impl Into<String>, problem: impl Display) -> Self {
-        Self { what: what.into(), problem: problem.to_string() }
-    }
-}
-
 /// What a client needs.
 #[derive(Debug)]
 pub(super) struct Settings {
@@ -52,18 +36,6 @@ pub(super) struct Settings {
     pub(super) headers: HeaderMap,
     pub(super) plugin: Option<Plugin>,
     pub(super) proxy: Option<Address>,
-}
-
-/// What TLS needs.
-#[derive(Debug, Default)]
-pub(super) struct Tls {
-    /// Certificate authorities; `None` for those of the system.
-    pub(super) roots: Option<Vec<CertificateDer<'static>>>,
-    /// The server's certificate is not verified.
-    pub(super) is_insecure: bool,
-    /// Name of the server, in place of its host.
-    pub(super) name: Option<ServerName<'static>>,
-    pub(super) identity: Option<Arc<CertifiedKey>>,
 }
 
 impl Settings {
@@ -267,70 +239,15 @@ fn content(data: &Data, file: &str, what: &str) -> Result<Option<Vec<u8>>, Fault
 
 /// Reads a file that settings name.
 fn contents(path: &str) -> Result<Vec<u8>, Fault> {
-    let file = PathBuf::from(path);
-    let bytes = named_file::check(&file).and_then(|()| named_file::read(&file, LONGEST));
-    bytes.map_err(|error: io::Error| Fault::new(path, error))
+    let file = Path::new(path);
+    let bytes = named_file::check(file).and_then(|()| named_file::read(file, LONGEST));
+    bytes.map_err(|error| Fault::new(path, error))
 }
 
 /// Reads a token, without blanks and newlines around it.
 fn token_in(path: &str) -> Result<String, Fault> {
     let token = String::from_utf8_lossy(&contents(path)?).trim().to_owned();
     if token.is_empty() { Err(Fault::new(path, "it has no token")) } else { Ok(token) }
-}
-
-/// Returns the value of `Authorization` for a token.
-///
-/// # Errors
-/// A header cannot have this token.
-pub(super) fn bearer(what: &str, token: &str) -> Result<HeaderValue, Fault> {
-    let mut value = header(what, &format!("Bearer {token}"))?;
-    value.set_sensitive(true);
-    Ok(value)
-}
-
-fn header(what: &str, text: &str) -> Result<HeaderValue, Fault> {
-    HeaderValue::from_bytes(text.as_bytes())
-        .map_err(|_| Fault::new(what, "it has a character that no header can have"))
-}
-
-/// Adds the headers that name another user.
-fn impersonate(
-    headers: &mut HeaderMap,
-    user: &Impersonated,
-    of_user: &dyn Fn(&str) -> String,
-) -> Result<(), Fault> {
-    /// Characters of a header's name other than letters and digits.
-    const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
-        .remove(b'!')
-        .remove(b'#')
-        .remove(b'$')
-        .remove(b'&')
-        .remove(b'\'')
-        .remove(b'*')
-        .remove(b'+')
-        .remove(b'-')
-        .remove(b'.')
-        .remove(b'^')
-        .remove(b'_')
-        .remove(b'`')
-        .remove(b'|')
-        .remove(b'~');
-    let fixed = |field: &'static str, name: &str, value: &String| {
-        (field, format!("impersonate-{name}"), value.clone())
-    };
-    let one = [fixed("as", "user", &user.name), fixed("as-uid", "uid", &user.uid)];
-    let groups = user.groups.iter().map(|group| fixed("as-groups", "group", group));
-    let extra = user.extra.iter().flat_map(|(key, values)| {
-        let name = format!("extra-{}", utf8_percent_encode(key, ESCAPED));
-        values.iter().map(move |value| fixed("as-user-extra", &name, value))
-    });
-    let one = one.into_iter().filter(|(_, _, value)| !value.is_empty());
-    for (field, name, value) in one.chain(groups).chain(extra) {
-        let what = of_user(field);
-        let name = HeaderName::try_from(name).map_err(|error| Fault::new(&what, error))?;
-        headers.append(name, header(&what, &value)?);
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -417,6 +334,7 @@ mod tests {
         let exec = |rest: &str| format!("exec: {{{EXEC}}}{rest}");
         let (a, bearer) = ("https://[::1]:1/", " authorization=Bearer ");
         let token = |token: &str| format!("{a}{bearer}{token}");
+        let mut differ = Vec::new();
         for (cluster, user, expected) in [
             // Empty strings, lists and null are absent.
             (https("certificate-authority: ''"), "token: t", token("t")),
@@ -511,10 +429,13 @@ mod tests {
                 ),
             ),
         ] {
-            let text = text(&cluster, user);
-            let settings = loaded(&text, None).unwrap_or_else(|fault| panic!("{text}{fault}"));
-            assert_eq!(summary(&settings), expected, "{text}");
+            let actual = loaded(&text(&cluster, user), None);
+            let actual = actual.map_or_else(|fault| fault.to_string(), |it| summary(&it));
+            if actual != expected {
+                differ.push(format!("{{{cluster}}} {{{user}}}: {actual}, expected {expected}"));
+            }
         }
+        assert!(differ.is_empty(), "{differ:#?}");
     }
 
     #[test]
@@ -523,6 +444,7 @@ mod tests {
         let https = |rest: &str| format!("{url}, {rest}");
         let exec = |rest: &str| format!("exec: {{{EXEC}, {rest}}}");
         let v1 = "client.authentication.k8s.io/v1";
+        let mut differ = Vec::new();
         for (cluster, user, expected) in [
             (
                 https("insecure-skip-tls-verify: true, certificate-authority: ca.crt"),
@@ -621,12 +543,13 @@ mod tests {
             (url.into(), exec("env: [{value: v}]"), "env in exec of user \"b\""),
             ("server: 'http://[::1]:1'".into(), "exec: {}".into(), "command in exec of user \"b\""),
         ] {
-            let text = text(&cluster, &user);
-            match loaded(&text, None) {
-                Err(fault) => assert!(fault.to_string().contains(expected), "{text}{fault}"),
-                Ok(settings) => panic!("{text}{}", summary(&settings)),
+            let actual = loaded(&text(&cluster, &user), None);
+            let actual = actual.map_or_else(|fault| fault.to_string(), |it| summary(&it));
+            if !actual.contains(expected) {
+                differ.push(format!("{{{cluster}}} {{{user}}}: {actual}, expected {expected}"));
             }
         }
+        assert!(differ.is_empty(), "{differ:#?}");
     }
 
     #[test]

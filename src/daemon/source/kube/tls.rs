@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
+use rustls::client::{
+    ResolvesClientCert, verify_server_cert_signed_by_trust_anchor, verify_server_name,
+};
 use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
@@ -20,9 +22,20 @@ use x509_cert::der::Decode;
 use x509_cert::der::oid::db::rfc5280::{ANY_EXTENDED_KEY_USAGE, ID_KP_SERVER_AUTH};
 use x509_cert::ext::pkix::ExtendedKeyUsage;
 
+use super::fault::Fault;
 use super::p521::PROVIDER;
-use super::plugin::Plugin;
-use super::settings::{Fault, Tls};
+
+/// What TLS needs.
+#[derive(Debug, Default)]
+pub(super) struct Tls {
+    /// Certificate authorities; `None` for those of the system.
+    pub(super) roots: Option<Vec<CertificateDer<'static>>>,
+    /// The server's certificate is not verified.
+    pub(super) is_insecure: bool,
+    /// Name of the server, in place of its host.
+    pub(super) name: Option<ServerName<'static>>,
+    pub(super) identity: Option<Arc<CertifiedKey>>,
+}
 
 /// Returns the certificates of a PEM file. Other parts of it have no meaning.
 ///
@@ -75,8 +88,8 @@ pub(super) struct Connectors {
 }
 
 impl Connectors {
-    /// `plugin` may give a certificate of the client.
-    pub(super) fn new(tls: Tls, plugin: Option<&Plugin>) -> Result<Self, Error> {
+    /// `other` gives a certificate of the client, if `tls` has none.
+    pub(super) fn new(tls: Tls, other: Option<Arc<dyn ResolvesClientCert>>) -> Result<Self, Error> {
         let verifier: Arc<dyn ServerCertVerifier> = if tls.is_insecure {
             Arc::new(Unverified)
         } else {
@@ -87,11 +100,11 @@ impl Connectors {
             .with_safe_default_protocol_versions()?
             .dangerous()
             .with_custom_certificate_verifier(verifier);
-        let config = match (tls.identity, plugin) {
+        let config = match (tls.identity, other) {
             (Some(identity), _) => {
                 builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(identity)))
             }
-            (None, Some(plugin)) => builder.with_client_cert_resolver(Arc::new(plugin.clone())),
+            (None, Some(other)) => builder.with_client_cert_resolver(other),
             (None, None) => builder.with_no_client_auth(),
         };
         Ok(Self { config: config.into(), name: tls.name })
