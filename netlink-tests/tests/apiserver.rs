@@ -177,7 +177,7 @@ async fn the_recorded_objects_are_listed_in_a_stream_with_the_selectors_of_kube_
     for request in &requests {
         assert_eq!(request.on, On::StreamingList);
         assert_eq!(request.parameter("allowWatchBookmarks"), "true");
-        assert_eq!(request.authorization.as_deref(), Some("Bearer secret-of-the-test"));
+        assert_eq!(request.authorization, None, "the connection has no TLS");
         let labels = request.parameter("labelSelector");
         let fields = request.parameter("fieldSelector");
         let expected = match request.kind.unwrap() {
@@ -762,7 +762,10 @@ async fn credentials_without_an_end_are_refused_by_name() {
             (format!("certificate-authority: {file}"), "token: x".to_owned()),
             ("tls-server-name: a".to_owned(), format!("tokenFile: {file}")),
             ("tls-server-name: a".to_owned(), format!("client-certificate: {file}")),
-            ("tls-server-name: a".to_owned(), format!("client-key: {file}")),
+            (
+                "tls-server-name: a".to_owned(),
+                format!("client-certificate-data: aaaa, client-key: {file}"),
+            ),
         ] {
             let text = format!(
                 "current-context: c\n\
