@@ -158,7 +158,7 @@ fn services(events: &[Event]) -> BTreeMap<String, u16> {
 }
 
 fn of_services(requests: &[Request], on: On) -> usize {
-    requests.iter().filter(|r| r.kind == Some(Kind::Service) && r.on == on).count()
+    requests.iter().filter(|it| it.kind == Some(Kind::Service) && it.on == on).count()
 }
 
 fn is_trouble(report: &Report, wanted: impl Fn(&SourceError) -> bool) -> bool {
@@ -349,6 +349,98 @@ async fn a_connection_that_breaks_goes_on_where_it_was() {
     server.reopen();
     source.until_services(&["default/b"]).await;
     assert_eq!(lists(&source.seen, Resource::Services), 1, "it was listed again");
+}
+
+const ALL: [Resource; 4] =
+    [Resource::Services, Resource::EndpointSlices, Resource::Nodes, Resource::ServiceCidrs];
+
+/// A watch from a version that is in the future of the restored state is silent.
+#[tokio::test]
+async fn objects_are_listed_anew_at_once_after_etcd_was_restored_from_a_backup() {
+    for streams in [true, false] {
+        let server = server(ApiServer::with_web());
+        if !streams {
+            let refuse = |kind| {
+                server.misbehave(kind, On::StreamingList, Fault::Status(422, "no"), usize::MAX);
+            };
+            Kind::ALL.into_iter().for_each(refuse);
+        }
+        let backup = server.backup();
+        let mut source = Source::follow(&server);
+        source.until_listed().await;
+        for n in 1..100 {
+            server.push(object::service("default/web", "10.96.0.10", 80 + n));
+        }
+        server.push(object::service("default/later", "10.96.0.11", 80));
+        source.until_services(&["default/later", "default/web"]).await;
+        let (held, before) = (server.version(), server.requests().len());
+        server.stop();
+        server.restore(backup);
+        server.reopen();
+        let (restored, began) = (server.version(), Instant::now());
+        source.until(|events, _| ALL.into_iter().all(|it| lists(events, it) == 2)).await;
+        assert!(began.elapsed() < LIMIT, "the versions are not reached again");
+        assert_eq!(services(&source.seen), BTreeMap::from([("default/web".to_owned(), 80)]));
+        for resource in ALL {
+            let says_it = |it: &Report| {
+                matches!(it, Report::Trouble { resource: Some(it), .. } if *it == resource)
+                    && is_trouble(it, |error| matches!(error, SourceError::WentBack(_)))
+            };
+            source.until(|_, reports| reports.iter().any(says_it)).await;
+        }
+        let text = source.reported.iter().map(ToString::to_string).collect::<String>();
+        assert!(text.contains(&format!("went back from {held} to {restored}")), "{text}");
+        // A read without a version is the only one that is never behind.
+        let requests = server.requests();
+        let checks: Vec<_> = requests[before..].iter().filter(|it| it.on == On::Check).collect();
+        assert!((1..=ALL.len()).contains(&checks.len()), "{checks:#?}");
+        assert!(checks.iter().all(|it| it.parameter("resourceVersion").is_empty()));
+        server.push(object::service("default/new", "10.96.0.12", 80));
+        source.until_services(&["default/new", "default/web"]).await;
+        source
+            .until(|_, reports| {
+                let is_over = |it: &&Report| matches!(it, Report::Recovered { .. });
+                reports.iter().filter(is_over).count() == ALL.len()
+            })
+            .await;
+    }
+}
+
+/// Nothing vanishes before a second look, even if the backup has nothing.
+#[tokio::test]
+async fn a_backup_without_services_is_looked_at_again_before_all_go() {
+    let server = server(ApiServer::start());
+    let backup = server.backup();
+    server.push(object::service("default/web", "10.96.0.10", 80));
+    server.push(object::endpoint_slice("default/web-1", "web", &["10.244.1.5"], 8080));
+    let mut source = Source::follow(&server);
+    source.until_services(&["default/web"]).await;
+    source.until_listed().await;
+    server.stop();
+    server.restore(backup);
+    server.reopen();
+    for expected in [SourceError::WentBack(String::new()), SourceError::Emptied] {
+        let is_expected = |error: &SourceError| error.reason() == expected.reason();
+        source.until(|_, reports| reports.iter().any(|it| is_trouble(it, is_expected))).await;
+    }
+    assert_eq!(services(&source.seen).len(), 1, "a second look follows");
+    source.until_services(&[]).await;
+}
+
+/// A server that answers a check with its refusal may still be watched.
+#[tokio::test]
+async fn a_watch_goes_on_without_the_right_to_list() {
+    let server = server(ApiServer::start());
+    server.forbid("list", "services");
+    server.push(object::service("default/a", "10.96.0.1", 80));
+    let mut source = Source::follow(&server);
+    source.until_listed().await;
+    server.stop();
+    server.push(object::service("default/b", "10.96.0.2", 80));
+    server.reopen();
+    source.until_services(&["default/a", "default/b"]).await;
+    assert_eq!(lists(&source.seen, Resource::Services), 1, "it was listed again");
+    assert!(server.requests().iter().any(|it| it.on == On::Check));
 }
 
 #[tokio::test]
@@ -826,6 +918,7 @@ async fn lists_take_turns_after_an_answer_of_a_busy_server() {
 /// The lists of services among the requests, as version and limit.
 fn lists_of_services(requests: &[Request]) -> Vec<(&str, &str)> {
     let lists = requests.iter().filter(|it| it.kind == Some(Kind::Service) && it.on != On::Watch);
+    let lists = lists.filter(|it| it.on != On::Check);
     lists.map(|it| (it.parameter("resourceVersion"), it.parameter("limit"))).collect()
 }
 
@@ -895,7 +988,7 @@ async fn a_list_goes_on_at_the_page_that_a_busy_server_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stopped_server_gets_no_list_when_it_is_back() {
+async fn a_stopped_server_gets_no_whole_list_when_it_is_back() {
     let server = server(ApiServer::with_web());
     let mut source = Source::follow(&server);
     source.until_listed().await;
@@ -905,5 +998,6 @@ async fn a_stopped_server_gets_no_list_when_it_is_back() {
     server.reopen();
     server.wait_for_requests(LIMIT, |requests| requests.len() >= before + Kind::ALL.len());
     let requests = server.requests();
-    assert!(requests[before..].iter().all(|request| request.on == On::Watch), "{requests:#?}");
+    let is_small = |it: &Request| matches!(it.on, On::Watch | On::Check);
+    assert!(requests[before..].iter().all(is_small), "{requests:#?}");
 }

@@ -41,6 +41,8 @@ pub enum Fault {
 pub enum On {
     /// Lists.
     List,
+    /// Lists of one object, for their version.
+    Check,
     /// Watches without initial events.
     Watch,
     /// Watches with `sendInitialEvents=true`.

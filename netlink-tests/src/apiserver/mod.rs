@@ -59,6 +59,10 @@ pub struct ApiServer {
     kubeconfig: NamedTempFile,
 }
 
+/// The objects of a server at one time.
+#[derive(Debug)]
+pub struct Backup(Store);
+
 /// Commands of a test to the server's thread; each is acknowledged.
 #[derive(Debug)]
 enum Command {
@@ -152,6 +156,16 @@ impl ApiServer {
     /// Forgets the history: watches from before get 410.
     pub fn compact(&self) {
         self.change(Store::compact);
+    }
+
+    /// A backup of etcd: all objects as they are now.
+    pub fn backup(&self) -> Backup {
+        Backup(self.state().store.clone())
+    }
+
+    /// Restores a backup: the versions go back to those of then. Real servers are stopped meanwhile.
+    pub fn restore(&self, backup: Backup) {
+        self.change(|store| *store = backup.0);
     }
 
     /// Encodes all objects now, so that the first watch is not delayed.

@@ -49,6 +49,11 @@ impl Request {
         self.query.get(name).map_or("", String::as_str)
     }
 
+    /// Whether the answer is one list.
+    pub(super) fn lists(&self) -> bool {
+        matches!(self.on, On::List | On::Check)
+    }
+
     /// The name that the field selector asks for.
     pub(super) fn selected_name(&self) -> Option<&str> {
         self.parameter("fieldSelector").strip_prefix("metadata.name=")
@@ -122,6 +127,7 @@ impl Request {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let query = parse_query(query);
         let on = match (query.get("watch"), query.get("sendInitialEvents").map(String::as_str)) {
+            (None, _) if query.get("limit").is_some_and(|limit| limit == "1") => On::Check,
             (None, _) => On::List,
             (Some(_), Some("true")) => On::StreamingList,
             (Some(_), _) => On::Watch,

@@ -44,7 +44,7 @@ async fn answer(
     let Some(kind) = request.kind.filter(|_| request.method == "GET") else {
         return single(socket, shared, request).await;
     };
-    let verb = if request.on == On::List { "list" } else { "watch" };
+    let verb = if request.lists() { "list" } else { "watch" };
     let refusal = Target::of(&request.path).and_then(|it| shared.lock().refusal(verb, &it));
     if let Some((code, text)) = refusal {
         return body(socket, code, &format!("{text}\n")).await;
@@ -66,7 +66,7 @@ async fn answer(
         }
         Some(Fault::Endless) => endless(socket, form, request, kind).await,
         Some(Fault::EndAtOnce) => Events::open(socket, form, None).await?.close().await,
-        fault if request.on == On::List => list(socket, shared, (form, request), fault).await,
+        fault if request.lists() => list(socket, shared, (form, request), fault).await,
         fault => watch(socket, shared, (kind, form, request), fault).await,
     }
 }
@@ -132,6 +132,16 @@ async fn status(
     send(socket, form, code, &form.body(&status_object(code, message))).await
 }
 
+/// Refuses a list of a version that the server does not have yet.
+async fn too_large(
+    socket: &mut (impl AsyncWrite + Unpin),
+    form: Form,
+    (asked, current): (u64, u64),
+) -> io::Result<()> {
+    let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
+    status(socket, form, 504, &message).await
+}
+
 async fn busy(socket: &mut (impl AsyncWrite + Unpin), seconds: u32) -> io::Result<()> {
     let text = "Too many requests, please try again later.\n";
     let length = text.len();
@@ -174,9 +184,8 @@ async fn list(
         let store = &shared.lock().store;
         (store.page(kind, request.parameter("continue"), limit), store.version())
     };
-    if least.parse::<u64>().is_ok_and(|least| least > version) {
-        let message = format!("Too large resource version: {least}, current: {version}");
-        return status(socket, form, 504, &format!("Timeout: {message}")).await;
+    if let Some(least) = least.parse().ok().filter(|least| *least > version) {
+        return too_large(socket, form, (least, version)).await;
     }
     let mut metadata = json!({"resourceVersion": version.to_string()});
     if let Some(next) = page.next {
@@ -226,7 +235,7 @@ async fn endless(
     let mut object = filled.clone();
     object["apiVersion"] = kind.api_version().into();
     object["kind"] = kind.name().into();
-    let (form, first, repeated) = if request.on == On::List {
+    let (form, first, repeated) = if request.lists() {
         let head = format!(
             r#"{{"apiVersion":"{}","kind":"{}List","metadata":{{"resourceVersion":"7"}},"items":["#,
             kind.api_version(),
@@ -255,6 +264,10 @@ async fn watch(
     let mut changes = shared.changed.subscribe();
     let asked = request.parameter("resourceVersion").parse::<u64>().unwrap_or(0);
     let initial = request.on == On::StreamingList || asked == 0;
+    let current = shared.lock().store.version();
+    if initial && asked > current {
+        return too_large(socket, form, (asked, current)).await;
+    }
     let (mut events, mut chunks) = (Vec::new(), None);
     let (mut version, expired) = {
         let store = &mut shared.lock().store;
@@ -301,7 +314,8 @@ async fn watch(
         if is_sent {
             shared.lock().sent_at = Some(tokio::time::Instant::now().into_std());
         }
-        version = now;
+        // After a restore a watch gets nothing until its version is reached.
+        version = version.max(now);
         match tokio::time::timeout_at(end, changes.changed()).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) | Err(_) => return answer.close().await,

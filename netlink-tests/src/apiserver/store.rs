@@ -10,7 +10,7 @@ use super::kind::Kind;
 use super::stream::append_chunk;
 
 /// All objects. Versions grow with every change of any object.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Store {
     version: u64,
     /// Watches from before this version have missed something.
@@ -18,7 +18,7 @@ pub(super) struct Store {
     tables: [Table; Kind::COUNT],
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Table {
     /// By `namespace/name`, which is the order of a real server's lists.
     objects: BTreeMap<String, Value>,

@@ -12,6 +12,8 @@ pub(super) struct Condition<'a> {
     pub(super) verdict: &'a Verdict,
     /// Resources whose watch is lost, and the time since the first loss.
     pub(super) lost: (&'a [&'static str], Duration),
+    /// Why all objects of a resource cannot be used, or may be of an earlier time.
+    pub(super) unusable: Option<&'a str>,
     /// Whether the last sync of each family succeeded.
     pub(super) programmed: [bool; 2],
     /// NodePorts are closed in both families.
@@ -34,6 +36,7 @@ impl Condition<'_> {
             let names = names.join(", ");
             wrong.push(format!("{out_of_date}no watch of {names} for {}", span(since)));
         }
+        wrong.extend(self.unusable.map(str::to_owned));
         if self.verdict.ready || self.verdict.lacks_node {
             let failed = Family::ALL.into_iter().zip(self.programmed).filter(|(_, is)| !is);
             wrong.extend(failed.map(|(family, _)| format!("{} is not programmed", family.name())));
@@ -84,6 +87,7 @@ mod tests {
         let fine = Condition {
             verdict: &ready,
             lost: (&[], Duration::ZERO),
+            unusable: None,
             programmed: [true; 2],
             are_node_ports_closed: false,
             is_configuration_refused: false,
@@ -106,6 +110,10 @@ mod tests {
             (
                 Condition { is_configuration_refused: true, ..fine },
                 "ready, but the configuration file is refused, an earlier one is in use",
+            ),
+            (
+                Condition { unusable: Some("the versions went back"), ..fine },
+                "ready, but the versions went back",
             ),
             (Condition { verdict: &starting, programmed: [false; 2], ..fine }, "not ready"),
             (

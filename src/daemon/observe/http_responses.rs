@@ -89,6 +89,9 @@ struct Body {
     node_eligible: Option<bool>,
     healthy: bool,
     status: Status,
+    /// Of `/readyz`: what is wrong, in one line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    condition: Option<String>,
 }
 
 /// Results by family. Families that were never synced are absent, as in kube-proxy.
@@ -131,6 +134,11 @@ fn probe(observe: &Observe, probe: &Probe, now: (Instant, SystemTime)) -> Respon
     let healthy = (probe.is_met)(&verdict);
     let node_eligible = (probe.path == HEALTHZ).then_some(verdict.node_eligible);
     let now = now.1;
+    let condition = matches!(probed, Probed::Readiness).then(|| {
+        let record = observe.shared.record.read();
+        page::condition(observe, (&verdict, &record), now)
+    });
+    let condition = condition.and_then(|(line, is_good)| (!is_good).then_some(line));
     let at = |ago: Option<Duration>| ago.and_then(|ago| now.checked_sub(ago));
     let synced_at = at(verdict.synced_ago());
     let [v4, v6] = verdict.families.map(|family| {
@@ -145,6 +153,7 @@ fn probe(observe: &Observe, probe: &Probe, now: (Instant, SystemTime)) -> Respon
         node_eligible,
         healthy,
         status: Status { v4, v6 },
+        condition,
     };
     let status = if healthy && node_eligible != Some(false) {
         StatusCode::OK
@@ -244,7 +253,7 @@ mod tests {
     #[test]
     fn a_node_is_ready_from_its_first_sync_on() {
         let (observe, start) = (Observe::new(), Instant::now());
-        let not_yet = r#"{"lastUpdated":"0001-01-01T00:00:00Z","currentTime":"2026-01-02T03:04:05.5Z","healthy":false,"status":{}}"#;
+        let not_yet = r#"{"lastUpdated":"0001-01-01T00:00:00Z","currentTime":"2026-01-02T03:04:05.5Z","healthy":false,"status":{},"condition":"not ready"}"#;
         assert_eq!(ask(&observe, start, 0, "/readyz"), (503, not_yet.to_owned()));
         observe.synced(Family::Ip, start);
         assert_eq!(ask(&observe, start, 0, "/readyz").0, 503);
@@ -252,7 +261,7 @@ mod tests {
         assert_eq!(ask(&observe, start, 0, "/readyz").0, 200);
         let (code, body) = ask(&observe, start, 100, "/readyz");
         assert_eq!(code, 200);
-        assert!(body.ends_with(r#""healthy":true,"status":{"IPv4":{"lastUpdated":"2026-01-02T03:04:05.5Z","healthy":true}}}"#), "{body}");
+        assert!(body.ends_with(r#""healthy":true,"status":{"IPv4":{"lastUpdated":"2026-01-02T03:04:05.5Z","healthy":true}},"condition":"ready, but IPv4 is not programmed; IPv6 is not programmed"}"#), "{body}");
         let metrics = observe.metrics_text();
         assert!(metrics.contains("deltaproxy_readyz_total{code=\"503\"} 2"), "{metrics}");
     }

@@ -162,6 +162,12 @@ impl Problems {
         self.all().map(document).collect()
     }
 
+    /// Returns why all objects of a resource cannot be used, or may be of an earlier time.
+    pub(super) fn of_all_objects(&self) -> Option<String> {
+        let mut of_all = self.all().filter(|it| it.left_out.object.ends_with(" *"));
+        of_all.next().map(|it| it.left_out.message.clone())
+    }
+
     fn all(&self) -> impl Iterator<Item = &Present> {
         self.present.values().flatten()
     }

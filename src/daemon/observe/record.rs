@@ -35,6 +35,8 @@ pub(super) struct Recorded {
     pub(super) latency: Value,
     pub(super) transactions: Vec<Value>,
     pub(super) problems: Shown,
+    /// Why no object of a resource can be used.
+    pub(super) unusable: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -131,6 +133,7 @@ impl Record {
     pub(super) fn read(&self) -> Recorded {
         // Copied first, so that no lock is held while the documents are built.
         let (recent, problems) = (lock(&self.recent).clone(), lock(&self.problems).shown());
+        let unusable = lock(&self.problems).of_all_objects();
         let (watches, blocked) = (lock(&self.watches).clone(), lock(&self.blocked).clone());
         let lost = watches.iter().filter(|watch| !watch.is_connected);
         let lost_at = lost.clone().filter_map(|watch| watch.lost_at).min();
@@ -141,6 +144,7 @@ impl Record {
             latency: recent.latency(self.opened.elapsed()),
             transactions: lock(&self.history).newest(TRANSACTIONS),
             problems,
+            unusable,
         }
     }
 }

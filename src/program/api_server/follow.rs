@@ -57,8 +57,13 @@ pub(crate) fn follow(
                 let _ = notices.try_send(Notice::LeftOut(problem));
             }
             Report::Present(object, problems) => {
-                let problems = problems.iter().map(LeftOut::from).collect();
-                counted.present(Finder::Source, &object.to_string(), problems);
+                let problems: Vec<_> = problems.iter().map(LeftOut::from).collect();
+                let object = object.to_string();
+                // Those of all objects are over soon, and stay among the solved ones.
+                if object.ends_with(" *") {
+                    problems.iter().cloned().for_each(|problem| counted.left_out(problem));
+                }
+                counted.present(Finder::Source, &object, problems);
             }
             Report::Trouble { .. } | Report::Recovered { .. } | Report::Renewed => {}
         }

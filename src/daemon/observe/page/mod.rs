@@ -18,7 +18,9 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 use super::condition::Condition;
+use super::health_state::Verdict;
 use super::hub::Observe;
+use super::record::Recorded;
 use super::response::{JSON, text};
 use super::times::since_1970_ms;
 
@@ -82,21 +84,32 @@ impl PageSetup {
     }
 }
 
+/// Returns the condition in one line, and whether nothing is wrong.
+pub(super) fn condition(
+    observe: &Observe,
+    (verdict, record): (&Verdict, &Recorded),
+    now: SystemTime,
+) -> (String, bool) {
+    let metrics = &observe.shared.metrics;
+    let (lost, lost_at) = &record.lost;
+    let lost_for = lost_at.and_then(|at| now.duration_since(at).ok()).unwrap_or_default();
+    let condition = Condition {
+        verdict,
+        lost: (lost, lost_for),
+        unusable: record.unusable.as_deref(),
+        programmed: Family::ALL.map(|family| metrics.is_programmed(family)),
+        are_node_ports_closed: metrics.own.are_node_ports_closed(),
+        is_configuration_refused: metrics.configuration.is_refused(),
+    };
+    condition.line()
+}
+
 /// Returns the content of the page, without services.
 fn status(observe: &Observe, setup: Option<&PageSetup>, now: (Instant, SystemTime)) -> Value {
     let verdict = observe.health().verdict(now.0);
     let record = observe.shared.record.read();
     let metrics = &observe.shared.metrics;
-    let (lost, lost_at) = &record.lost;
-    let lost_for = lost_at.and_then(|at| now.1.duration_since(at).ok()).unwrap_or_default();
-    let condition = Condition {
-        verdict: &verdict,
-        lost: (lost, lost_for),
-        programmed: Family::ALL.map(|family| metrics.is_programmed(family)),
-        are_node_ports_closed: metrics.own.are_node_ports_closed(),
-        is_configuration_refused: metrics.configuration.is_refused(),
-    };
-    let (line, is_good) = condition.line();
+    let (line, is_good) = condition(observe, (&verdict, &record), now.1);
     let families = Family::ALL.into_iter().zip(record.blocked).zip(verdict.families);
     let families = families.map(|((family, blocked), verdict)| {
         let is_written = blocked.is_none() && verdict.synced_ago.is_some();

@@ -40,6 +40,8 @@ pub(super) struct Access {
     rejections: mpsc::Sender<()>,
     turns: Turns,
     room: Room,
+    /// The versions of the last restore that a watch found.
+    restores: (Arc<watch::Sender<String>>, watch::Receiver<String>),
 }
 
 impl Access {
@@ -67,6 +69,28 @@ impl Access {
     pub(super) fn rejected(&self) {
         // A full queue already has a rejection.
         let _ = self.rejections.try_send(());
+    }
+
+    /// Reports to the other watches that versions went back, unless one of them has reported it.
+    pub(super) fn report_restore(&mut self, versions: &str) {
+        let (sender, receiver) = &mut self.restores;
+        let is_reported = receiver.has_changed().is_ok_and(|is| is);
+        sender.send_if_modified(|last| {
+            let is_new = !is_reported && *last != versions;
+            if is_new {
+                versions.clone_into(last);
+            }
+            is_new
+        });
+        receiver.mark_unchanged();
+    }
+
+    /// Waits until another watch reports that versions went back, and returns them.
+    pub(super) async fn restored(&mut self) -> String {
+        if self.restores.1.changed().await.is_err() {
+            std::future::pending().await
+        }
+        self.restores.1.borrow().clone()
     }
 
     /// Waits until the client differs from that at the last call.
@@ -124,7 +148,9 @@ impl Keeper {
             let _ = self.keep(&sender, received).await;
         };
         let (turns, room) = Default::default();
-        (Access { client, rejections, turns, room }, keeping)
+        let (restores, restored) = watch::channel(String::new());
+        let restores = (Arc::new(restores), restored);
+        (Access { client, rejections, turns, room, restores }, keeping)
     }
 
     async fn keep(

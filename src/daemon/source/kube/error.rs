@@ -83,6 +83,11 @@ pub enum SourceError {
     /// The server lists nothing, and it listed something before.
     #[error("the API server lists none, but it had some: it is asked once more before all go")]
     Emptied,
+    /// The newest version is older than the last one; contains both.
+    #[error(
+        "the API server's versions went back {0}, as after a restore of etcd: all is listed anew"
+    )]
+    WentBack(String),
     /// The server accepted a list request and then sent nothing for this number of seconds.
     #[error("the API server did not complete the list: nothing arrived for {0} s")]
     Stalled(u64),
@@ -106,12 +111,13 @@ impl SourceError {
             Self::Refused { .. } => "refused",
             Self::Malformed(_) | Self::NoRoom => "malformed",
             Self::Incomplete | Self::Emptied | Self::Stalled(_) => "incomplete",
+            Self::WentBack(_) => "restored",
         }
     }
 
     /// Returns whether the server answers, but not with what was requested.
     pub(super) fn is_of_answer(&self) -> bool {
-        matches!(self, Self::Malformed(_) | Self::NoRoom | Self::Emptied)
+        matches!(self, Self::Malformed(_) | Self::NoRoom | Self::Emptied | Self::WentBack(_))
     }
 
     /// Returns whether other credentials may help.
@@ -129,6 +135,7 @@ impl From<&reflector::Error> for SourceError {
             reflector::Error::Event(status) => status.as_ref().into(),
             reflector::Error::Malformed { message, .. } => Self::Malformed(one_line(message)),
             reflector::Error::NoRoom => Self::NoRoom,
+            reflector::Error::WentBack(status) => Self::WentBack(status.message.clone()),
         }
     }
 }

@@ -27,9 +27,9 @@ impl Failure {
     }
 
     pub(super) fn status(&self) -> Option<&Status> {
-        use reflector::Error::{Event, List, Open, Watch};
+        use reflector::Error::{Event, List, Open, Watch, WentBack};
         match self {
-            Self::Received(Event(status)) => Some(status),
+            Self::Received(Event(status) | WentBack(status)) => Some(status),
             Self::Received(
                 List(kube::Error::Api(status))
                 | Open(kube::Error::Api(status))
@@ -74,6 +74,11 @@ impl Failure {
             504 => status.message.contains("Too large resource version"),
             _ => false,
         })
+    }
+
+    /// Returns whether the newest version of the server is older than the last one.
+    pub(super) fn went_back(&self) -> bool {
+        matches!(self, Self::Received(reflector::Error::WentBack(_)))
     }
 
     /// Returns whether a list may succeed without a version: then it has pages, too.

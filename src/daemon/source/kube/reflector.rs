@@ -8,17 +8,25 @@
 //!     +--------------------------> Initial ----- bookmark of the end --------> +
 //! ```
 //!
+//! After etcd was restored from a backup the server has older versions than the last one, and answers
+//! a watch from that version with silence until it has a later one. So the newest version is read
+//! before a watch that ended early is opened again. Only a read without a version returns it: one
+//! with version 0 may be answered by a watch cache that is behind, and ignores the limit of one
+//! object.
+//!
 //! A failure is returned once; the next call continues in the same state, or lists again after 410.
 
 use std::mem;
 use std::ops::Range;
+use std::time::Duration;
 
 use futures::stream::{self, BoxStream, StreamExt};
 use kube::Client;
 use kube::api::{ListParams, WatchParams};
 use kube::core::{Request, Status};
+use tokio::time::Instant;
 
-use super::answer::{PageError, request_frames, request_page};
+use super::answer::{Answer, PageError, request_frames, request_page};
 use super::careful::Careful;
 use super::format::{self, Asked, DecodeError, Format, Item, Page};
 use super::frames::{FrameError, Frames, LONGEST};
@@ -115,6 +123,8 @@ pub(super) enum Error {
     Malformed { message: String, is_protobuf: bool },
     /// The lists need too much memory.
     NoRoom,
+    /// The newest version is older than the last one. The status is that of an expired version.
+    WentBack(Box<Status>),
 }
 
 impl From<NoRoom> for Error {
@@ -124,6 +134,10 @@ impl From<NoRoom> for Error {
 }
 
 impl Error {
+    pub(super) fn went_back(versions: &str) -> Self {
+        Self::WentBack(Status::failure(versions, "Expired").with_code(410).boxed())
+    }
+
     fn without_version() -> Self {
         let message = "no metadata.resourceVersion".to_owned();
         Self::Malformed { message, is_protobuf: false }
@@ -168,15 +182,23 @@ enum State<T> {
     /// next page. `None` before the first page.
     Listing(Option<(std::vec::IntoIter<Careful<T>>, String, String)>),
     /// The beginning of a streaming list.
-    Initial(Frames),
-    /// All up to `version` was returned.
+    Initial(Opened),
+    /// All up to `version` was returned. The server may have lost it, unless it `is_checked`.
     Listed {
         version: String,
+        is_checked: bool,
     },
     Watching {
         version: String,
-        frames: Frames,
+        opened: Opened,
     },
+}
+
+/// An open watch.
+struct Opened {
+    frames: Frames,
+    /// Time at which the server ends it.
+    ends: Instant,
 }
 
 /// A step: an event or an error, or nothing yet.
@@ -208,8 +230,8 @@ impl<T: Watched> Reflector<T> {
             State::Empty if self.method.streams_lists => {
                 let version = self.selection.freshness.version().to_owned();
                 let opened = self.open(&version, true).await;
-                Some(opened.map(|frames| {
-                    self.state = State::Initial(frames);
+                Some(opened.map(|opened| {
+                    self.state = State::Initial(opened);
                     Event::Init
                 }))
             }
@@ -218,18 +240,23 @@ impl<T: Watched> Reflector<T> {
                 Some(Ok(Event::Init))
             }
             State::Listing(page) => self.list(page).await,
-            State::Initial(frames) => self.initial(frames).await,
-            State::Listed { version } => match self.open(&version, false).await {
-                Ok(frames) => {
-                    self.state = State::Watching { version, frames };
+            State::Initial(opened) => self.initial(opened).await,
+            State::Listed { version, is_checked: false } => {
+                let checked = self.check(&version).await;
+                self.state = State::Listed { version, is_checked: checked.is_ok() };
+                checked.err().map(Err)
+            }
+            State::Listed { version, is_checked: true } => match self.open(&version, false).await {
+                Ok(opened) => {
+                    self.state = State::Watching { version, opened };
                     None
                 }
                 Err(error) => {
-                    self.state = State::Listed { version };
+                    self.state = State::Listed { version, is_checked: false };
                     Some(Err(error))
                 }
             },
-            State::Watching { version, frames } => self.watch(version, frames).await,
+            State::Watching { version, opened } => self.watch(version, opened).await,
         }
     }
 
@@ -244,7 +271,7 @@ impl<T: Watched> Reflector<T> {
                 return Some(Ok(Event::InitApply(item)));
             }
             if next.is_empty() {
-                self.state = State::Listed { version: version.clone() };
+                self.state = State::Listed { version: version.clone(), is_checked: true };
                 return Some(Ok(Event::InitDone(version)));
             }
             token = Some(next);
@@ -272,39 +299,60 @@ impl<T: Watched> Reflector<T> {
         let freshness = &self.selection.freshness;
         let is_newest = *freshness == Freshness::Newest;
         let params = ListParams {
-            label_selector: self.selection.labels.clone(),
-            field_selector: self.selection.fields.clone(),
             limit: is_newest.then_some(PAGE),
             continue_token: token,
             resource_version: (!is_newest).then(|| freshness.version().to_owned()),
             ..ListParams::default()
         };
-        let request = self.request.list(&params).map_err(kube::Error::BuildRequest);
-        let request = request.map_err(Error::List)?;
-        let (asked, share) = (self.method.asked, self.share.another());
-        let answer = request_page(&self.client, request, asked, share).await?;
-        let page = format::page(answer.format, asked, &answer.body)?;
+        let (page, answer) = self.read(params).await?;
         self.share.keep(page.items.len(), answer.format, answer.body.len())?;
         Ok(page)
     }
 
+    /// Requests the selected objects.
+    async fn read(&mut self, params: ListParams) -> Result<(Page<Careful<T>>, Answer), Error> {
+        let (labels, fields) = (self.selection.labels.clone(), self.selection.fields.clone());
+        let params = ListParams { label_selector: labels, field_selector: fields, ..params };
+        let request = self.request.list(&params).map_err(kube::Error::BuildRequest);
+        let request = request.map_err(Error::List)?;
+        let (asked, share) = (self.method.asked, self.share.another());
+        let answer = request_page(&self.client, request, asked, share).await?;
+        Ok((format::page(answer.format, asked, &answer.body)?, answer))
+    }
+
+    /// Fails if the newest version is older than this one.
+    async fn check(&mut self, version: &str) -> Result<(), Error> {
+        match self.read(ListParams { limit: Some(1), ..ListParams::default() }).await {
+            Ok((page, _)) if is_before(&page.version, version) => {
+                Err(Error::went_back(&format!("from {version} to {}", page.version)))
+            }
+            Ok(_) => Ok(()),
+            // A client may have the right to watch without that to list.
+            Err(Error::List(kube::Error::Api(status))) if status.code == 403 => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Opens a watch from this version.
-    async fn open(&mut self, version: &str, send_initial_events: bool) -> Result<Frames, Error> {
+    async fn open(&mut self, version: &str, send_initial_events: bool) -> Result<Opened, Error> {
+        let seconds = between(WATCH_SECONDS);
+        let ends = Instant::now() + Duration::from_secs(seconds.into());
         let params = WatchParams {
             label_selector: self.selection.labels.clone(),
             field_selector: self.selection.fields.clone(),
-            timeout: Some(between(WATCH_SECONDS)),
+            timeout: Some(seconds),
             bookmarks: true,
             send_initial_events,
         };
         let request = self.request.watch(&params, version).map_err(kube::Error::BuildRequest);
         let request = request.map_err(Error::Open)?;
-        request_frames(&self.client, request, self.method.asked).await.map_err(Error::Open)
+        let frames = request_frames(&self.client, request, self.method.asked).await;
+        Ok(Opened { frames: frames.map_err(Error::Open)?, ends })
     }
 
-    async fn initial(&mut self, mut frames: Frames) -> Step<T> {
+    async fn initial(&mut self, mut opened: Opened) -> Step<T> {
         let share = Some(&mut self.share);
-        let (event, next) = match next_item(&mut frames, self.method.asked, share).await {
+        let (event, next) = match next_item(&mut opened.frames, self.method.asked, share).await {
             Some(Ok(Item::Changed(object))) => (Some(Ok(Event::InitApply(object))), None),
             // An object is not deleted before it was sent; what a server means is unclear.
             Some(Ok(Item::Deleted(_) | Item::Bookmark { ends_list: false, .. })) => (None, None),
@@ -319,14 +367,14 @@ impl<T: Watched> Reflector<T> {
             None => return None,
         };
         self.state = match next {
-            None => State::Initial(frames),
-            Some(version) => State::Watching { version, frames },
+            None => State::Initial(opened),
+            Some(version) => State::Watching { version, opened },
         };
         event
     }
 
-    async fn watch(&mut self, mut version: String, mut frames: Frames) -> Step<T> {
-        let event = match next_item(&mut frames, self.method.asked, None).await {
+    async fn watch(&mut self, mut version: String, mut opened: Opened) -> Step<T> {
+        let event = match next_item(&mut opened.frames, self.method.asked, None).await {
             Some(Ok(Item::Changed(object))) => {
                 Some(follow(&mut version, &object).map(|()| Event::Apply(object)))
             }
@@ -343,11 +391,13 @@ impl<T: Watched> Reflector<T> {
             Some(Ok(Item::Error(status))) => Some(Err(Error::Event(status))),
             Some(Err(error)) => Some(Err(error)),
             None => {
-                self.state = State::Listed { version };
+                // The server ends a watch at its time, which is no reason for a check.
+                let is_checked = Instant::now() >= opened.ends;
+                self.state = State::Listed { version, is_checked };
                 return None;
             }
         };
-        self.state = State::Watching { version, frames };
+        self.state = State::Watching { version, opened };
         event
     }
 }
@@ -377,10 +427,40 @@ async fn next_item<T: Watched>(
     }
 }
 
+/// Returns whether one version is older than another. They can be compared as numbers since
+/// Kubernetes 1.35 (KEP-5504); others are opaque.
+fn is_before(one: &str, other: &str) -> bool {
+    let versions = one.parse::<u64>().ok().zip(other.parse().ok());
+    versions.is_some_and(|(one, other)| one < other)
+}
+
 /// Stores the version of an object, which every object has.
 fn follow<T: Watched>(version: &mut String, object: &Careful<T>) -> Result<(), Error> {
     let reached = object.version_text().ok_or_else(Error::without_version)?;
     version.clear();
     version.push_str(reached);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_versions_that_are_numbers_are_compared() {
+        let rows = [
+            ("9", "10", true),
+            ("10", "9", false),
+            ("10", "10", false),
+            ("", "10", false),
+            ("9", "", false),
+            ("9-a", "10", false),
+            ("9", "a", false),
+            ("-1", "10", false),
+            ("9", "99999999999999999999", false),
+        ];
+        for (one, other, expected) in rows {
+            assert_eq!(is_before(one, other), expected, "{one} {other}");
+        }
+    }
 }

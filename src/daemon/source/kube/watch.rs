@@ -1,9 +1,9 @@
 //! Lists and watches one resource until the outlet is closed.
 //!
 //! ```text
-//!            +-- a list broke off, 410, or something unreadable --+
-//!            v                                                    |
-//!   open --> listing --InitDone--> watching ----------------------+
+//!            +-- a list broke off, 410, versions that went back, or something unreadable --+
+//!            v                                                                             |
+//!   open --> listing --InitDone--> watching -----------------------------------------------+
 //!            |  ^   |              ^      |
 //!            |  +---+              +------+ connection lost: watch again from the last version
 //!            |  a page refused: again from there
@@ -323,9 +323,19 @@ impl<T: Watched> Watch<T> {
             self.sender.flush().await?;
         }
         let event = loop {
-            let event = match self.limit() {
-                Some(limit) => self.patience.next(limit, stream).await,
-                None => Some(stream.next().await),
+            let limit = self.limit();
+            let event = async {
+                match limit {
+                    Some(limit) => self.patience.next(limit, stream).await,
+                    None => Some(stream.next().await),
+                }
+            };
+            let event = tokio::select! {
+                biased;
+                versions = self.access.restored() => {
+                    Some(Some(Err(reflector::Error::went_back(&versions))))
+                }
+                event = event => event,
             };
             if event.is_some() || self.stage != Stage::Watching {
                 break event;
@@ -439,7 +449,14 @@ impl<T: Watched> Watch<T> {
         }
         let mut wait = self.pace.after_failure(Instant::now(), failure.status());
         let is_emptied = matches!(failure, Failure::Emptied);
-        if is_emptied || (self.stage != Stage::Watching && failure.refuses_version()) {
+        if let Some(status) = failure.status().filter(|_| failure.went_back()) {
+            // A watch whose own version is not in the future may have missed as much.
+            self.access.report_restore(&status.message);
+        }
+        if is_emptied
+            || failure.went_back()
+            || (self.stage != Stage::Watching && failure.refuses_version())
+        {
             self.selection.freshness = Freshness::Newest;
         }
         if let Some(asked) = excessive_wait(failure.status()) {
@@ -449,8 +466,8 @@ impl<T: Watched> Watch<T> {
         if is_emptied {
             wait += SECOND_LOOK;
         }
-        // A version that is too old or too new is normal and not reported.
-        if !failure.lacks_version() {
+        // A version that is too old or too new is normal and not reported, one that went back is not.
+        if !failure.lacks_version() || failure.went_back() {
             let error = SourceError::from(failure);
             self.link.lost(error.reason());
             if error.is_rejection() {
