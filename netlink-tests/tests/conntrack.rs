@@ -1,8 +1,11 @@
-//! UDP flows from one port follow their service, and those that are not stale go on.
+//! Flows of UDP, and first packets of other protocols, follow their service from one port, and those
+//! that are not stale go on.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 #[path = "conntrack/passes.rs"]
 mod passes;
+#[path = "conntrack/unanswered.rs"]
+mod unanswered;
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::thread;
@@ -265,7 +268,7 @@ fn flows_of_many_services_end_together() {
     assert_answered(&mut kept, "b");
 }
 
-/// TCP and SCTP flows stay; `changes.rs` tests that TCP connections survive.
+/// Answered connections of TCP and SCTP stay; `changes.rs` tests that TCP connections survive.
 #[test]
 fn only_flows_of_udp_are_deleted() {
     let mut lab = Lab::new();

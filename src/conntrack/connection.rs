@@ -78,7 +78,7 @@ impl Connection {
 
 /// The state of a protocol that has states.
 #[derive(Clone, Copy)]
-enum State {
+pub(super) enum State {
     /// `enum tcp_conntrack`.
     Tcp(u8),
     /// `enum sctp_conntrack`.
@@ -86,7 +86,7 @@ enum State {
 }
 
 impl State {
-    fn read(info: &Attr<'_>) -> Option<Self> {
+    pub(super) fn read(info: &Attr<'_>) -> Option<Self> {
         let of_protocol = info.nested().next()?.ok()?;
         let state =
             of_protocol.nested().flatten().find(|attr| attr.kind == CTA_PROTOINFO_TCP_STATE)?;
@@ -96,6 +96,12 @@ impl State {
             CTA_PROTOINFO_SCTP => Some(Self::Sctp(state)),
             _ => None,
         }
+    }
+
+    /// Returns whether it is that after a first packet: SYN_SENT; COOKIE_WAIT, or CLOSED where the
+    /// kernel waits for INIT_ACK to leave it (seen on 6.18).
+    pub(super) fn is_first(self) -> bool {
+        matches!(self, Self::Tcp(1) | Self::Sctp(1 | 2))
     }
 
     /// Returns `None` for a state that implies no stage.

@@ -60,7 +60,7 @@ const REPLY_SOURCE: Side = Side {
 };
 
 impl Filter {
-    /// Returns the filter for the entries of a stale flow.
+    /// Returns the filter for the entries of a stale flow of UDP.
     pub(super) fn of(flow: &StaleFlow) -> Self {
         let sent_to = Compared { address: flow.address().and_then(v4), port: Some(flow.port()) };
         let answered_by = flow.endpoint().map(Compared::of).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Requests to list and delete entries, and the UDP entries among the answers.
+//! Requests to list and delete entries, and the entries of flows among the answers.
 
 use engine::flow::Flow;
 use engine::model::Protocol;
@@ -8,17 +8,18 @@ use nft::netlink::message::{self, ACK, DUMP, Header, REQUEST};
 
 use super::abi::*;
 use super::attributes::Attributes;
+use super::connection::State;
 use super::filter::Filter;
 
-/// One UDP entry of a dump, with the attributes that identify it in a delete. Without the
+/// One entry of a dump, of UDP or without an answer, with the attributes that identify it in a delete. Without the
 /// identifier, a delete could match a later entry with the same addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// Destination and reply source.
+    /// Protocol, destination and reply source.
     pub(super) flow: Flow,
     /// The original tuple as received. A copy of its bytes takes less memory than its fields.
     original: Box<[u8]>,
-    id: Option<u32>,
+    pub(super) id: Option<u32>,
     /// `None` for the default zone.
     pub(super) zone: Option<u16>,
 }
@@ -29,13 +30,13 @@ pub(super) fn dump(out: &mut Vec<u8>, sequence: u32, filter: &Filter) {
     append(out, header, Some(filter.family), |w| filter.write(w));
 }
 
-/// Appends a dump request for the entries of both families that have all bits of `status`. Kernels
-/// without this filter send the other entries too.
-pub(super) fn dump_with_status(out: &mut Vec<u8>, sequence: u32, status: u32) {
+/// Appends a dump request for the entries of both families whose bits of `mask` are those of
+/// `status`. Kernels without this filter (before 5.15) send the other entries too.
+pub(super) fn dump_with_status(out: &mut Vec<u8>, sequence: u32, status: u32, mask: u32) {
     let header = Header { kind: IPCTNL_MSG_CT_GET, flags: REQUEST | DUMP, sequence };
     append(out, header, None, |w| {
         w.be32(CTA_STATUS, status);
-        w.be32(CTA_STATUS_MASK, status);
+        w.be32(CTA_STATUS_MASK, mask);
     });
 }
 
@@ -48,7 +49,15 @@ pub(super) fn statistics(out: &mut Vec<u8>, sequence: u32) {
 /// Appends a request to delete one entry. Without `NLM_F_ACK` in `flags`, the kernel answers only
 /// errors.
 pub(super) fn delete(out: &mut Vec<u8>, sequence: u32, entry: &Entry, flags: u16) {
-    let header = Header { kind: IPCTNL_MSG_CT_DELETE, flags, sequence };
+    about(out, Header { kind: IPCTNL_MSG_CT_DELETE, flags, sequence }, entry);
+}
+
+/// Appends a request that returns the present state of one entry and is acknowledged.
+pub(super) fn get(out: &mut Vec<u8>, sequence: u32, entry: &Entry) {
+    about(out, Header { kind: IPCTNL_MSG_CT_GET, flags: REQUEST | ACK, sequence }, entry);
+}
+
+fn about(out: &mut Vec<u8>, header: Header, entry: &Entry) {
     append(out, header, Some(entry.family()), |w| {
         w.nest(CTA_TUPLE_ORIG, |w| w.encoded(&entry.original));
         if let Some(id) = entry.id {
@@ -83,15 +92,21 @@ fn append(
 }
 
 impl Entry {
-    /// Decodes the payload of a message of type `kind`. Returns `None` unless it is a UDP entry.
+    /// Decodes the payload of a message of type `kind`. Returns `None` unless it is a UDP entry, or
+    /// one of TCP or SCTP without an answer.
     pub(super) fn decode(kind: u16, payload: &[u8]) -> Option<Self> {
-        let Attributes { original, original_bytes, reply, id, zone, .. } =
+        let Attributes { original, original_bytes, reply, status, protocol_info, id, zone, .. } =
             Attributes::decode(kind, payload)?;
-        if [original.protocol, reply.protocol] != [Some(Protocol::Udp); 2] {
+        let protocol = original.protocol.filter(|it| reply.protocol == Some(*it))?;
+        let is_unanswered = || -> Option<bool> {
+            let state = protocol_info.as_ref().and_then(State::read);
+            Some(status? & (IPS_SEEN_REPLY | IPS_ASSURED) == 0 && state?.is_first())
+        };
+        if protocol != Protocol::Udp && is_unanswered() != Some(true) {
             return None;
         }
         let (sent_to, answered_by) = (original.destination.target()?, reply.source.target()?);
-        let flow = Flow { sent_to, answered_by };
+        let flow = Flow { protocol, sent_to, answered_by };
         Some(Self { flow, original: original_bytes.into(), id, zone })
     }
 
@@ -144,12 +159,34 @@ mod tests {
     fn messages_that_are_not_udp_entries_are_ignored() {
         let udp = Entry::decode(IPCTNL_MSG_CT_NEW, &entry(17)).unwrap();
         let (sent_to, answered_by) = (target("10.0.0.2", 53), target("10.0.0.1", 1000));
-        let flow = Flow { sent_to, answered_by };
+        let flow = Flow { protocol: Protocol::Udp, sent_to, answered_by };
         assert_eq!((udp.flow, udp.id, udp.zone), (flow, Some(7), Some(9)));
         assert_eq!(Entry::decode(IPCTNL_MSG_CT_NEW, &entry(6)), None);
         assert_eq!(Entry::decode(IPCTNL_MSG_CT_DELETE, &entry(17)), None);
         // Of nftables.
         assert_eq!(Entry::decode(0xa00, &entry(17)), None);
+    }
+
+    #[test]
+    fn an_entry_of_another_protocol_counts_only_while_it_has_no_answer() {
+        let with = |protocol, status: Option<u32>, info, state| {
+            let mut out = entry(protocol);
+            let mut w = AttrWriter::new(&mut out);
+            if let Some(status) = status {
+                w.be32(CTA_STATUS, status);
+            }
+            w.nest(CTA_PROTOINFO, |w| w.nest(info, |w| w.u8(CTA_PROTOINFO_TCP_STATE, state)));
+            Entry::decode(IPCTNL_MSG_CT_NEW, &out).map(|entry| entry.flow.protocol)
+        };
+        for state in 0..=9 {
+            let tcp = with(6, Some(IPS_DST_NAT), CTA_PROTOINFO_TCP, state);
+            assert_eq!(tcp, Some(Protocol::Tcp).filter(|_| state == 1), "{state}");
+            let sctp = with(132, Some(0), CTA_PROTOINFO_SCTP, state);
+            assert_eq!(sctp, Some(Protocol::Sctp).filter(|_| matches!(state, 1 | 2)), "{state}");
+        }
+        for status in [Some(IPS_SEEN_REPLY), Some(IPS_ASSURED), None] {
+            assert_eq!(with(6, status, CTA_PROTOINFO_TCP, 1), None, "{status:?}");
+        }
     }
 
     #[test]
@@ -209,7 +246,7 @@ mod tests {
             expected.extend([0, 0, 0, 32]);
         }
         let mut out = Vec::new();
-        dump_with_status(&mut out, 5, IPS_DST_NAT);
+        dump_with_status(&mut out, 5, IPS_DST_NAT, IPS_DST_NAT);
         assert_eq!(out, expected);
     }
 }

@@ -88,7 +88,8 @@ impl Grouping {
     /// Returns the filters that together match all of `flows`; `None` if these are too many.
     fn filters(self, flows: &HashSet<StaleFlow>) -> Option<Vec<Filter>> {
         let mut groups: BTreeMap<Filter, Filter> = BTreeMap::new();
-        for flow in flows {
+        // Those of other protocols are known from the looks at them.
+        for flow in flows.iter().filter(|flow| !matches!(flow, StaleFlow::Unanswered(_))) {
             let filter = Filter::of(flow);
             let group = groups.entry(self.key(&filter)).or_insert(filter);
             *group = group.or(filter);

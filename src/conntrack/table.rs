@@ -1,15 +1,16 @@
 //! The kernel's conntrack table, on a socket of its own.
 
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use ahash::HashSet;
+use ahash::{HashMap, HashSet};
 use engine::flow::{Flow, StaleFlow};
+use engine::model::Protocol;
 use nft::netlink::message::{ACK, Meaning, Message, MessageError, Messages, REQUEST};
 use nft::netlink::socket::{ReceiveError, Socket, Wait};
 use nix::errno::Errno;
 
-use super::abi::{IPS_DST_NAT, IPS_OFFLOAD};
+use super::abi::{IPS_DST_NAT, IPS_OFFLOAD, IPS_SEEN_REPLY};
 use super::connection::Connection;
 use super::filter::Filter;
 use super::message::{self, Entry};
@@ -40,6 +41,11 @@ pub struct ConntrackTable {
     /// Measures dumps; without it, assumed durations decide how stale flows are searched.
     clock: Option<Clock>,
     durations: Durations,
+    /// Identifiers of the connections without an answer, and the times of the looks that found them
+    /// first.
+    unanswered: HashMap<u32, Instant>,
+    /// Those of them that may be deleted.
+    waiting: Vec<Entry>,
 }
 
 /// Returns a time that only grows, such as the processor time of the thread.
@@ -53,6 +59,9 @@ const IN_FLOWTABLE: i32 = Errno::EBUSY as i32;
 
 /// Most stale entries in memory: about 20 MB.
 const MAX_ENTRIES: usize = 1 << 17;
+
+/// Most connections without an answer in memory: about 5 MB. A dump has the same ones first.
+const MAX_UNANSWERED: usize = 1 << 15;
 
 /// Deletions in one datagram.
 const DELETES: usize = 256;
@@ -73,13 +82,17 @@ struct NotDeleted {
 }
 
 impl ConntrackTable {
+    /// Time within which an endpoint answers, if it does.
+    pub const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
+
     /// Opens the table of the calling thread's network namespace.
     ///
     /// # Errors
     /// See [`Socket::open`].
     pub fn open() -> io::Result<Self> {
         let socket = Socket::open(netlink_sys::protocols::NETLINK_NETFILTER)?;
-        Ok(Self { socket, sequence: 0, clock: None, durations: Durations::default() })
+        let (durations, unanswered, waiting) = Default::default();
+        Ok(Self { socket, sequence: 0, clock: None, durations, unanswered, waiting })
     }
 
     /// Measures the dumps of UDP entries with `clock`, and from then on searches stale flows by the
@@ -108,7 +121,61 @@ impl ConntrackTable {
     /// # Errors
     /// See [`ConntrackError`].
     pub fn delete(&mut self, flows: &HashSet<StaleFlow>) -> Result<[u64; 2], ConntrackError> {
-        self.delete_in_parts(flows, MAX_ENTRIES)
+        let unanswered = self.delete_unanswered(flows)?;
+        let [v4, v6] = self.delete_in_parts(flows, MAX_ENTRIES)?;
+        Ok([v4 + unanswered[0], v6 + unanswered[1]])
+    }
+
+    /// Returns the flows of the connections without an answer that may be deleted, and the number of
+    /// all without one. Connections that are translated may be deleted from the second look on, if
+    /// [`Self::ANSWERED_WITHIN`] has passed since the first: their endpoint may be about to answer.
+    ///
+    /// # Errors
+    /// See [`ConntrackError`].
+    pub fn unanswered(&mut self, now: Instant) -> Result<(Vec<Flow>, usize), ConntrackError> {
+        let former = std::mem::take(&mut self.unanswered);
+        self.waiting.clear();
+        let sequence = self.next_sequence(1);
+        let mut request = Vec::new();
+        message::dump_with_status(&mut request, sequence, 0, IPS_SEEN_REPLY);
+        self.socket.send(&request)?;
+        let (mut unanswered, mut waiting) = (HashMap::default(), Vec::new());
+        self.receive_answer(sequence, |object| {
+            let entry = Entry::decode(object.kind, object.payload);
+            let entry = entry.filter(|it| it.zone.is_none() && it.flow.protocol != Protocol::Udp);
+            let Some((entry, id)) = entry.and_then(|entry| entry.id.map(|id| (entry, id))) else {
+                return;
+            };
+            if unanswered.len() < MAX_UNANSWERED {
+                let since = *former.get(&id).unwrap_or(&now);
+                let has_waited = now.saturating_duration_since(since) >= Self::ANSWERED_WITHIN;
+                let is_first = unanswered.insert(id, since).is_none();
+                waiting.extend(
+                    Some(entry).filter(|it| is_first && (has_waited || !it.flow.is_translated())),
+                );
+            }
+        })?;
+        (self.unanswered, self.waiting) = (unanswered, waiting);
+        Ok((self.waiting.iter().map(|entry| entry.flow).collect(), self.unanswered.len()))
+    }
+
+    /// Deletes the entries of these flows that the last look returned and that still have no answer.
+    fn delete_unanswered(
+        &mut self,
+        flows: &HashSet<StaleFlow>,
+    ) -> Result<[u64; 2], ConntrackError> {
+        let stale = self.waiting.extract_if(.., |entry| entry.flow.is_among(flows));
+        let mut unanswered = Vec::new();
+        for entry in stale.collect::<Vec<_>>() {
+            let sequence = self.next_sequence(1);
+            let mut request = Vec::new();
+            message::get(&mut request, sequence, &entry);
+            self.socket.send(&request)?;
+            let mut now = None;
+            self.receive_answer(sequence, |it| now = Entry::decode(it.kind, it.payload))?;
+            unanswered.extend(Some(entry).filter(|entry| now.as_ref() == Some(entry)));
+        }
+        self.delete_entries(&unanswered)
     }
 
     /// Does the same with at most `most` entries in memory: further ones are found by another
@@ -181,7 +248,7 @@ impl ConntrackTable {
     pub fn connections(&mut self, mut each: impl FnMut(Connection)) -> Result<(), ConntrackError> {
         let sequence = self.next_sequence(1);
         let mut request = Vec::new();
-        message::dump_with_status(&mut request, sequence, IPS_DST_NAT);
+        message::dump_with_status(&mut request, sequence, IPS_DST_NAT, IPS_DST_NAT);
         self.socket.send(&request)?;
         self.receive_answer(sequence, |object| {
             if let Some(connection) = Connection::decode(object.kind, object.payload) {
@@ -198,7 +265,8 @@ impl ConntrackTable {
     pub fn count_offloaded(&mut self) -> Result<u64, ConntrackError> {
         let sequence = self.next_sequence(1);
         let mut request = Vec::new();
-        message::dump_with_status(&mut request, sequence, IPS_DST_NAT | IPS_OFFLOAD);
+        let status = IPS_DST_NAT | IPS_OFFLOAD;
+        message::dump_with_status(&mut request, sequence, status, status);
         self.socket.send(&request)?;
         let mut count = 0;
         self.receive_answer(sequence, |object| {

@@ -1,4 +1,4 @@
-//! UDP flows and the stale ones among them.
+//! Flows of conntrack, and the stale ones among them: of UDP, and of other protocols without an answer.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -7,9 +7,9 @@ use std::num::NonZeroU16;
 use ahash::HashSet;
 use nft::family::Family;
 
-use crate::model::Target;
+use crate::model::{Protocol, Target};
 
-/// Pattern of UDP flows whose entries are to be deleted.
+/// Pattern of flows whose entries are to be deleted: of UDP, unless it names a protocol.
 ///
 /// The replies of a flow come from its endpoint, or, if no service translated the flow, from its
 /// original destination.
@@ -31,6 +31,8 @@ pub enum StaleFlow {
         /// Source of the replies.
         endpoint: Target,
     },
+    /// Connections of TCP or SCTP whose first packet has no answer.
+    Unanswered(Flow),
 }
 
 impl StaleFlow {
@@ -44,14 +46,17 @@ impl StaleFlow {
         match self {
             Self::To(target)
             | Self::Between { frontend: target, .. }
-            | Self::ThroughPort { endpoint: target, .. } => Family::of(target.address),
+            | Self::ThroughPort { endpoint: target, .. }
+            | Self::Unanswered(Flow { sent_to: target, .. }) => Family::of(target.address),
         }
     }
 
     /// Returns the original destination address; `None` matches any.
     pub fn address(&self) -> Option<IpAddr> {
         match self {
-            Self::To(frontend) | Self::Between { frontend, .. } => Some(frontend.address),
+            Self::To(frontend)
+            | Self::Between { frontend, .. }
+            | Self::Unanswered(Flow { sent_to: frontend, .. }) => Some(frontend.address),
             Self::ThroughPort { .. } => None,
         }
     }
@@ -59,7 +64,9 @@ impl StaleFlow {
     /// Returns the original destination port.
     pub fn port(&self) -> NonZeroU16 {
         match self {
-            Self::To(frontend) | Self::Between { frontend, .. } => frontend.port,
+            Self::To(frontend)
+            | Self::Between { frontend, .. }
+            | Self::Unanswered(Flow { sent_to: frontend, .. }) => frontend.port,
             Self::ThroughPort { port, .. } => *port,
         }
     }
@@ -68,13 +75,18 @@ impl StaleFlow {
     pub fn endpoint(&self) -> Option<Target> {
         match self {
             Self::To(_) => None,
-            Self::Between { endpoint, .. } | Self::ThroughPort { endpoint, .. } => Some(*endpoint),
+            Self::Between { endpoint, .. }
+            | Self::ThroughPort { endpoint, .. }
+            | Self::Unanswered(Flow { answered_by: endpoint, .. }) => Some(*endpoint),
         }
     }
 }
 
 impl fmt::Display for StaleFlow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Self::Unanswered(flow) = self {
+            write!(f, "unanswered {} ", flow.protocol)?;
+        }
         match self.address() {
             Some(address) => write!(f, "to {}", SocketAddr::new(address, self.port().get()))?,
             None => write!(f, "to port {}", self.port())?,
@@ -88,9 +100,11 @@ impl fmt::Display for StaleFlow {
     }
 }
 
-/// Destination and reply source of a UDP entry, by which it is matched.
+/// Protocol, destination and reply source of an entry, by which it is matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Flow {
+    /// Transport protocol.
+    pub protocol: Protocol,
     /// Original destination.
     pub sent_to: Target,
     /// Source of the replies.
@@ -105,6 +119,9 @@ impl Flow {
 
     /// Returns whether a pattern in `stale` matches this flow.
     pub fn is_among(&self, stale: &HashSet<StaleFlow>) -> bool {
+        if self.protocol != Protocol::Udp {
+            return stale.contains(&StaleFlow::Unanswered(*self));
+        }
         let (frontend, endpoint) = (self.sent_to, self.answered_by);
         stale.contains(&StaleFlow::To(frontend))
             || stale.contains(&StaleFlow::Between { frontend, endpoint })
@@ -138,7 +155,8 @@ mod tests {
             ("192.0.2.1:53", "192.0.2.1:53", [false, false, false, false]),
         ];
         for (sent_to, answered_by, expected) in rows {
-            let flow = Flow { sent_to: target(sent_to), answered_by: target(answered_by) };
+            let (sent_to, answered_by) = (target(sent_to), target(answered_by));
+            let flow = Flow { protocol: Protocol::Udp, sent_to, answered_by };
             let found = all.map(|stale| flow.is_among(&HashSet::from_iter([stale])));
             assert_eq!(found, expected, "{flow:?}");
         }
@@ -151,6 +169,7 @@ mod tests {
             StaleFlow::To(vip),
             StaleFlow::Between { frontend: vip, endpoint: pod },
             StaleFlow::ThroughPort { port: vip.port, endpoint: pod },
+            StaleFlow::Unanswered(Flow { protocol: Protocol::Tcp, sent_to: vip, answered_by: pod }),
         ]
         .map(|flow| flow.to_string());
         assert_eq!(
@@ -159,6 +178,7 @@ mod tests {
                 "to [fd00::10]:53",
                 "to [fd00::10]:53 answered by [fd00::1]:5353",
                 "to port 53 answered by [fd00::1]:5353",
+                "unanswered tcp to [fd00::10]:53 answered by [fd00::1]:5353",
             ]
         );
     }

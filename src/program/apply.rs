@@ -1,5 +1,8 @@
 //! `apply`: brings the kernel's tables into the state of the manifests, once.
 
+use std::thread;
+use std::time::Instant;
+
 use conntrack::{ConntrackError, ConntrackTable};
 use daemon::converge::converge;
 use daemon::direct::{RemoveError, removal};
@@ -47,7 +50,7 @@ pub fn apply(input: &Input<'_>, settings: &Settings, output: Output) -> Result<(
     let left = end_direct_return(is_direct, &mut kernel, &mut summary);
     problems.extend(left.err().map(|error| format!("table direct-return stays: {error}")));
     problems.extend(engine.take_problems().iter().map(ToString::to_string));
-    problems.extend(clean(&mut engine).err().map(|error| format!("stale UDP flows stay: {error}")));
+    problems.extend(clean(&mut engine).err().map(|error| format!("stale flows stay: {error}")));
     match output {
         Output::Text => print(&summary),
         Output::Json => print(&format_args!("{}\n", summary.json(&problems))),
@@ -70,17 +73,22 @@ fn end_direct_return(
     Ok(())
 }
 
-/// Deletes the UDP flows that became stale, and those that an interrupted run left.
-fn clean(engine: &mut Engine) -> Result<u64, ConntrackError> {
+#[allow(clippy::disallowed_methods)]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Deletes the flows that became stale, and those that an interrupted run left.
+fn clean(engine: &mut Engine) -> Result<(), ConntrackError> {
     let mut conntrack = ConntrackTable::open()?;
-    let delete = |conntrack: &mut ConntrackTable, flows: Vec<_>| {
-        let entries = conntrack.delete(&flows.into_iter().collect())?;
-        Ok::<_, ConntrackError>(entries.iter().sum::<u64>())
-    };
-    let mut deleted = delete(&mut conntrack, engine.take_stale_flows())?;
+    conntrack.delete(&engine.take_stale_flows().into_iter().collect())?;
     if engine.is_settled() {
-        let flows = engine.stale_among(&conntrack.flows()?);
-        deleted += delete(&mut conntrack, flows)?;
+        let mut flows = conntrack.flows()?;
+        if conntrack.unanswered(now())?.1 > 0 {
+            thread::sleep(ConntrackTable::ANSWERED_WITHIN);
+            flows.extend(conntrack.unanswered(now())?.0);
+        }
+        conntrack.delete(&engine.stale_among(&flows).into_iter().collect())?;
     }
-    Ok(deleted)
+    Ok(())
 }

@@ -256,7 +256,7 @@ fn start_listeners(
 /// Waits for the threads that act for clients, each within its time limit.
 async fn end_threads(cleaner: &Cleaner, proxy: Option<LocalhostProxy>) {
     if !cleaner.finish(CLEAN_TIME) {
-        tracing::warn!("stale UDP flows stay until the next start");
+        tracing::warn!("stale flows stay until the next start");
     }
     if let Some(proxy) = proxy {
         proxy.end().await;

@@ -311,6 +311,8 @@ impl<K: Shared> World<K> {
                         let list = FlowList { flows: self.kernel.oracle.flows(), is_clean: true };
                         drop(self.daemon.lists.try_send(list));
                     }
+                    // It has no flows of other protocols.
+                    Request::Look => {}
                 }
             }
         }

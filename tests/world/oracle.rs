@@ -154,13 +154,21 @@ impl Oracle {
 
     /// All flows.
     pub(crate) fn flows(&self) -> Vec<engine::flow::Flow> {
-        let flow = |&(sent_to, answered_by): &Flow| engine::flow::Flow { sent_to, answered_by };
+        let flow = |&(sent_to, answered_by): &Flow| engine::flow::Flow {
+            protocol: Protocol::Udp,
+            sent_to,
+            answered_by,
+        };
         self.flows.iter().map(flow).collect()
     }
 
     /// The flows that the tables let begin.
     pub(crate) fn flows_of_tables(kernel: &mut impl Kernel) -> Vec<engine::flow::Flow> {
-        let flow = |(sent_to, answered_by): Flow| engine::flow::Flow { sent_to, answered_by };
+        let flow = |(sent_to, answered_by): Flow| engine::flow::Flow {
+            protocol: Protocol::Udp,
+            sent_to,
+            answered_by,
+        };
         let tables = Family::ALL.map(|family| read(kernel, family));
         tables.iter().flat_map(flows).map(flow).collect()
     }

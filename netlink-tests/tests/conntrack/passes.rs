@@ -138,7 +138,7 @@ fn changes_in_quick_succession_share_passes() {
 
 /// Time since the first call.
 #[allow(clippy::disallowed_methods)]
-fn time() -> Duration {
+pub(super) fn time() -> Duration {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     START.elapsed()
 }

@@ -25,11 +25,13 @@ use super::queue::{Cleaned, Limits, Next, Queue};
 pub enum Request {
     /// Delete the entries of these flows.
     Delete(Vec<StaleFlow>),
-    /// List all flows.
+    /// List all UDP flows.
     List,
+    /// Look for connections without an answer.
+    Look,
 }
 
-/// All UDP flows that conntrack tracks.
+/// All UDP flows that conntrack tracks, or the connections that wait for an answer.
 #[derive(Debug)]
 pub struct FlowList {
     /// Flows, each once.
@@ -106,13 +108,17 @@ impl Cleaner {
                 queue.request_list(now());
                 0
             }
+            Request::Look => {
+                queue.request_looks(now());
+                0
+            }
         };
         drop(queue);
         self.shared.changed.notify_one();
         if dropped > 0 {
             tracing::warn!(
                 dropped,
-                "too many stale UDP flows are queued; some stay until the next list"
+                "too many stale flows are queued; some stay until the next list"
             );
         }
     }
@@ -155,7 +161,7 @@ impl Shared {
                     let woken = self.changed.wait_timeout(queue, time);
                     woken.unwrap_or_else(PoisonError::into_inner).0
                 }
-                next @ (Next::Pass(_) | Next::List | Next::End) => return next,
+                next @ (Next::Pass(_) | Next::List | Next::Look | Next::End) => return next,
             };
         }
     }
@@ -171,6 +177,7 @@ impl Worker {
                     report(cleaned);
                 }
                 Next::List => self.list(),
+                Next::Look => self.look(),
                 Next::Wait(_) => {}
                 Next::End => return,
             }
@@ -185,7 +192,7 @@ impl Worker {
         let mut outcome = self.table.with(|table| table.delete(flows));
         for _ in 1..ATTEMPTS {
             let Err(error) = &outcome else { break };
-            tracing::debug!("stale UDP flows: {error}; trying again");
+            tracing::debug!("stale flows: {error}; trying again");
             thread::sleep(pause);
             pause *= 2;
             outcome = self.table.with(|table| table.delete(flows));
@@ -194,12 +201,12 @@ impl Worker {
         let busy = processor_time().saturating_sub(worked);
         match &outcome {
             Ok(entries) => {
-                tracing::debug!(flows = flows.len(), ?entries, ?took, ?busy, "deleted UDP flows")
+                tracing::debug!(flows = flows.len(), ?entries, ?took, ?busy, "deleted flows")
             }
             Err(error) => {
                 let example = flows.iter().next().map(ToString::to_string).unwrap_or_default();
                 let count = flows.len();
-                tracing::error!("{count} stale UDP flows stay for now ({example}, ...): {error}");
+                tracing::error!("{count} stale flows stay for now ({example}, ...): {error}");
             }
         }
         let entries = *outcome.as_ref().unwrap_or(&[0, 0]);
@@ -224,6 +231,25 @@ impl Worker {
                 let _ = self.lists.try_send(FlowList { flows, is_clean });
             }
             Err(error) => tracing::warn!("cannot list UDP flows: {error}; trying again"),
+        }
+    }
+
+    /// Sends the connections that have waited for an answer to the receiver.
+    fn look(&mut self) {
+        let worked = processor_time();
+        let outcome = self.table.with(|table| table.unanswered(now()));
+        let busy = processor_time().saturating_sub(worked);
+        let (flows, count) = outcome.unwrap_or_else(|error| {
+            tracing::warn!("cannot list unanswered connections: {error}; trying again");
+            (Vec::new(), usize::MAX)
+        });
+        let is_empty = flows.is_empty();
+        let is_sent = is_empty || self.lists.try_send(FlowList { flows, is_clean: false }).is_ok();
+        let mut queue = self.shared.lock();
+        queue.looked(now(), busy, count > 0);
+        // The look failed, or the receiver has an unread list.
+        if count == usize::MAX || !is_sent {
+            queue.request_looks(now());
         }
     }
 }

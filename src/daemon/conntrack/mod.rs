@@ -1,8 +1,9 @@
-//! Deletes conntrack entries of stale UDP flows, and counts live connections.
+//! Deletes conntrack entries of stale flows, and counts live connections.
 //!
 //! UDP has no end of a connection that conntrack could detect. A client that always sends from one
-//! port keeps its entry alive, and with it the endpoint chosen for the first packet. Entries of
-//! other protocols are not deleted: their connections end by themselves. Nothing here delays a
+//! port keeps its entry alive, and with it the endpoint chosen for the first packet. So does a client
+//! of TCP or SCTP that repeats its first packet and gets no answer. Answered connections of these are
+//! never deleted: they end by themselves. Nothing here delays a
 //! commit or makes the daemon fail: an error is logged, and a later list finds the flow again.
 
 mod cleaner;

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ahash::HashSet;
+use conntrack::ConntrackTable;
 use engine::flow::StaleFlow;
 
 /// Outcome of one pass.
@@ -24,6 +25,8 @@ pub(super) struct Queue {
     /// Stale flows to delete. One pass takes them all, since its cost hardly depends on their
     /// number.
     flows: HashSet<StaleFlow>,
+    /// Connections without an answer to delete. Their pass is no walk, so it does not wait.
+    unanswered: HashSet<StaleFlow>,
     limits: Limits,
     /// Time of the next list; `None` before the first request.
     list_at: Option<Instant>,
@@ -31,6 +34,12 @@ pub(super) struct Queue {
     resting_until: Option<Instant>,
     /// No requested list starts before this; `None` before the first one.
     list_resting_until: Option<Instant>,
+    /// Time of the next look at connections without an answer; `None` if none is due.
+    look_at: Option<Instant>,
+    /// No look starts before this; `None` before the first one.
+    look_resting_until: Option<Instant>,
+    /// The next look is the second since it was requested.
+    is_second_look: bool,
     /// A flow was dropped or a pass failed since the last list.
     has_missed: bool,
     is_closed: bool,
@@ -52,8 +61,10 @@ pub struct Limits {
 pub(super) enum Next {
     /// Delete the entries of these flows.
     Pass(HashSet<StaleFlow>),
-    /// List all flows.
+    /// List all UDP flows.
     List,
+    /// Look at the connections without an answer.
+    Look,
     /// Wait for work, at most for this time if there is one.
     Wait(Option<Duration>),
     /// End: the queue is closed and empty.
@@ -72,6 +83,11 @@ const LONGEST_REST: Duration = Duration::from_secs(1);
 /// one processor's time, however many entries the table has and services change.
 const LEAST_REST: u32 = 9;
 
+/// Returns the rest after a pass or a look that took `busy` of a processor.
+fn rest(busy: Duration) -> Duration {
+    (busy * REST).min(LONGEST_REST).max(busy * LEAST_REST)
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -86,10 +102,14 @@ impl Queue {
     pub(super) fn new(limits: Limits) -> Self {
         Self {
             flows: HashSet::default(),
+            unanswered: HashSet::default(),
             limits,
             list_at: None,
             resting_until: None,
             list_resting_until: None,
+            look_at: None,
+            look_resting_until: None,
+            is_second_look: false,
             has_missed: false,
             is_closed: false,
         }
@@ -99,7 +119,10 @@ impl Queue {
     pub(super) fn add(&mut self, flows: Vec<StaleFlow>, now: Instant) -> usize {
         let mut dropped = 0;
         for flow in flows {
-            if self.flows.len() < self.limits.waiting {
+            if matches!(flow, StaleFlow::Unanswered(_)) {
+                // A look finds no more than fit into memory.
+                self.unanswered.insert(flow);
+            } else if self.flows.len() < self.limits.waiting {
                 self.flows.insert(flow);
             } else if !self.flows.contains(&flow) {
                 dropped += 1;
@@ -118,6 +141,13 @@ impl Queue {
         self.list_at = Some(self.list_at.map_or(at, |planned| planned.min(at)));
     }
 
+    /// Schedules a look, and another one later if it finds something: what both find has waited for
+    /// an answer.
+    pub(super) fn request_looks(&mut self, now: Instant) {
+        self.look_at = Some(self.look_resting_until.map_or(now, |until| until.max(now)));
+        self.is_second_look = false;
+    }
+
     /// Makes the thread end once the queue is empty.
     pub(super) fn close(&mut self) {
         self.is_closed = true;
@@ -125,27 +155,47 @@ impl Queue {
 
     /// Returns the action at `now`. A closed queue does not rest.
     pub(super) fn next(&mut self, now: Instant) -> Next {
+        if !self.unanswered.is_empty() {
+            return Next::Pass(std::mem::take(&mut self.unanswered));
+        }
         let until = |at: Instant| at.saturating_duration_since(now);
         let rest = self.resting_until.map_or(Duration::ZERO, until);
-        match (self.flows.is_empty(), self.is_closed) {
-            (true, true) => Next::End,
-            (false, false) if !rest.is_zero() => Next::Wait(Some(rest)),
-            (false, _) => Next::Pass(std::mem::take(&mut self.flows)),
-            (true, false) => match self.list_at.map(until) {
-                Some(Duration::ZERO) => Next::List,
-                wait => Next::Wait(wait),
-            },
+        let has_flows = !self.flows.is_empty();
+        if has_flows && (self.is_closed || rest.is_zero()) {
+            return Next::Pass(std::mem::take(&mut self.flows));
+        }
+        if self.is_closed {
+            return Next::End;
+        }
+        match [self.look_at, self.list_at].map(|at| at.map(until)) {
+            [Some(Duration::ZERO), _] => Next::Look,
+            [_, Some(Duration::ZERO)] if !has_flows => Next::List,
+            [look, list] => {
+                let flows = if has_flows { Some(rest) } else { list };
+                Next::Wait([look, flows].into_iter().flatten().min())
+            }
         }
     }
 
     /// Starts the pause after a pass that ended at `now`. Requests a list if the pass failed.
     pub(super) fn passed(&mut self, now: Instant, cleaned: &Cleaned) {
-        let rest = if cleaned.complete { cleaned.busy * REST } else { LONGEST_REST };
-        self.resting_until = Some(now + rest.min(LONGEST_REST).max(cleaned.busy * LEAST_REST));
+        let rest = if cleaned.complete { rest(cleaned.busy) } else { LONGEST_REST };
+        let until = now + rest.max(cleaned.busy * LEAST_REST);
+        self.resting_until = self.resting_until.max(Some(until));
         if !cleaned.complete {
             self.has_missed = true;
             self.request_list(now);
         }
+    }
+
+    /// Starts the pause after a look that ended at `now` and took `busy` of a processor. Schedules the
+    /// second look if the first one has `found` something.
+    pub(super) fn looked(&mut self, now: Instant, busy: Duration, found: bool) {
+        let until = now + rest(busy);
+        self.look_resting_until = Some(until);
+        self.is_second_look = !self.is_second_look && found;
+        let again = until.max(now + ConntrackTable::ANSWERED_WITHIN);
+        self.look_at = self.is_second_look.then_some(again);
     }
 
     /// Starts the pause after a list that ended at `now` and took `took`, and schedules the next
@@ -154,6 +204,7 @@ impl Queue {
         let rest = took * REST;
         self.list_resting_until = Some(now + rest.max(self.limits.list_rest));
         self.list_at = Some(now + rest.max(self.limits.list_interval));
+        self.request_looks(now);
         !std::mem::take(&mut self.has_missed)
     }
 }
@@ -163,7 +214,8 @@ mod tests {
     use std::net::{IpAddr, Ipv4Addr};
     use std::num::NonZeroU16;
 
-    use engine::model::Target;
+    use engine::flow::Flow;
+    use engine::model::{Protocol, Target};
 
     use super::*;
 
@@ -207,7 +259,7 @@ mod tests {
                 }
                 Next::Wait(Some(rest)) => at += rest,
                 Next::Wait(None) => at = due,
-                next @ (Next::List | Next::End) => panic!("{next:?}"),
+                next @ (Next::List | Next::Look | Next::End) => panic!("{next:?}"),
             }
         }
         (passes, longest)
@@ -268,10 +320,13 @@ mod tests {
         queue.request_list(now);
         assert_eq!(queue.next(now), Next::List);
         assert!(queue.listed(now, 10 * MS));
+        assert_eq!(queue.next(now), Next::Look);
+        queue.looked(now, 10 * MS, false);
         assert_eq!(queue.next(now), Next::Wait(Some(60 * SECOND)));
         queue.request_list(now);
         assert_eq!(queue.next(now), Next::Wait(Some(10 * SECOND)));
         assert!(queue.listed(now, 2 * SECOND));
+        queue.looked(now, 10 * MS, false);
         assert_eq!(queue.next(now), Next::Wait(Some(198 * SECOND)), "a hundredth of the time");
     }
 
@@ -284,6 +339,53 @@ mod tests {
         assert_eq!(queue.next(now), Next::List);
         assert!(!queue.listed(now, 10 * MS));
         assert!(queue.listed(now, 10 * MS));
+    }
+
+    #[test]
+    fn a_change_causes_a_look_and_one_after_a_second_if_it_found_something() {
+        let (mut queue, mut now) = queue(1);
+        for found in [true, false] {
+            queue.request_looks(now);
+            assert_eq!(queue.next(now), Next::Look);
+            queue.looked(now, 10 * MS, found);
+            assert_eq!(queue.next(now), Next::Wait(found.then_some(SECOND)));
+            now += SECOND;
+            if found {
+                assert_eq!(queue.next(now), Next::Look);
+                queue.looked(now, 10 * MS, true);
+                assert_eq!(queue.next(now), Next::Wait(None));
+                now += SECOND;
+            }
+        }
+    }
+
+    #[test]
+    fn looks_after_many_changes_use_a_tenth_of_the_time_and_passes_come_before_them() {
+        let (mut queue, now) = queue(1);
+        queue.request_looks(now);
+        queue.looked(now, 300 * MS, true);
+        queue.request_looks(now);
+        assert_eq!(queue.next(now), Next::Wait(Some(2_700 * MS)));
+        assert_eq!(queue.add(vec![flow(53)], now + 2_700 * MS), 0);
+        assert!(matches!(queue.next(now + 2_700 * MS), Next::Pass(_)));
+        assert_eq!(queue.next(now + 2_700 * MS), Next::Look);
+    }
+
+    #[test]
+    fn a_rest_of_passes_delays_neither_a_look_nor_what_it_found() {
+        let (mut queue, now) = queue(1);
+        queue.passed(now, &cleaned(10 * MS, true));
+        assert_eq!(queue.add(vec![flow(53)], now), 0);
+        queue.request_looks(now);
+        assert_eq!(queue.next(now), Next::Look);
+        queue.looked(now, MS, true);
+        let StaleFlow::To(to) = flow(80) else { unreachable!() };
+        let found = Flow { protocol: Protocol::Tcp, sent_to: to, answered_by: to };
+        let found = StaleFlow::Unanswered(found);
+        assert_eq!(queue.add(vec![found], now), 0);
+        assert_eq!(queue.next(now), Next::Pass(HashSet::from_iter([found])));
+        queue.passed(now, &cleaned(Duration::ZERO, true));
+        assert_eq!(queue.next(now), Next::Wait(Some(990 * MS)), "the rest of the other passes");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Stale UDP flows: those of commits, and those found later.
+//! Stale flows: UDP flows of commits, and all that are found later.
 
 use engine::Engine;
 use engine::flow::{Flow, StaleFlow};
@@ -36,6 +36,11 @@ impl Cleaning {
         }
     }
 
+    /// Looks for connections without an answer that the last commits may have made stale.
+    pub(super) fn look(&self) {
+        (self.requests)(Request::Look);
+    }
+
     /// Records that the tables are read.
     pub(super) fn note_read(&mut self) {
         self.is_list_due = true;
@@ -67,7 +72,7 @@ impl Cleaning {
     pub(super) fn compare(&self, piece: &[Flow], engine: &mut Engine) {
         let stale = engine.stale_among(piece);
         if let Some(example) = stale.first() {
-            tracing::info!(flows = stale.len(), "found stale UDP flows ({example}, ...)");
+            tracing::info!(flows = stale.len(), "found stale flows ({example}, ...)");
         }
         self.delete(stale);
         if self.rest.flows.is_empty() && self.rest.is_clean {

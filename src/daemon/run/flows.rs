@@ -1,4 +1,4 @@
-//! The flows and clients that the kernel remembers: stale UDP flows, live connections, clients with
+//! The flows and clients that the kernel remembers: stale flows, live connections, clients with
 //! affinity.
 
 use conntrack::ConntrackError;
@@ -18,7 +18,7 @@ use crate::observe::Observe;
 /// A list of flows is requested after each change of the tables that may have translated flows
 /// without the engine: a read-back, a repair, and rules of other proxy modes.
 pub(super) struct Flows {
-    /// Deletes stale UDP flows.
+    /// Deletes stale flows.
     pub(super) cleaning: Option<Cleaning>,
     /// Adjusts weights to live connections, for scheduler `lc`.
     pub(super) balancing: Option<Balancing>,
@@ -31,8 +31,12 @@ impl Flows {
     /// Deletes the flows that the last commit made stale.
     pub(super) fn clean(&self, engine: &mut Engine) {
         let flows = engine.take_stale_flows();
+        let has_changed_others = engine.takes_other_connections();
         if let Some(cleaning) = &self.cleaning {
             cleaning.delete(flows);
+            if has_changed_others {
+                cleaning.look();
+            }
         }
     }
 

@@ -104,6 +104,19 @@ impl Diff {
         self.update_whole(name, context, piece)
     }
 
+    /// Returns whether flows to a frontend may go to `target`: of UDP to the endpoints that serve
+    /// established flows, of other protocols to those of new ones. `None` without the frontend.
+    pub fn allows(&self, frontend: &Frontend, target: &Target) -> Option<bool> {
+        if frontend.protocol() == Protocol::Udp {
+            return Some(self.serving.targets(frontend)?.binary_search(target).is_ok());
+        }
+        let state = self.frontends.get(frontend)?;
+        let lists = &self.lists[frontend.family().index()];
+        let mut routes = state.routes().filter_map(|route| lists.get(route.list()?)).peekable();
+        let is_installed = routes.peek().is_some() || state.unserved().is_some();
+        is_installed.then(|| routes.any(|list| list.position(target).is_some()))
+    }
+
     /// Returns whether a service waits for a frontend of another service.
     pub fn is_waiting(&self, frontend: &Frontend, service: &ObjectName) -> bool {
         self.frontends.is_waiting(frontend, service)
@@ -328,9 +341,7 @@ impl Diff {
                 // A service may have claimed it meanwhile.
                 if self.frontends.holder(&frontend).is_none() {
                     self.install(frontend, Goal::default(), piece)?;
-                    if frontend.protocol() == Protocol::Udp {
-                        self.serving.want(frontend, None);
-                    }
+                    self.serving.want(frontend, None);
                 }
                 Ok(())
             }

@@ -10,7 +10,7 @@ use ahash::HashMap;
 use nft::family::Family;
 
 use super::packed_map::sorted;
-use crate::model::Target;
+use crate::model::{Protocol, Target};
 use crate::ruleset::Frontend;
 
 /// Endpoints, each once, sorted.
@@ -32,14 +32,18 @@ pub struct ServingChange {
 pub struct Serving {
     /// The state of the last commit that concerned the frontend.
     committed: HashMap<Frontend, Targets>,
-    /// Changes to that state.
+    /// Changes to that state. Of other protocols those frontends alone that are no more.
     wanted: HashMap<Frontend, Option<Targets>>,
+    /// A frontend or an endpoint of another protocol changed.
+    pub(super) have_others_changed: bool,
 }
 
 impl Serving {
     /// Sets the desired endpoints of a frontend; `None` removes the frontend.
     pub(super) fn want(&mut self, frontend: Frontend, targets: Option<Targets>) {
-        if self.committed.get(&frontend) == targets.as_ref() {
+        let is_udp = frontend.protocol() == Protocol::Udp;
+        self.have_others_changed |= !is_udp;
+        if is_udp && self.committed.get(&frontend) == targets.as_ref() {
             self.wanted.remove(&frontend);
         } else {
             self.wanted.insert(frontend, targets);
@@ -63,6 +67,11 @@ impl Serving {
         }
         changes.sort_unstable_by_key(|change| change.frontend);
         changes
+    }
+
+    /// Returns whether a frontend or an endpoint of TCP or SCTP changed since the last call.
+    pub fn take_changes_of_others(&mut self) -> bool {
+        std::mem::take(&mut self.have_others_changed)
     }
 
     /// Returns the endpoints of a frontend after the last commit that concerned it, sorted.
@@ -102,7 +111,6 @@ impl Serving {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Protocol;
 
     fn target(last: u8) -> Target {
         Target { address: [10, 244, 0, last].into(), port: NonZeroU16::new(53).unwrap() }

@@ -157,6 +157,7 @@ impl Diff {
         if piece.fits_limit(elements + 4 * holdings.frontends.len()).is_err() {
             return Some(Progress::Partial);
         }
+        self.serving.have_others_changed |= !patches.is_empty();
         let mut resized = Resized::new();
         for (HeldList { family, id, .. }, label, patch) in patches {
             let mut list = self.lists[family.index()].open(id)?;
@@ -234,7 +235,10 @@ impl ServiceUpdate<'_> {
         self.holdings.members.clone_from(&wanted.members);
         self.holdings.lists = std::mem::take(&mut self.lists).into_lists();
         for port in &wanted.ports {
-            let Some(serving) = &port.serving else { continue };
+            let Some(serving) = &port.serving else {
+                self.diff.serving.have_others_changed = true;
+                continue;
+            };
             for wanted in port.frontends.iter().filter(|it| won.contains(&it.frontend)) {
                 self.diff.serving.want(wanted.frontend, Some(serving.clone()));
             }

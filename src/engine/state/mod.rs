@@ -282,6 +282,12 @@ impl Engine {
         self.flows.take()
     }
 
+    /// Returns whether commits may have made connections without an answer stale, since the last
+    /// call: [`Self::stale_among`] finds them.
+    pub fn takes_other_connections(&mut self) -> bool {
+        std::mem::take(&mut self.flows.are_others_due)
+    }
+
     fn gather_stale_flows(&mut self) {
         let waits = Family::ALL.map(|family| {
             self.steps.has_parts(family) || self.steps.undone[family.index()] && !self.is_settled()
@@ -293,7 +299,7 @@ impl Engine {
     /// [`Engine::is_settled`] must hold.
     pub fn stale_among(&self, flows: &[Flow]) -> Vec<StaleFlow> {
         let service_cidrs = self.routing.own_ranges(&self.cluster);
-        self.flows.among(flows, &self.diff.serving, &self.node, &service_cidrs)
+        self.flows.among(flows, &self.diff, &self.node, &service_cidrs)
     }
 
     /// Records that all flows of a list were compared, and that all stale ones among them are

@@ -1,5 +1,8 @@
 //! Finds the stale flows among those that conntrack tracks.
 //!
+//! A connection without an answer is stale if the tables no longer translate it so. A commit does not
+//! determine those, because most connections are answered before a pass over conntrack could end.
+//!
 //! A commit determines the flows that it makes stale. But their deletion may fail, the process may
 //! be killed before it, and a packet may begin a flow by the former tables meanwhile. So all flows
 //! are regularly compared with the endpoints that serve.
@@ -13,12 +16,12 @@ use nft::family::Family;
 
 use super::node::NodeState;
 use super::stale_by_commit;
-use crate::diff::{Diff, Serving, Targets};
+use crate::diff::Diff;
 use crate::flow::{Flow, StaleFlow};
 use crate::model::{Protocol, Target};
 use crate::ruleset::Frontend;
 
-/// UDP frontends that no longer exist, as long as flows to them may be left.
+/// Frontends that no longer exist, as long as flows to them may be left.
 #[derive(Debug, Default)]
 pub(super) struct Ended {
     /// Ended since the last comparison of all flows.
@@ -52,12 +55,14 @@ impl Ended {
     }
 }
 
-/// The UDP flows that conntrack must forget, and what is needed to find them.
+/// The flows that conntrack must forget, and what is needed to find them.
 #[derive(Debug, Default)]
 pub(super) struct StaleFlows {
     /// Flows that committed changes have made stale.
     found: Vec<StaleFlow>,
     ended: Ended,
+    /// Committed changes may have made connections of TCP or SCTP stale.
+    pub(super) are_others_due: bool,
 }
 
 impl StaleFlows {
@@ -76,6 +81,7 @@ impl StaleFlows {
         if waits.contains(&true) {
             return;
         }
+        self.are_others_due |= diff.serving.take_changes_of_others();
         let changes = node.serving.take_changes(|address| diff.node_port_ips.is_settled(address));
         if !changes.is_empty() {
             let ports = diff.serving.node_ports().into_iter();
@@ -98,68 +104,61 @@ impl StaleFlows {
     pub(super) fn among(
         &self,
         flows: &[Flow],
-        serving: &Serving,
+        diff: &Diff,
         node: &NodeState,
         service_cidrs: &[IpNet],
     ) -> Vec<StaleFlow> {
-        let judge = Judge { ended: &self.ended, serving, node, service_cidrs };
+        let judge = Judge { ended: &self.ended, diff, node, service_cidrs };
         let stale = flows.iter().filter(|flow| judge.is_stale(flow));
-        let name =
-            |flow: &Flow| StaleFlow::Between { frontend: flow.sent_to, endpoint: flow.answered_by };
+        let name = |flow: &Flow| match (flow.protocol, flow.sent_to, flow.answered_by) {
+            (Protocol::Udp, frontend, endpoint) => StaleFlow::Between { frontend, endpoint },
+            (Protocol::Tcp | Protocol::Sctp, ..) => StaleFlow::Unanswered(*flow),
+        };
         stale.map(name).collect()
     }
 }
 
 struct Judge<'a> {
     ended: &'a Ended,
-    serving: &'a Serving,
+    diff: &'a Diff,
     node: &'a NodeState,
     service_cidrs: &'a [IpNet],
 }
 
 impl Judge<'_> {
     fn is_stale(&self, flow: &Flow) -> bool {
-        match self.serving(flow.sent_to) {
-            // The rules translate every packet to a frontend.
-            Some(targets) => targets.binary_search(&flow.answered_by).is_err(),
-            None => flow.is_translated() && self.was_ours(flow),
-        }
-    }
-
-    /// Returns the endpoints of the frontend at this destination.
-    fn serving(&self, sent_to: Target) -> Option<&Targets> {
-        self.serving.targets(&at_address(sent_to)).or_else(|| {
-            let is_served = self.node.serving.serves(sent_to.address);
-            is_served.then(|| self.serving.targets(&at_node_port(sent_to)))?
-        })
+        let allows = |frontend| self.diff.allows(&frontend, &flow.answered_by);
+        let allowed = allows(at_address(flow)).or_else(|| {
+            self.node.serving.serves(flow.sent_to.address).then(|| allows(at_node_port(flow)))?
+        });
+        // The rules translate every packet to a frontend.
+        allowed.map_or_else(|| flow.is_translated() && self.was_ours(flow), |allowed| !allowed)
     }
 
     /// Returns whether a frontend that no longer exists translated the flow.
     fn was_ours(&self, flow: &Flow) -> bool {
-        let Flow { sent_to, answered_by } = *flow;
-        let ended = self.ended;
-        if ended.contains(&at_address(sent_to)) {
+        let (ended, address) = (self.ended, flow.sent_to.address);
+        if ended.contains(&at_address(flow)) {
             return true;
         }
-        if self.node.has(sent_to.address) {
-            let node_port = at_node_port(sent_to);
+        if self.node.has(address) {
+            let node_port = at_node_port(flow);
             // The address may no longer serve node ports.
-            return ended.contains(&node_port) || serves(self.serving, &node_port, &answered_by);
+            return ended.contains(&node_port)
+                || self.diff.allows(&node_port, &flow.answered_by) == Some(true);
         }
-        !ended.is_complete && self.service_cidrs.iter().any(|cidr| cidr.contains(&sent_to.address))
+        // A connection may become old enough after the first comparison.
+        let is_in_question = !ended.is_complete || flow.protocol != Protocol::Udp;
+        is_in_question && self.service_cidrs.iter().any(|cidr| cidr.contains(&address))
     }
 }
 
-fn serves(serving: &Serving, frontend: &Frontend, target: &Target) -> bool {
-    serving.targets(frontend).is_some_and(|targets| targets.binary_search(target).is_ok())
+fn at_address(Flow { protocol, sent_to: Target { address, port }, .. }: &Flow) -> Frontend {
+    Frontend::Address { address: *address, protocol: *protocol, port: *port }
 }
 
-fn at_address(Target { address, port }: Target) -> Frontend {
-    Frontend::Address { address, protocol: Protocol::Udp, port }
-}
-
-fn at_node_port(Target { address, port }: Target) -> Frontend {
-    Frontend::NodePort { family: Family::of(address), protocol: Protocol::Udp, port }
+fn at_node_port(Flow { protocol, sent_to: Target { address, port }, .. }: &Flow) -> Frontend {
+    Frontend::NodePort { family: Family::of(*address), protocol: *protocol, port: *port }
 }
 
 #[cfg(test)]
@@ -172,8 +171,8 @@ mod tests {
 
     use super::*;
     use crate::model::{
-        Change, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName, Service,
-        ServiceCidr, ServicePort,
+        Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName,
+        Service, ServiceCidr, ServicePort,
     };
     use crate::routing::{Routing, ServedServices};
     use crate::{Engine, FoundTable};
@@ -190,27 +189,29 @@ mod tests {
     /// Returns a service with every kind of frontend.
     fn dns() -> Service {
         let port = NonZeroU16::new(53).unwrap();
+        let of = |protocol| ServicePort {
+            name: format!("dns-{protocol}").into(),
+            protocol,
+            port,
+            node_port: NonZeroU16::new(30053),
+        };
         Service {
             external_ips: vec![ip("198.51.100.1")],
-            ports: vec![ServicePort {
-                name: "dns".into(),
-                protocol: Protocol::Udp,
-                port,
-                node_port: NonZeroU16::new(30053),
-            }],
+            ports: Protocol::ALL.map(of).into(),
             ..Service::new(ObjectName::namespaced("default", "dns"), vec![ip("10.96.0.10")])
         }
     }
 
     fn endpoints(addresses: &[&str]) -> Event {
+        let of = |protocol| EndpointPort {
+            name: format!("dns-{protocol}").into(),
+            protocol,
+            port: NonZeroU16::new(5353).unwrap(),
+        };
         Event::EndpointSlice(Change::Is(EndpointSlice {
             name: ObjectName::namespaced("default", "dns-1"),
             service: dns().name,
-            ports: vec![EndpointPort {
-                name: "dns".into(),
-                protocol: Protocol::Udp,
-                port: NonZeroU16::new(5353).unwrap(),
-            }],
+            ports: Protocol::ALL.map(of).into(),
             endpoints: addresses.iter().map(|text| Endpoint::ready(ip(text))).collect(),
             triggered: None,
             weighing: None,
@@ -254,13 +255,22 @@ mod tests {
     /// Checks rows of original destination, answering endpoint, and whether the flow is stale.
     #[track_caller]
     fn check(engine: &Engine, rows: &[(&str, &str, bool)]) {
-        for (sent_to, answered_by, is_stale) in rows {
-            let flow = Flow { sent_to: target(sent_to), answered_by: target(answered_by) };
-            let found = engine.stale_among(&[flow]);
-            let expected =
-                StaleFlow::Between { frontend: flow.sent_to, endpoint: flow.answered_by };
+        check_only(&Protocol::ALL, engine, rows);
+    }
+
+    #[track_caller]
+    fn check_only(protocols: &[Protocol], engine: &Engine, rows: &[(&str, &str, bool)]) {
+        let all = protocols.iter().flat_map(|it| rows.iter().map(move |row| (*it, row)));
+        for (protocol, (sent_to, answered_by, is_stale)) in all {
+            let (frontend, endpoint) = (target(sent_to), target(answered_by));
+            let flow = Flow { protocol, sent_to: frontend, answered_by: endpoint };
+            let expected = match protocol {
+                Protocol::Udp => StaleFlow::Between { frontend, endpoint },
+                Protocol::Tcp | Protocol::Sctp => StaleFlow::Unanswered(flow),
+            };
             let expected = if *is_stale { vec![expected] } else { vec![] };
-            assert_eq!(found, expected, "to {sent_to} answered by {answered_by}");
+            let found = engine.stale_among(&[flow]);
+            assert_eq!(found, expected, "{protocol} to {sent_to} answered by {answered_by}");
         }
     }
 
@@ -342,7 +352,32 @@ mod tests {
         };
         check(&engine, &rows(true));
         engine.compared_flows();
-        check(&engine, &rows(false));
+        check_only(&[Protocol::Udp], &engine, &rows(false));
+        // These may have waited for less than a second at the first comparison.
+        check_only(&[Protocol::Tcp, Protocol::Sctp], &engine, &rows(true));
+    }
+
+    #[test]
+    fn a_connection_without_an_answer_is_stale_once_its_endpoint_gets_no_new_ones() {
+        let mut engine = engine();
+        let ending = |ready, serving| {
+            let mut slice = endpoints(&["10.244.0.1", "10.244.0.2"]);
+            if let Event::EndpointSlice(Change::Is(slice)) = &mut slice {
+                let conditions = &mut slice.endpoints[0].conditions;
+                *conditions = Conditions { ready, serving, terminating: true, ..*conditions };
+            }
+            slice
+        };
+        assert!(engine.takes_other_connections(), "the first objects");
+        assert!(!engine.takes_other_connections());
+        commit(&mut engine, [ending(false, true)]);
+        assert!(engine.takes_other_connections());
+        check_only(&[Protocol::Udp], &engine, &[("10.96.0.10:53", POD, false)]);
+        check_only(&[Protocol::Tcp, Protocol::Sctp], &engine, &[("10.96.0.10:53", POD, true)]);
+        commit(&mut engine, [endpoints(&["10.244.0.1"])]);
+        check(&engine, &[("10.96.0.10:53", POD, false)]);
+        commit(&mut engine, [endpoints(&[])]);
+        check(&engine, &[("10.96.0.10:53", POD, true), ("198.51.100.1:53", POD, true)]);
     }
 
     #[test]
