@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(ask(&observe, start, 0, "/readyz").0, 200);
         let (code, body) = ask(&observe, start, 100, "/readyz");
         assert_eq!(code, 200);
-        assert!(body.ends_with(r#""healthy":true,"status":{"IPv4":{"lastUpdated":"2026-01-02T03:04:05.5Z","healthy":true}},"condition":"ready, but IPv4 is not programmed; IPv6 is not programmed"}"#), "{body}");
+        assert!(body.ends_with(r#""healthy":true,"status":{"IPv4":{"lastUpdated":"2026-01-02T03:04:05.5Z","healthy":true}},"condition":"ready, but IPv6 is not programmed; a change waits for too long"}"#), "{body}");
         let metrics = observe.metrics_text();
         assert!(metrics.contains("deltaproxy_readyz_total{code=\"503\"} 2"), "{metrics}");
     }

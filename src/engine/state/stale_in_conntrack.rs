@@ -147,9 +147,7 @@ impl Judge<'_> {
             return ended.contains(&node_port)
                 || self.diff.allows(&node_port, &flow.answered_by) == Some(true);
         }
-        // A connection may become old enough after the first comparison.
-        let is_in_question = !ended.is_complete || flow.protocol != Protocol::Udp;
-        is_in_question && self.service_cidrs.iter().any(|cidr| cidr.contains(&address))
+        !ended.is_complete && self.service_cidrs.iter().any(|cidr| cidr.contains(&address))
     }
 }
 
@@ -352,9 +350,7 @@ mod tests {
         };
         check(&engine, &rows(true));
         engine.compared_flows();
-        check_only(&[Protocol::Udp], &engine, &rows(false));
-        // These may have waited for less than a second at the first comparison.
-        check_only(&[Protocol::Tcp, Protocol::Sctp], &engine, &rows(true));
+        check(&engine, &rows(false));
     }
 
     #[test]
