@@ -1,15 +1,15 @@
 //! YAML and JSON text, parsed into JSON values with the line of each part.
 //!
-//! Any text yields values or a [`SyntaxError`]: depth, size and the bytes copied by aliases are
-//! limited, and a duplicate key is an error. The exception is JSON that the YAML library refuses,
-//! such as surrogate pairs: of equal keys the last one counts, values may be nested up to 127
-//! levels, and every part is on line 1. Plain scalars have the same meaning as in kubectl
-//! (YAML 1.1 `yes`, `no`, `on` and `off` are booleans).
+//! The meaning is that of Kubernetes' programs (`sigs.k8s.io/yaml` on go-yaml 2): YAML 1.1 words
+//! are booleans, the last of duplicate keys counts, `<<` merges. Any text yields values or a
+//! [`SyntaxError`]: depth, size and the bytes copied by aliases are limited.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
-use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
-use serde_json::{Map, Number, Value};
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use granit_parser::{Event, Marker, Parser, ScalarStyle, ScanError, StrInput, StructureStyle, Tag};
+use serde_json::{Number, Value};
 
 /// Longest accepted text in bytes: a list of 100,000 services with a million endpoints is shorter.
 pub const MAX_TEXT: usize = 512 << 20;
@@ -20,12 +20,27 @@ pub const MAX_DEPTH: usize = 100;
 /// Maximum sum of values and bytes of strings that aliases may copy in one text.
 const MAX_COPIED: usize = 8 << 20;
 
+/// Most warnings of one document.
+const MAX_WARNINGS: usize = 100;
+
 /// One document of a text: a value, and the line of each part of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
     /// Content of the document.
     pub value: Value,
+    /// What has a meaning that its author may not expect, each with its line.
+    pub warnings: Vec<Warning>,
     lines: Lines,
+}
+
+/// A part of a text that has a meaning which its author may not expect.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {message}")]
+pub struct Warning {
+    /// Line, from 1.
+    pub line: usize,
+    /// What is unexpected there.
+    pub message: String,
 }
 
 impl Document {
@@ -36,7 +51,7 @@ impl Document {
 
     /// Returns a document that was not parsed from text: every part is on line 1.
     pub fn of(value: Value) -> Self {
-        Self { value, lines: Lines { line: 1, children: Box::default() } }
+        Self { value, warnings: Vec::new(), lines: Lines::at(1) }
     }
 
     /// Returns the line of the text (the first is 1) on which the part at `path` is.
@@ -65,64 +80,55 @@ pub struct SyntaxError {
     pub message: String,
 }
 
+impl From<ScanError> for SyntaxError {
+    fn from(error: ScanError) -> Self {
+        at(error.marker(), error.info())
+    }
+}
+
 /// Returns the documents of a YAML stream or JSON text, in their order. Leaves out documents that
 /// are empty or `null`.
 ///
 /// # Errors
-/// The first place that is not valid YAML, exceeds a limit, or repeats a key.
+/// The first place that is not valid YAML, or exceeds a limit.
 pub fn parse(text: &str) -> Result<Vec<Document>, SyntaxError> {
+    let mut documents = read(text, usize::MAX)?;
+    documents.retain(|document| !document.value.is_null());
+    Ok(documents)
+}
+
+/// Returns the first document of a YAML stream or JSON text, an empty one if there is none. Others
+/// are not parsed; a warning names the second.
+///
+/// # Errors
+/// The first place of this document that is not valid YAML, or exceeds a limit.
+pub fn first(text: &str) -> Result<Document, SyntaxError> {
+    Ok(read(text, 1)?.pop().unwrap_or_else(Document::empty))
+}
+
+fn read(text: &str, most: usize) -> Result<Vec<Document>, SyntaxError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.len() > MAX_TEXT {
         return Err(at(&Marker::new(0, 1, 0), format!("text is longer than {MAX_TEXT} bytes")));
     }
-    let mut parser = Parser::new_from_str(text);
-    match documents(&mut parser) {
-        Ok(documents) => Ok(documents),
-        // JSON that the YAML library refuses, such as surrogate pairs: parsed without lines.
-        Err(Failure::Scan(error)) => json(text).ok_or_else(|| error.into()),
-        Err(Failure::Refused(error)) => Err(error),
-    }
-}
-
-/// Where parsing stopped: in the YAML library, or at one of our own limits.
-enum Failure {
-    Scan(ScanError),
-    Refused(SyntaxError),
-}
-
-impl From<SyntaxError> for Failure {
-    fn from(error: SyntaxError) -> Self {
-        Self::Refused(error)
-    }
-}
-
-impl From<ScanError> for SyntaxError {
-    fn from(error: ScanError) -> Self {
-        at(error.marker(), error.info().to_owned())
-    }
-}
-
-fn documents(parser: &mut Parser<'_, StrInput<'_>>) -> Result<Vec<Document>, Failure> {
-    let mut documents = Vec::new();
-    let mut builder = Builder::default();
-    while let Some(event) = parser.next_event() {
-        let (event, span) = event.map_err(Failure::Scan)?;
-        if let Some(root) = builder.add(event, &span)?
-            && !root.value.is_null()
-        {
-            documents.push(Document { value: root.value, lines: root.lines });
+    let mut documents = Documents::new(text);
+    documents.take(most).or_else(|error| {
+        // go-yaml takes tabs as indentation in flow collections, the library does not.
+        if documents.open.last().is_some_and(|open| open.is_flow) && text.contains("\n\t") {
+            return Documents::new(&without_leading_tabs(text)).take(most);
         }
-    }
-    Ok(documents)
+        // Strings of JSON may have control characters, those of YAML may not.
+        let json = text.trim_start().starts_with('{').then(|| serde_json::from_str(text).ok());
+        json.flatten().map(|value| vec![Document::of(value)]).ok_or(error)
+    })
 }
 
-/// Parses `text` as one JSON document without lines, by the rules of `serde_json`.
-fn json(text: &str) -> Option<Vec<Document>> {
-    if !text.trim_start().starts_with(['{', '[']) {
-        return None;
-    }
-    let value = serde_json::from_str(text).ok()?;
-    Some(vec![Document { value, lines: Lines { line: 1, children: Box::default() } }])
+fn without_leading_tabs(text: &str) -> String {
+    let lines = text.split_inclusive('\n').map(|line| {
+        let rest = line.trim_start_matches('\t');
+        " ".repeat(line.len() - rest.len()) + rest
+    });
+    lines.collect()
 }
 
 /// Line of a value and of its children: items in their order, entries in the order of keys.
@@ -130,6 +136,12 @@ fn json(text: &str) -> Option<Vec<Document>> {
 struct Lines {
     line: u32,
     children: Box<[Self]>,
+}
+
+impl Lines {
+    fn at(line: u32) -> Self {
+        Self { line, children: Box::default() }
+    }
 }
 
 /// Returns the child of `value` that `path` begins with, its lines, and the remaining path.
@@ -167,113 +179,184 @@ struct Node {
 }
 
 /// A sequence or mapping that has not ended yet.
-enum Open {
-    Sequence {
-        line: u32,
-        anchor: usize,
-        items: Vec<Node>,
-    },
-    Mapping {
-        line: u32,
-        anchor: usize,
-        entries: BTreeMap<String, Node>,
-        /// Key without its value yet, and the key's line.
-        key: Option<(String, u32)>,
-    },
+struct Open {
+    line: u32,
+    anchor: usize,
+    is_flow: bool,
+    weight: usize,
+    parts: Parts,
 }
 
-/// Builds values from parser events.
-#[derive(Default)]
-struct Builder {
+enum Parts {
+    Items(Vec<Value>, Vec<Lines>),
+    Entries(BTreeMap<String, Entry>, Option<Key>),
+}
+
+/// An entry of a mapping.
+struct Entry {
+    value: Value,
+    lines: Lines,
+    is_merged: bool,
+}
+
+/// A key without its value yet.
+enum Key {
+    /// The key and its line.
+    Text(String, u32),
+    /// `<<`, of which the value's entries become those of the mapping.
+    Merge,
+}
+
+/// The documents of a text.
+struct Documents<'a> {
+    parser: Parser<'a, StrInput<'a>>,
     open: Vec<Open>,
     anchors: HashMap<usize, Node>,
     copied: usize,
+    warnings: Vec<Warning>,
 }
 
-impl Builder {
-    /// Adds the next event. Returns the root when the event completes it.
-    fn add(&mut self, event: Event<'_>, span: &Span) -> Result<Option<Node>, SyntaxError> {
-        let start = &span.start;
-        match event {
-            Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => Ok(None),
-            Event::DocumentStart(_) => {
+impl<'a> Documents<'a> {
+    fn new(text: &'a str) -> Self {
+        let options = granit_parser::options! { emit_comments: false };
+        let parser = Parser::new_from_str_with_options(text, options);
+        let (anchors, warnings) = (HashMap::new(), Vec::new());
+        Self { parser, open: Vec::new(), anchors, copied: 0, warnings }
+    }
+
+    /// Parses at most `most` documents. The last has a warning about what follows.
+    fn take(&mut self, most: usize) -> Result<Vec<Document>, SyntaxError> {
+        let mut documents = Vec::new();
+        while documents.len() < most
+            && let Some(document) = self.next()?
+        {
+            documents.push(document);
+        }
+        let Some(last) = documents.last_mut() else { return Ok(documents) };
+        let line = match self.next() {
+            Ok(after) => after.filter(|it| !it.value.is_null()).map(|it| it.line_of("")),
+            // Without the error, the scalar would be a key: `--- a: 1`.
+            Err(error) if !last.value.is_object() => return Err(error),
+            Err(error) => Some(error.line),
+        };
+        let message = || "what follows the first document is ignored".to_owned();
+        last.warnings.extend(line.map(|line| Warning { line, message: message() }));
+        Ok(documents)
+    }
+
+    /// Parses the next document.
+    fn next(&mut self) -> Result<Option<Document>, SyntaxError> {
+        while let Some(event) = self.parser.next_event() {
+            let (event, span) = event?;
+            if let Some(Node { value, lines, .. }) = self.add(event, &span.start)? {
                 self.anchors.clear();
-                Ok(None)
+                let warnings = std::mem::take(&mut self.warnings);
+                return Ok(Some(Document { value, warnings, lines }));
             }
+        }
+        Ok(None)
+    }
+
+    /// Adds the next event. Returns the root when the event completes it.
+    fn add(&mut self, event: Event<'_>, start: &Marker) -> Result<Option<Node>, SyntaxError> {
+        match event {
             Event::Alias(anchor) => {
                 let node = self.alias(anchor, start)?;
                 self.value(node, start)
             }
             Event::Scalar(text, style, anchor, tag) => {
-                if self.expects_key() {
-                    return self.key(&text, style, start).map(|()| None);
+                let tag = tag.as_deref().map(name_of);
+                let is_merge =
+                    style == ScalarStyle::Plain && tag.is_none() || tag.as_deref() == Some("merge");
+                if text == "<<"
+                    && is_merge
+                    && let Some(key) = self.missing_key()
+                {
+                    *key = Some(Key::Merge);
+                    return Ok(None);
                 }
-                let node = scalar(&text, style, tag.as_deref(), start)?;
+                let value = scalar(&text, style, tag.as_deref()).map_err(|it| at(start, it))?;
+                let node = Node { value, lines: Lines::at(line(start)), weight: text.len() + 1 };
                 self.remember(anchor, &node, start)?;
                 self.value(node, start)
             }
-            Event::SequenceStart(anchor, _) => {
-                self.open(Open::Sequence { line: line(start), anchor, items: Vec::new() }, start)
+            Event::SequenceStart(style, anchor, _) => {
+                self.open(style, anchor, Parts::Items(Vec::new(), Vec::new()), start)
             }
-            Event::MappingStart(anchor, _) => {
-                let entries = BTreeMap::new();
-                let mapping = Open::Mapping { line: line(start), anchor, entries, key: None };
-                self.open(mapping, start)
+            Event::MappingStart(style, anchor, _) => {
+                self.open(style, anchor, Parts::Entries(BTreeMap::new(), None), start)
             }
             Event::SequenceEnd | Event::MappingEnd => self.close(start),
+            _ => Ok(None),
         }
     }
 
-    fn expects_key(&self) -> bool {
-        matches!(self.open.last(), Some(Open::Mapping { key: None, .. }))
+    /// Returns the place of the open mapping's next key, if one is expected.
+    fn missing_key(&mut self) -> Option<&mut Option<Key>> {
+        match &mut self.open.last_mut()?.parts {
+            Parts::Entries(_, key @ None) => Some(key),
+            Parts::Entries(..) | Parts::Items(..) => None,
+        }
     }
 
-    fn open(&mut self, open: Open, start: &Marker) -> Result<Option<Node>, SyntaxError> {
-        if self.expects_key() {
+    fn open(
+        &mut self,
+        style: StructureStyle,
+        anchor: usize,
+        parts: Parts,
+        start: &Marker,
+    ) -> Result<Option<Node>, SyntaxError> {
+        if self.missing_key().is_some() {
             return Err(at(start, "a key must be a scalar".to_owned()));
         }
         if self.open.len() >= MAX_DEPTH {
             return Err(at(start, format!("nested deeper than {MAX_DEPTH} levels")));
         }
-        self.open.push(open);
+        let (line, is_flow) = (line(start), style == StructureStyle::Flow);
+        self.open.push(Open { line, anchor, is_flow, weight: 1, parts });
         Ok(None)
     }
 
     fn close(&mut self, end: &Marker) -> Result<Option<Node>, SyntaxError> {
-        let (anchor, node) = match self.open.pop() {
-            Some(Open::Sequence { line, anchor, items }) => (anchor, sequence(line, items)),
-            Some(Open::Mapping { line, anchor, entries, .. }) => (anchor, mapping(line, entries)),
-            None => return Err(at(end, "end of a collection that was not begun".to_owned())),
+        let Some(Open { line, anchor, weight, parts, .. }) = self.open.pop() else {
+            return Err(at(end, "end of a collection that was not begun".to_owned()));
         };
+        let (value, children) = match parts {
+            Parts::Items(values, lines) => (Value::Array(values), lines),
+            Parts::Entries(entries, _) => {
+                let mut children = Vec::with_capacity(entries.len());
+                let entries = entries.into_iter().map(|(key, entry)| {
+                    children.push(entry.lines);
+                    (key, entry.value)
+                });
+                (Value::Object(entries.collect()), children)
+            }
+        };
+        let node = Node { value, lines: Lines { line, children: children.into() }, weight };
         self.remember(anchor, &node, end)?;
         self.value(node, end)
     }
 
-    fn key(&mut self, text: &str, style: ScalarStyle, start: &Marker) -> Result<(), SyntaxError> {
-        let Some(Open::Mapping { entries, key, .. }) = self.open.last_mut() else { return Ok(()) };
-        if text == "<<" && style == ScalarStyle::Plain {
-            return Err(at(start, "merge keys (<<) are not supported".to_owned()));
-        }
-        if let Some(first) = entries.get(text) {
-            let first = first.lines.line;
-            return Err(at(start, format!("key {text:?} is already on line {first}")));
-        }
-        *key = Some((text.to_owned(), line(start)));
-        Ok(())
-    }
-
-    /// Adds a finished value to the open collection; without one the value is the root.
-    fn value(&mut self, mut node: Node, start: &Marker) -> Result<Option<Node>, SyntaxError> {
-        match self.open.last_mut() {
-            None => return Ok(Some(node)),
-            Some(Open::Sequence { items, .. }) => items.push(node),
-            Some(Open::Mapping { entries, key, .. }) => {
-                let Some((key, line)) = key.take() else {
-                    return Err(at(start, "a key must be a scalar, not an alias".to_owned()));
-                };
-                node.lines.line = line;
-                entries.insert(key, node);
+    /// Adds a finished value or key to the open collection; without one the value is the root.
+    fn value(&mut self, node: Node, start: &Marker) -> Result<Option<Node>, SyntaxError> {
+        let Some(open) = self.open.last_mut() else { return Ok(Some(node)) };
+        open.weight += node.weight;
+        match &mut open.parts {
+            Parts::Items(values, lines) => {
+                values.push(node.value);
+                lines.push(node.lines);
             }
+            Parts::Entries(entries, place) => match place.take() {
+                None => *place = Some(key(node.value, start)?),
+                Some(Key::Text(key, line)) => {
+                    let lines = Lines { line, ..node.lines };
+                    let entry = Entry { value: node.value, lines, is_merged: false };
+                    insert(entries, key, entry, &mut self.warnings);
+                }
+                Some(Key::Merge) => merge(entries, node, &mut self.warnings).ok_or_else(|| {
+                    at(start, "<< needs a mapping or a list of mappings".to_owned())
+                })?,
+            },
         }
         Ok(None)
     }
@@ -306,97 +389,142 @@ impl Builder {
     }
 }
 
-fn sequence(line: u32, items: Vec<Node>) -> Node {
-    let weight = items.iter().map(|item| item.weight).sum::<usize>() + 1;
-    let (values, children): (Vec<_>, Vec<_>) =
-        items.into_iter().map(|item| (item.value, item.lines)).unzip();
-    Node { value: Value::Array(values), lines: Lines { line, children: children.into() }, weight }
-}
-
-fn mapping(line: u32, entries: BTreeMap<String, Node>) -> Node {
-    let weight = entries.iter().map(|(key, node)| key.len() + node.weight).sum::<usize>() + 1;
-    let mut map = Map::new();
-    let mut children = Vec::with_capacity(entries.len());
-    for (key, node) in entries {
-        map.insert(key, node.value);
-        children.push(node.lines);
+/// Returns the key that a finished value is.
+fn key(value: Value, start: &Marker) -> Result<Key, SyntaxError> {
+    match value {
+        Value::String(text) => Ok(Key::Text(text, line(start))),
+        Value::Bool(_) | Value::Number(_) => Ok(Key::Text(value.to_string(), line(start))),
+        Value::Null | Value::Array(_) | Value::Object(_) => {
+            Err(at(start, "a key must be a scalar, and not null".to_owned()))
+        }
     }
-    Node { value: Value::Object(map), lines: Lines { line, children: children.into() }, weight }
 }
 
-fn scalar(
-    text: &str,
-    style: ScalarStyle,
-    tag: Option<&Tag>,
-    start: &Marker,
-) -> Result<Node, SyntaxError> {
-    let value = match (tag.filter(|tag| tag.is_yaml_core_schema()), style) {
-        (Some(tag), _) if tag.suffix == "str" => Some(Value::String(text.to_owned())),
-        (Some(_), _) | (None, ScalarStyle::Plain) => plain(text),
-        (None, _) => Some(Value::String(text.to_owned())),
-    };
-    let Some(value) = value else {
-        return Err(at(start, format!("{text} is not a number that JSON has")));
-    };
-    let weight = text.len() + 1;
-    Ok(Node { value, lines: Lines { line: line(start), children: Box::default() }, weight })
+/// Sets an entry. What replaces the text's own value of the key is a warning.
+fn insert(
+    entries: &mut BTreeMap<String, Entry>,
+    key: String,
+    entry: Entry,
+    warnings: &mut Vec<Warning>,
+) {
+    if let Some(before) = entries.get(&key).filter(|before| !before.is_merged)
+        && warnings.len() < MAX_WARNINGS
+    {
+        let message = format!("key {key:?} replaces that on line {}", before.lines.line);
+        warnings.push(Warning { line: entry.lines.line as usize, message });
+    }
+    entries.insert(key, entry);
 }
 
-/// Returns the value of an unquoted scalar; `None` for infinity and not-a-number, which JSON lacks.
-fn plain(text: &str) -> Option<Value> {
-    Some(match text {
+/// Merges a mapping, or a list of mappings of which the first that has a key counts. As in go-yaml,
+/// what comes later in the text replaces what is before it.
+fn merge(
+    entries: &mut BTreeMap<String, Entry>,
+    node: Node,
+    warnings: &mut Vec<Warning>,
+) -> Option<()> {
+    let mappings = match node.value {
+        Value::Array(items) => items.into_iter().zip(node.lines.children).rev().collect(),
+        value => vec![(value, node.lines)],
+    };
+    for (mapping, lines) in mappings {
+        let Value::Object(fields) = mapping else { return None };
+        for ((key, value), lines) in fields.into_iter().zip(lines.children) {
+            insert(entries, key, Entry { value, lines, is_merged: true }, warnings);
+        }
+    }
+    Some(())
+}
+
+/// Returns the name of a tag of YAML, or the whole tag.
+fn name_of(tag: &Tag) -> Cow<'_, str> {
+    tag.suffix_in_namespace("tag:yaml.org,2002:").unwrap_or(Cow::Borrowed("another"))
+}
+
+/// Returns the value of a scalar; the error is why it has none.
+fn scalar(text: &str, style: ScalarStyle, tag: Option<&str>) -> Result<Value, String> {
+    let text_itself = || Value::String(text.to_owned());
+    let Some(tag) = tag else {
+        return if style == ScalarStyle::Plain { plain(text) } else { Ok(text_itself()) };
+    };
+    let value = match tag {
+        "int" | "float" | "bool" | "null" => plain(text)?,
+        "binary" => {
+            let digits: String = text.split(['\r', '\n']).collect();
+            let bytes = BASE64_STANDARD.decode(digits).map_err(|_| "is not Base64".to_owned())?;
+            Value::String(String::from_utf8_lossy(&bytes).into_owned())
+        }
+        _ => text_itself(),
+    };
+    let is_right = match tag {
+        // A float without decimals is a whole number in JSON, but not in the text.
+        "int" => value.is_number() && whole(text).is_some(),
+        "float" => value.is_number(),
+        "bool" => value.is_boolean(),
+        "null" => value.is_null(),
+        _ => true,
+    };
+    if is_right { Ok(value) } else { Err(format!("{text:?} does not have the type !!{tag}")) }
+}
+
+/// Returns the value of an unquoted scalar; infinity and not-a-number are errors, for JSON has none.
+fn plain(text: &str) -> Result<Value, String> {
+    Ok(match text {
         "" | "~" | "null" | "Null" | "NULL" => Value::Null,
-        "true" | "True" | "TRUE" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" => Value::Bool(true),
-        "false" | "False" | "FALSE" | "no" | "No" | "NO" | "off" | "Off" | "OFF" => {
+        "true" | "True" | "TRUE" | "yes" | "Yes" | "YES" | "y" | "Y" | "on" | "On" | "ON" => {
+            Value::Bool(true)
+        }
+        "false" | "False" | "FALSE" | "no" | "No" | "NO" | "n" | "N" | "off" | "Off" | "OFF" => {
             Value::Bool(false)
         }
-        _ => match number(text.strip_prefix('+').unwrap_or(text)) {
-            Some(number) => Value::Number(number),
-            None if is_infinite(text) => return None,
-            None => Value::String(text.to_owned()),
-        },
+        _ if is_infinite(text) => return Err(format!("{text} is not a number that JSON has")),
+        _ => number(text).map_or_else(|| text.into(), Value::Number),
     })
 }
 
 fn is_infinite(text: &str) -> bool {
-    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
-    matches!(unsigned, ".inf" | ".Inf" | ".INF" | ".nan" | ".NaN" | ".NAN")
+    match text {
+        ".nan" | ".NaN" | ".NAN" => true,
+        _ => matches!(text.strip_prefix(['+', '-']).unwrap_or(text), ".inf" | ".Inf" | ".INF"),
+    }
 }
 
+/// Returns the number that a text is, as Go's `strconv` does; `_` may stand between digits.
 fn number(text: &str) -> Option<Number> {
-    let unsigned = text.strip_prefix('-').unwrap_or(text);
-    if !unsigned.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
-        return None;
-    }
-    if text == unsigned
-        && let Some((digits, radix)) = radix(text)
-    {
-        let digits_only = digits.chars().all(|c| c.is_digit(radix));
-        return digits_only
-            .then(|| u64::from_str_radix(digits, radix).ok())
-            .flatten()
-            .map(Into::into);
-    }
-    if let Ok(number) = text.parse::<i64>() {
-        return Some(number.into());
-    }
-    if let Ok(number) = text.parse::<u64>() {
-        return Some(number.into());
-    }
-    let float = unsigned.chars().all(|c| c.is_ascii_digit() || "+-.eE".contains(c));
-    float.then(|| text.parse().ok().and_then(Number::from_f64)).flatten()
-}
-
-/// Splits `0x1f`, `0b1`, `0o17`, and YAML 1.1's octal `017` into digits and base.
-fn radix(text: &str) -> Option<(&str, u32)> {
-    let rest = text.strip_prefix('0').filter(|rest| !rest.is_empty())?;
-    match rest.as_bytes().first()? {
-        b'x' => Some((rest.get(1..)?, 16)),
-        b'o' => Some((rest.get(1..)?, 8)),
-        b'b' => Some((rest.get(1..)?, 2)),
-        _ if rest.bytes().all(|b| b.is_ascii_digit()) => Some((rest, 8)),
+    match text.as_bytes().first()? {
+        b'.' => decimal(text),
+        b'+' | b'-' | b'0'..=b'9' => whole(text).or_else(|| decimal(&text.replace('_', ""))),
         _ => None,
     }
+}
+
+/// Reads a whole number with the base of its prefix: `0x1f`, `0b1`, `0o17`, and `017`.
+pub(crate) fn whole(text: &str) -> Option<Number> {
+    let text = text.replace('_', "");
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(&text);
+    let (digits, radix) = match unsigned.as_bytes() {
+        [b'0', b'x' | b'X', ..] => (unsigned.get(2..)?, 16),
+        [b'0', b'o' | b'O', ..] => (unsigned.get(2..)?, 8),
+        [b'0', b'b' | b'B', ..] => (unsigned.get(2..)?, 2),
+        [b'0', _, ..] => (unsigned.get(1..)?, 8),
+        _ => (unsigned, 10),
+    };
+    // The parser would take a second sign.
+    let digits = Some(digits).filter(|digits| digits.chars().all(|c| c.is_digit(radix)))?;
+    let size = u64::from_str_radix(digits, radix).ok()?;
+    if text.starts_with('-') {
+        0_i64.checked_sub_unsigned(size).map(Into::into)
+    } else {
+        Some(size.into())
+    }
+}
+
+/// Reads a number with decimals or an exponent. Without a fraction it is a whole number in JSON.
+fn decimal(text: &str) -> Option<Number> {
+    let is_form = text.chars().all(|c| c.is_ascii_digit() || "+-.eE".contains(c));
+    let number: f64 = Some(text).filter(|_| is_form)?.parse().ok()?;
+    let whole = (number.fract() == 0.0).then(|| format!("{number:.0}").parse::<i64>().ok());
+    whole.flatten().map(Number::from).or_else(|| Number::from_f64(number))
 }
 
 /// Returns the line of a marker. A text has fewer lines than `u32::MAX` (see [`MAX_TEXT`]).
@@ -482,42 +610,191 @@ mod tests {
     }
 
     #[test]
-    fn plain_scalars_have_the_same_meaning_as_in_kubectl() {
+    fn scalars_have_the_meaning_of_go_yaml() {
         for (text, value) in [
             ("80", json!(80)),
             ("+80", json!(80)),
             ("-1", json!(-1)),
             ("18446744073709551615", json!(u64::MAX)),
+            ("18446744073709551616", json!(18_446_744_073_709_551_616.0)),
             ("0x1F", json!(31)),
+            ("-0x1f", json!(-31)),
+            ("0b11", json!(3)),
             ("0o17", json!(15)),
             ("017", json!(15)),
+            ("-017", json!(-15)),
+            ("08", json!(8)),
+            ("089", json!(89)),
+            ("0o18", json!("0o18")),
             ("0", json!(0)),
+            ("1_4", json!(14)),
+            ("1_4.0", json!(14)),
+            ("0x_1", json!(1)),
+            ("_14", json!("_14")),
             ("1.5", json!(1.5)),
-            ("1e3", json!(1000.0)),
-            ("yes", json!(true)),
+            ("14.0", json!(14)),
+            ("14.", json!(14)),
+            (".5", json!(0.5)),
+            ("-.5", json!(-0.5)),
+            ("1e1", json!(10)),
+            ("1e-1", json!(0.1)),
+            ("1e+20", json!(1e20)),
+            ("1e400", json!("1e400")),
+            ("0x1p4", json!("0x1p4")),
+            ("1:30", json!("1:30")),
+            ("--1", json!("--1")),
+            ("1,000", json!("1,000")),
+            ("y", json!(true)),
+            ("Yes", json!(true)),
+            ("ON", json!(true)),
+            ("N", json!(false)),
             ("off", json!(false)),
-            ("y", json!("y")),
+            ("yEs", json!("yEs")),
+            ("~", json!(null)),
+            ("Null", json!(null)),
+            ("nil", json!("nil")),
             ("1.2.3.4", json!("1.2.3.4")),
             ("10.0.0.0/8", json!("10.0.0.0/8")),
-            ("1m30s", json!("1m30s")),
-            ("089", json!("089")),
-            ("-", json!([null])),
-            ("'80'", json!("80")),
-            ("!!str 80", json!("80")),
             ("fd00::1", json!("fd00::1")),
+            ("1m30s", json!("1m30s")),
             ("2001-12-14", json!("2001-12-14")),
+            ("2001-12-14t21:59:43Z", json!("2001-12-14t21:59:43Z")),
+            ("inf", json!("inf")),
+            ("-.nan", json!("-.nan")),
             (".", json!(".")),
+            ("-", json!([null])),
+            ("<<", json!("<<")),
+            ("'80'", json!("80")),
+            ("\"\"", json!("")),
+            ("!!str 80", json!("80")),
+            ("!!str", json!("")),
+            ("! 80", json!("80")),
+            ("!other 80", json!("80")),
+            ("!!int '8_0'", json!(80)),
+            ("!!float 1", json!(1)),
+            ("!!bool yes", json!(true)),
+            ("!!null ''", json!(null)),
+            ("!!binary aGk=", json!("hi")),
+            ("!!binary |\n    aGVs\n    bG8=", json!("hello")),
+            ("!!timestamp 2001-01-01", json!("2001-01-01")),
+            ("x\n  y", json!("x y")),
+            ("|-\n    a\n     b", json!("a\n b")),
+            (">\n    a\n    b", json!("a b\n")),
         ] {
             assert_eq!(one(&format!("a: {{}}\nb:\n  {text}\n")).value["b"], value, "{text}");
         }
-        assert_eq!(refused("a: .inf").message, ".inf is not a number that JSON has");
+        for (text, message) in [
+            (".inf", ".inf is not a number that JSON has"),
+            ("!!int 1.5", "\"1.5\" does not have the type !!int"),
+            ("!!bool 1", "\"1\" does not have the type !!bool"),
+            ("!!null x", "\"x\" does not have the type !!null"),
+            ("!!binary '%'", "is not Base64"),
+        ] {
+            assert_eq!(refused(&format!("a: {text}")).message, message, "{text}");
+        }
     }
 
     #[test]
-    fn a_duplicate_key_is_an_error_with_both_lines() {
-        let error = refused("a: 1\nb:\n  c: 1\n  d: 2\n  c: 3\n");
-        assert_eq!(error.to_string(), "line 5, column 3: key \"c\" is already on line 3");
-        assert_eq!(refused(r#"{"a": 1, "a": 2}"#).line, 1);
+    fn keys_are_the_texts_of_their_values() {
+        let text = "1: a\n0x10: b\ny: c\n'n': d\n!!str 2: e\n1.5: f\n&k key: g\n";
+        let expected = json!({
+            "1": "a", "16": "b", "true": "c", "n": "d", "2": "e", "1.5": "f", "key": "g",
+        });
+        assert_eq!(one(text).value, expected);
+        assert_eq!(one("a: &x b\n*x : c\n").value, json!({"a": "b", "b": "c"}));
+        assert!(refused("~: 1").message.contains("not null"));
+    }
+
+    #[test]
+    fn the_last_of_duplicate_keys_counts_with_a_warning() {
+        let document = one("a: 1\nb:\n  c: 1\n  d: 2\n  c: {e: 3}\n'a': 2\n");
+        assert_eq!(document.value, json!({"a": 2, "b": {"c": {"e": 3}, "d": 2}}));
+        assert_eq!((document.line_of("b.c.e"), document.line_of("a")), (5, 6));
+        let warnings: Vec<_> = document.warnings.iter().map(ToString::to_string).collect();
+        let expected = [
+            "line 5: key \"c\" replaces that on line 3",
+            "line 6: key \"a\" replaces that on line 1",
+        ];
+        assert_eq!(warnings, expected);
+        assert_eq!(one(r#"{"a": 1, "a": 2}"#).value, json!({"a": 2}));
+        let many = one(&"a: 1\n".repeat(1_000));
+        assert_eq!(many.warnings.len(), MAX_WARNINGS);
+    }
+
+    #[test]
+    fn merge_keys_add_the_entries_of_other_mappings() {
+        for (text, expected) in [
+            ("m: {<<: {a: 1}}", json!({"a": 1})),
+            ("m: {<<: {a: 1}, a: 2}", json!({"a": 2})),
+            ("m: {<<: [{a: 1}, {a: 2, b: 3}]}", json!({"a": 1, "b": 3})),
+            ("m: {<<: [], a: 1}", json!({"a": 1})),
+            ("m: {!!merge <<: {a: 1}}", json!({"a": 1})),
+            ("m: {'<<': {a: 1}}", json!({"<<": {"a": 1}})),
+            ("x: &x {a: 1, b: {c: 1}}\nm:\n  <<: *x\n  b: {d: 1}", json!({"a": 1, "b": {"d": 1}})),
+            ("x: &x {a: 1}\ny: &y {<<: *x, b: 2}\nm: {<<: *y}", json!({"a": 1, "b": 2})),
+            ("x: &x {a: 1}\nm:\n  <<: [*x, {a: 2, b: 2}]", json!({"a": 1, "b": 2})),
+        ] {
+            let document = one(text);
+            assert_eq!(document.value["m"], expected, "{text}");
+            assert_eq!(document.warnings, [], "{text}");
+        }
+        // As in go-yaml, the order of the text decides.
+        let after = one("a: 2\n<<: {a: 1}\n");
+        assert_eq!((after.value, after.warnings.len()), (json!({"a": 1}), 1));
+        let lines = one("x: &x\n  a: 1\nm:\n  <<: *x\n  b: 2\n");
+        assert_eq!((lines.line_of("m.a"), lines.line_of("m.b")), (2, 5));
+        for wrong in ["<<: 1", "<<:", "<<: [1]", "<<: [[{a: 1}]]"] {
+            assert!(refused(wrong).message.starts_with("<< needs a mapping"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn merge_keys_that_multiply_are_refused() {
+        let mut text = "l0: &l0 {a: [x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x]}\n".to_owned();
+        for level in 1..40 {
+            let below = format!("*l{}", level - 1);
+            text += &format!("l{level}: &l{level} {{<<: {below}, b{level}: {below}}}\n");
+        }
+        assert_eq!(refused(&text).message, "anchors and aliases copy too much");
+    }
+
+    #[test]
+    fn the_first_document_alone_is_read_and_others_are_named() {
+        let of = |text: &str| {
+            let document = first(text).unwrap();
+            let warnings: Vec<_> = document.warnings.iter().map(ToString::to_string).collect();
+            (document.value, warnings)
+        };
+        let ignored =
+            |line| vec![format!("line {line}: what follows the first document is ignored")];
+        for (text, warnings) in [
+            ("a: 1\n", vec![]),
+            ("---\na: 1\n---\n", vec![]),
+            ("# c\n--- # c\na: 1\n...\n# c\n", vec![]),
+            ("\u{feff}%YAML 1.1\n---\na: 1\n", vec![]),
+            ("a: 1\r\n---\r\na: 2\r\n", ignored(3)),
+            ("a: 1\n--- \nb: [\n", ignored(3)),
+            ("  a: 1\nb: 2\n", ignored(2)),
+        ] {
+            assert_eq!(of(text), (json!({"a": 1}), warnings), "{text}");
+        }
+        assert_eq!(of(""), (json!(null), vec![]));
+        assert_eq!(of("---\n---\na: 1\n"), (json!(null), ignored(3)));
+        assert!(first("--- a: 1\n").is_err());
+    }
+
+    #[test]
+    fn tabs_are_space_after_a_colon_and_in_flow_collections() {
+        for text in [
+            "a:\t1\nb: {c: 2}\n",
+            "a: 1\t# c\nb:\t\n  c:\t2\t\n",
+            "{\n\t\"a\": 1,\n\t\"b\": {\n\t\t\"c\": 2\n\t}\n}\n",
+            "a: 1\nb: {\n\tc: 2\n}\n",
+            "a: 1\nb: {c:\t2\t}\n",
+        ] {
+            assert_eq!(one(text).value, json!({"a": 1, "b": {"c": 2}}), "{text}");
+            assert_eq!(first(text).unwrap().value, json!({"a": 1, "b": {"c": 2}}), "{text}");
+        }
     }
 
     #[test]
@@ -527,6 +804,7 @@ mod tests {
         assert!(refused("{a: 1").line >= 1);
         assert!(refused("a: *nobody").line == 1);
         assert!(refused("? [a]\n: b\n").message.contains("scalar"));
+        assert!(refused("a: &x [*x]\n").message.contains("inside the value"));
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use engine::routing::ranges::without_leading_zeros;
+
 /// Default port of `/healthz` and `/livez`.
 pub const HEALTHZ_PORT: u16 = 10256;
 
@@ -27,12 +29,18 @@ pub struct AddressError(String);
 /// The text is neither.
 pub fn parse(text: &str, default_port: u16) -> Result<SocketAddr, AddressError> {
     let text = text.trim();
-    let bare = || {
-        let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-        bare.parse().ok().map(|ip: IpAddr| SocketAddr::new(ip, default_port))
+    let of = |host: &str, port| {
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        Some(SocketAddr::new(ip(bare)?, port))
     };
-    let address = text.parse().ok().or_else(bare);
+    let with_port = || text.rsplit_once(':').and_then(|(host, port)| of(host, port.parse().ok()?));
+    let address = of(text, default_port).or_else(with_port);
     address.filter(|address| address.port() != 0).ok_or_else(|| AddressError(text.to_owned()))
+}
+
+/// Parses an IP address.
+pub(super) fn ip(text: &str) -> Option<IpAddr> {
+    without_leading_zeros(text).parse().ok()
 }
 
 /// Formats an address; none is empty.
@@ -52,6 +60,8 @@ mod tests {
             ("[::]:1234", "[::]:1234"),
             ("::1", "[::1]:10256"),
             ("[::1]", "[::1]:10256"),
+            ("127.000.000.001:09001", "127.0.0.1:9001"),
+            ("[127.0.0.1]:1", "127.0.0.1:1"),
         ] {
             assert_eq!(parse(text, HEALTHZ_PORT), Ok(expected.parse().unwrap()));
         }

@@ -60,7 +60,7 @@ mod tests {
         let load = |body: &str| {
             let head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\n\
                         kind: KubeProxyConfiguration\nmode: nftables\n";
-            Loaded::parse(&format!("{head}hostnameOverride: n\n{body}")).unwrap().config
+            Loaded::parse(&format!("{head}hostnameOverride: 'n'\n{body}")).unwrap().config
         };
         let changes = load(from).changes(&load(to)).into_iter();
         changes.map(|it| (it.field, it.from, it.to, it.is_of_tables)).collect()

@@ -12,7 +12,16 @@ pub struct DurationError(String);
 /// # Errors
 /// The text has a number without a unit, an unknown unit, or exceeds about 292 years.
 pub fn parse(text: &str) -> Result<Duration, DurationError> {
-    nanoseconds(text).map(Duration::from_nanos).ok_or_else(|| DurationError(text.to_owned()))
+    let time = signed(text).and_then(|time| u64::try_from(time).ok());
+    time.map(Duration::from_nanos).ok_or_else(|| DurationError(text.to_owned()))
+}
+
+/// Parses a duration like Go's `time.ParseDuration`, in nanoseconds.
+pub(super) fn signed(text: &str) -> Option<i64> {
+    match text.strip_prefix('-') {
+        Some(size) => nanoseconds(size)?.checked_neg(),
+        None => nanoseconds(text.strip_prefix('+').unwrap_or(text)),
+    }
 }
 
 /// Formats a duration like Go's `Duration.String`: `1h0m0s`, `1.5s`, `500ms`.
@@ -46,8 +55,8 @@ fn decimal(value: u128, unit: u128) -> String {
 /// Nanoseconds of a second.
 const SECOND: u128 = 1_000_000_000;
 
-fn nanoseconds(text: &str) -> Option<u64> {
-    let mut rest = text.strip_prefix('+').unwrap_or(text);
+fn nanoseconds(text: &str) -> Option<i64> {
+    let mut rest = text;
     if rest == "0" {
         return Some(0);
     }
@@ -61,7 +70,7 @@ fn nanoseconds(text: &str) -> Option<u64> {
         rest = after;
     }
     // Go counts nanoseconds in an `int64`.
-    (total <= i64::MAX.unsigned_abs()).then_some(total)
+    i64::try_from(total).ok()
 }
 
 /// Returns the nanoseconds of the first number with its unit, and the text after it.

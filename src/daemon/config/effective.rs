@@ -111,9 +111,11 @@ mod tests {
         KubeProxyFlags::parse(words.iter().cloned())
     }
 
-    /// Returns the configuration and the notes, without the lines of unknown fields.
+    /// Returns the configuration and the notes, without the lines of unknown fields, and without what
+    /// kube-proxy refuses, which is another form of the same meaning.
     fn load(flags: &KubeProxyFlags) -> Result<(Config, Notes), ConfigError> {
         let Loaded { config, mut notes, .. } = flags.load()?;
+        notes.refused.clear();
         for unknown in &mut notes.unknown {
             if let Some((_, field)) = unknown.split_once(": ") {
                 *unknown = field.to_owned();

@@ -4,6 +4,7 @@
 //! value but no effect here, and fields that the API does not have.
 
 mod reader;
+mod way_back;
 
 use std::io;
 use std::mem;
@@ -29,7 +30,7 @@ use super::options::{self, Kind, SETTINGS, Values, shortened};
 use super::section::Section;
 use super::{Config, ConfigError, Loaded, Source, duration, node_name};
 use crate::named_file;
-use crate::yaml::{self, Document};
+use crate::yaml::{self, Document, Warning};
 
 impl Values {
     /// Reads the file at `path`.
@@ -40,20 +41,12 @@ impl Values {
 
     /// Reads the file at `path` as a value, without checks.
     pub(super) fn value(path: &Path) -> Result<Value, ConfigError> {
-        let first = documents(path, &read_text(path)?)?.next();
-        Ok(first.unwrap_or_else(Document::empty).value)
+        Ok(document(path, &read_text(path)?)?.value)
     }
 
     /// Parses `text`; errors name the file `path`.
     pub(super) fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
-        let mut documents = documents(path, text)?;
-        let document = documents.next().unwrap_or_else(Document::empty);
-        let reader = Reader::new(Origin::File(path), &document);
-        if let Some(second) = documents.next() {
-            let message = "begins a second document; expected one".to_owned();
-            reader.report_at(second.line_of(""), "kind", message);
-        }
-        reader.read()
+        Reader::new(Origin::File(path), &document(path, text)?).read()
     }
 
     /// Returns the configuration for the given node name, else for the name in the file. `log`
@@ -91,9 +84,16 @@ fn read_text(path: &Path) -> Result<String, ConfigError> {
     text.map_err(|source| ConfigError::Read { path: path.to_owned(), source })
 }
 
-fn documents(path: &Path, text: &str) -> Result<impl Iterator<Item = Document>, ConfigError> {
+/// Parses the first document, as kube-proxy does.
+fn document(path: &Path, text: &str) -> Result<Document, ConfigError> {
     let syntax = |source| ConfigError::Syntax { path: path.to_owned(), source };
-    Ok(yaml::parse(text).map_err(syntax)?.into_iter())
+    let mut document = yaml::first(text).map_err(syntax)?;
+    let is_json = text.trim_start().starts_with('{');
+    if is_json && serde_json::from_str::<serde::de::IgnoredAny>(text).is_err() {
+        let message = "kube-proxy would refuse text that begins with { and is not JSON".to_owned();
+        document.warnings.push(Warning { line: 1, message });
+    }
+    Ok(document)
 }
 
 impl<'a> Reader<'a> {
@@ -101,7 +101,9 @@ impl<'a> Reader<'a> {
     fn read(self) -> Result<Values, ConfigError> {
         let Some(root) = self.root() else { return Err(self.into_error()) };
         let mut notes = Notes { other_mode: self.other_mode(), ..Notes::default() };
+        notes.unexpected = self.document.warnings.iter().map(ToString::to_string).collect();
         self.check(root, "", &mut notes);
+        self.note_periods(&mut notes);
         let values = self.values(notes);
         if self.has_errors() { Err(self.into_error()) } else { Ok(values) }
     }
@@ -158,15 +160,20 @@ impl<'a> Reader<'a> {
             && addresses.ranges.iter().any(|range| range.contains(&loopback))
     }
 
-    /// Returns the root object if it is a KubeProxyConfiguration.
+    /// Returns the root object if it is a KubeProxyConfiguration. As in kube-proxy, the case of these
+    /// two keys does not matter.
     fn root(&self) -> Option<&'a Map<String, Value>> {
-        for (field, expected) in [("apiVersion", API_VERSION), ("kind", KIND)] {
-            if self.text(field) != Some(expected) {
-                let found = self.found(field).map_or("nothing".to_owned(), shortened);
-                self.report(field, format!("is {found}; expected {expected}"));
+        let root = self.document.value.as_object();
+        for (field, expected) in HEAD.into_iter().zip([API_VERSION, KIND]) {
+            let fields = root.into_iter().flatten().filter(|(_, value)| !value.is_null());
+            let found = fields.filter(|(key, _)| key.eq_ignore_ascii_case(field)).last();
+            if found.is_none_or(|(_, value)| value != expected) {
+                let shown = found.map_or("nothing".to_owned(), |(_, value)| shortened(value));
+                let field = found.map_or(field, |(key, _)| key);
+                self.report(field, format!("is {shown}; expected {expected}"));
             }
         }
-        self.document.value.as_object().filter(|_| !self.has_errors())
+        root.filter(|_| !self.has_errors())
     }
 
     /// Checks the types of all fields below `prefix` and notes those without effect.
@@ -174,10 +181,10 @@ impl<'a> Reader<'a> {
         for (key, value) in object {
             let path = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
             let Some(kind) = options::kind_of(&path) else {
-                notes.unknown.push(match self.origin {
-                    Origin::File(_) => format!("line {}: {path}", self.document.line_of(&path)),
-                    Origin::Flags(_) | Origin::Own => path,
-                });
+                // Their names have any case.
+                if !HEAD.iter().any(|name| name.eq_ignore_ascii_case(&path)) {
+                    notes.unknown.push(self.place(&path));
+                }
                 continue;
             };
             if let Some(expected) = kind.mismatch(value) {
@@ -185,10 +192,12 @@ impl<'a> Reader<'a> {
                 continue;
             }
             let section = Section::of(notes);
+            self.note_refusal(&path, kind, value, notes);
+            let is_gate = prefix == "featureGates" && value.is_boolean();
             let is_used = options::find(&path).is_some_and(|setting| section.has(setting, &path));
             match value.as_object() {
                 Some(inner) if kind == Kind::Object => self.check(inner, &path, notes),
-                _ if !is_used && has_effect(value) => notes.without_effect.push(path),
+                _ if !is_used && (is_gate || has_effect(value)) => notes.without_effect.push(path),
                 _ => {}
             }
         }
@@ -233,6 +242,9 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// The fields that name the type of the file.
+const HEAD: [&str; 2] = ["apiVersion", "kind"];
+
 /// Returns true unless the API treats the value as unset.
 fn has_effect(value: &Value) -> bool {
     match value {
@@ -268,11 +280,11 @@ mod tests {
         CHECK_PERIOD, ConntrackSettings, ContentTypes, LogSettings, Periods, address,
     };
 
-    const HEAD: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\n\
+    const HEADER: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\n\
                         kind: KubeProxyConfiguration\nmode: nftables\n";
 
     fn parse(body: &str) -> Result<Values, ConfigError> {
-        Values::parse(Path::new("k.yaml"), &format!("{HEAD}{body}"))
+        Values::parse(Path::new("k.yaml"), &format!("{HEADER}{body}"))
     }
 
     #[test]
@@ -343,7 +355,7 @@ mod tests {
     #[test]
     fn every_field_with_an_effect_has_it() {
         let file = read(
-            "clientConnection: {kubeconfig: /k}\nclusterCIDR: 10.0.0.0/8\nhostnameOverride: n\n\
+            "clientConnection: {kubeconfig: /k}\nclusterCIDR: 10.0.0.0/8\nhostnameOverride: 'n'\n\
              nftables: {masqueradeAll: true, masqueradeBit: 31, minSyncPeriod: 1m30s}\n\
              nodePortAddresses: [primary, localhost, 192.168.0.0/16, '::/0']\nhealthzBindAddress: 127.0.0.1\n\
              metricsBindAddress: '[::1]:9999'\ndetectLocalMode: ClusterCIDR\n\
@@ -362,7 +374,7 @@ mod tests {
         assert!(!file.config.owns_tables);
         assert_eq!(file.config.healthz_bind_address.unwrap().to_string(), "127.0.0.1:10256");
         assert_eq!(file.config.metrics_bind_address.unwrap().to_string(), "[::1]:9999");
-        assert_eq!(file.notes, Notes::default());
+        assert_eq!(Notes { refused: Vec::new(), ..file.notes }, Notes::default());
     }
 
     #[test]
@@ -419,7 +431,7 @@ mod tests {
         let file = read(
             "oomScoreAdj: 0\nconntrack: {maxPerCore: 0, min: 5, tcpBeLiberal: true, \
              tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 2h, udpTimeout: 10s, \
-             udpStreamTimeout: 0}\n",
+             udpStreamTimeout: 0s}\n",
         );
         assert_eq!(file.config.oom_score_adj, Some(0));
         let expected = ConntrackSettings {
@@ -493,7 +505,7 @@ mod tests {
     #[test]
     fn the_scheduler_is_that_of_mode_ipvs_or_of_our_own_field() {
         let maglev = Scheduler::Maglev(HashedSource::Address);
-        let head = HEAD.replace("mode: nftables", "mode: ipvs");
+        let head = HEADER.replace("mode: nftables", "mode: ipvs");
         let ipvs =
             |body: &str| Values::parse(Path::new("k.yaml"), &format!("{head}{body}")).unwrap();
         let file = ipvs("ipvs: {scheduler: sh}\n");
@@ -543,6 +555,151 @@ mod tests {
                  configSyncPeriod, featureGates.KubeProxyIPVS, featureGates.NFTablesProxyMode, ipvs.scheduler",
                 "unknown fields of the configuration: line 6: featureGates.A, line 7: mtu, line 9: nftables.speed",
             ]
+        );
+    }
+
+    #[test]
+    fn yaml_that_kube_proxy_takes_has_the_same_meaning() {
+        let bit = |file: &Values| file.config.routing.masquerade_bit;
+        for value in ["14.0", "1e1", "1_4", "08", "0x1F", "017", "0b11", "0o7", "!!int '9'", "+5"] {
+            let expected = match value {
+                "14.0" | "1_4" => 14,
+                "1e1" => 10,
+                "08" => 8,
+                "0x1F" => 31,
+                "017" => 15,
+                "0b11" => 3,
+                "0o7" => 7,
+                "+5" => 5,
+                _ => 9,
+            };
+            let file = read(&format!("nftables: {{masqueradeBit: {value}}}\n"));
+            assert_eq!((bit(&file), file.notes), (expected, Notes::default()), "{value}");
+        }
+        for (value, expected) in
+            [("y", true), ("Y", true), ("n", false), ("N", false), ("on", true)]
+        {
+            let file = read(&format!("nftables: {{masqueradeAll: {value}}}\n"));
+            assert_eq!(file.config.routing.masquerade_all, expected, "{value}");
+        }
+        for (body, unexpected) in [
+            ("nftables: &x {masqueradeBit: 7}\niptables: *x\n", ""),
+            ("x: &x {masqueradeBit: 7}\nnftables:\n  <<: *x\n", ""),
+            ("x: &x {masqueradeBit: 7}\nnftables:\n  <<: [*x, {masqueradeBit: 8}]\n", ""),
+            ("nftables:\n  <<: {masqueradeBit: 8}\n  masqueradeBit: 7\n", ""),
+            ("nftables:\t\n  masqueradeBit:\t7\t\n", ""),
+            ("nftables: {\n\tmasqueradeBit: 7\n}\n", ""),
+            ("'nftables': {\"masqueradeBit\": 7} # comment\n", ""),
+            ("nftables: {masqueradeBit: 7}\r\nmode: nftables\r\n", "key \"mode\" replaces"),
+            ("nftables:\n  masqueradeBit: 8\n  masqueradeBit: 7\n", "line 6: key"),
+            ("nftables: {masqueradeBit: 8}\nnftables: {masqueradeBit: 7}\n", "line 5: key"),
+            ("nftables: {masqueradeBit: 7}\n---\nkind: X\n", "line 6: what follows"),
+            ("nftables: {masqueradeBit: 7}\n---\n[\n", "line 6: what follows"),
+            ("nftables: {masqueradeBit: 7}\n...\n", ""),
+        ] {
+            let file = read(body);
+            assert_eq!(bit(&file), 7, "{body}");
+            let notes = file.notes.unexpected;
+            assert_eq!(notes.len(), usize::from(!unexpected.is_empty()), "{body}: {notes:?}");
+            assert!(notes.iter().all(|it| it.contains(unexpected)), "{body}: {notes:?}");
+        }
+    }
+
+    #[test]
+    fn the_names_of_kind_and_api_version_have_any_case() {
+        for (kind, version) in
+            [("Kind", "APIVersion"), ("KIND", "apiversion"), ("kind", "ApiVersion")]
+        {
+            let head = HEADER.replace("kind", kind).replace("apiVersion", version);
+            let file = Values::parse(Path::new("k"), &head).unwrap();
+            assert_eq!(file.notes, Notes::default(), "{head}");
+            let wrong = head.replace("Configuration", "X");
+            let error = Values::parse(Path::new("k"), &wrong).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("k:2: {kind}: is \"KubeProxyX\"")), "{error}");
+        }
+        // Other names have one case.
+        assert_eq!(read("Nftables: {}\n").notes.unknown, ["line 4: Nftables"]);
+        let json = "{\"apiVersion\": \"kubeproxy.config.k8s.io/v1alpha1\", \"Kind\": \
+                    \"KubeProxyConfiguration\", \"mode\": \"nftables\"";
+        let parsed = |end: &str| Values::parse(Path::new("k"), &format!("{json}{end}")).unwrap();
+        assert_eq!(parsed("}").notes, Notes::default());
+        let refused = "line 1: kube-proxy would refuse text that begins with { and is not JSON";
+        assert_eq!(parsed(", }").notes.unexpected, [refused]);
+    }
+
+    #[test]
+    fn what_kube_proxy_refuses_is_taken_with_a_note() {
+        for (body, note) in [
+            (
+                "configSyncPeriod: null",
+                "configSyncPeriod: is null; it expects a duration in quotes",
+            ),
+            ("nftables: {minSyncPeriod: null}", "nftables.minSyncPeriod: is null"),
+            ("conntrack: {udpTimeout: 0}", "conntrack.udpTimeout: is 0; it expects a duration"),
+            ("conntrack: {tcpEstablishedTimeout: ''}", "conntrack.tcpEstablishedTimeout: is \"\""),
+            ("conntrack: {tcpEstablishedTimeout: null}", ""),
+            ("conntrack: {maxPerCore: 3000000000}", "conntrack.maxPerCore: is 3000000000"),
+            ("conntrack: {min: null, maxPerCore: 2147483647}", ""),
+            ("featureGates: {NFTablesProxyMode: false}", "it expects true, always"),
+            ("featureGates: {MultiCIDRServiceAllocator: null}", "it expects true, always"),
+            ("featureGates: {ComponentFlagz: false, NFTablesProxyMode: true}", ""),
+            ("clusterCIDR: '10.0.0.0/8, fd00::/8'", "it expects ranges without blanks"),
+            ("clusterCIDR: ' '", "it expects ranges without blanks"),
+            ("clusterCIDR: 010.0.0.0/08", ""),
+            ("clusterCIDR: ' '\ndetectLocalMode: NodeCIDR", ""),
+            ("clientConnection: {burst: -1}", "clientConnection.burst: is -1"),
+            ("configSyncPeriod: -1s", "it expects more than 0s"),
+            ("configSyncPeriod: 0s", ""),
+            ("healthzBindAddress: '[::1]'", "healthzBindAddress: is \"[::1]\""),
+            ("metricsBindAddress: ' 127.0.0.1'", "it expects IP or IP:port"),
+            ("metricsBindAddress: ''\nhealthzBindAddress: '::1'", ""),
+            ("iptables: {masqueradeBit: 32}", "it expects a bit from 0 to 31"),
+            ("ipvs: {tcpTimeout: -5s, excludeCIDRs: [x]}", ""),
+            ("nodePortAddresses: [primary, 10.0.0.0/8]", "it expects ranges, or primary alone"),
+            ("nodePortAddresses: [localhost]", "nodePortAddresses: is [\"localhost\"]"),
+            ("nodePortAddresses: [' ::/0']", "it expects ranges, or primary alone"),
+            ("nodePortAddresses: ['']", "it expects ranges, or primary alone"),
+            ("nodePortAddresses: [primary]", ""),
+            ("nodePortAddresses: [10.0.0.0/8, '::/0']", ""),
+            ("portRange: 1-x", "it expects ports such as 300-2000"),
+            ("portRange: 300-2000", ""),
+            ("showHiddenMetricsForVersion: '1.30'", "the minor version before its own"),
+            ("nftables: {minSyncPeriod: 1m}", "it expects at most nftables.syncPeriod"),
+            ("nftables: {syncPeriod: 500ms}", "at least nftables.minSyncPeriod, which is 1s"),
+            ("nftables: {syncPeriod: -1s}", "nftables.syncPeriod: is \"-1s\""),
+            ("nftables: {syncPeriod: 1m, minSyncPeriod: 1m}", ""),
+            ("iptables: {syncPeriod: -1s, minSyncPeriod: 1h}", ""),
+            ("logging: {flushFrequency: [5]}", "it expects a duration, or nanoseconds"),
+            ("logging: {flushFrequency: 5000000000}", ""),
+            (
+                "logging: {format: json, vmodule: [{filePattern: a, verbosity: 1}]}",
+                "logging.vmodule",
+            ),
+            ("logging: {vmodule: [{filePattern: a, verbosity: 1}]}", ""),
+            (
+                "logging: {options: {text: {splitStream: true}}}",
+                "it expects gate LoggingAlphaOptions",
+            ),
+            ("logging: {options: {json: {infoBufferSize: '0', splitStream: false}}}", ""),
+            ("deltaproxy: {checkPeriod: 0, hashSeed: 4000000000}", ""),
+        ] {
+            let notes = read(&format!("{body}\n")).notes.refused;
+            assert_eq!(notes.len(), usize::from(!note.is_empty()), "{body}: {notes:?}");
+            assert!(
+                notes.iter().all(|it| it.starts_with("line ") && it.contains(note)),
+                "{notes:?}"
+            );
+        }
+        let ipvs = HEADER.replace("nftables", "ipvs");
+        let body = "ipvs: {tcpTimeout: -5s, excludeCIDRs: [x], minSyncPeriod: 40s}\n";
+        let file = Values::parse(Path::new("k"), &format!("{ipvs}{body}")).unwrap();
+        assert_eq!(file.notes.refused.len(), 3, "{:?}", file.notes.refused);
+        assert!(
+            !read("featureGates: {AllowServiceExternalIPs: null}\n")
+                .config
+                .routing
+                .external_addresses
+                .external_ips
         );
     }
 
@@ -600,8 +757,6 @@ mod tests {
                  expected 1 to 15 bytes without spaces and without any of / : \" * \\",
             ),
             ("bindAddress: eth0\n", "k.yaml:4: bindAddress: is \"eth0\"; expected an IP address"),
-            ("---\nkind: X\n", "k.yaml:5: kind: begins a second document; expected one"),
-            ("mode: x\n", "k.yaml: line 4, column 1: key \"mode\" is already on line 3"),
             (
                 "conntrack: {tcpBeLiberal: maybe}\n",
                 "k.yaml:4: conntrack.tcpBeLiberal: is \"maybe\"; expected true or false",
@@ -616,7 +771,7 @@ mod tests {
         let body = "oomScoreAdj: 2000\nclusterCIDR: 10\nconntrack:\n  min: -1\n  \
                     udpTimeout: soon\n  tcpBeLiberal: maybe\nlogging:\n  format: xml\n  \
                     verbosity: loud\nhealthzBindAddress: here\nbindAddress: eth0\n\
-                    nftables: []\ndetectLocalMode: Guess\nnodePortAddresses: [x, primary, y]\n\
+                    nftables: []\ndetectLocalMode: Guess\nnodePortAddresses: [x, primary, z]\n\
                     deltaproxy:\n  counters: all\n  flowtable: maybe\n  flowtableAfter: soon\n  \
                     scheduler: best\n  hashSeed: -1\n  leastConnections: {interval: 1ms}\n";
         let ConfigError::Several(errors) = parse(body).unwrap_err() else { panic!("one error") };
@@ -685,7 +840,7 @@ mod tests {
     #[test]
     fn other_modes_are_noted_and_keep_their_masquerade_fields() {
         for mode in ["iptables", "ipvs", "''"] {
-            let head = HEAD.replace("nftables", mode);
+            let head = HEADER.replace("nftables", mode);
             let body = "iptables: {masqueradeAll: true, masqueradeBit: 3}\n";
             let file = Values::parse(Path::new("k"), &(head + body)).unwrap();
             assert!(file.config.routing.masquerade_all, "{mode}");
@@ -701,7 +856,7 @@ mod tests {
 
     #[test]
     fn node_ports_at_localhost_are_noted_where_kube_proxy_serves_them() {
-        let head = HEAD.replace("nftables", "iptables");
+        let head = HEADER.replace("nftables", "iptables");
         for (body, is_noted) in [
             ("", true),
             ("nodePortAddresses: [127.0.0.0/8]\n", false),
@@ -715,7 +870,7 @@ mod tests {
             assert_eq!(line.contains("need localhost in nodePortAddresses"), is_noted, "{body}");
         }
         for mode in ["nftables", "ipvs"] {
-            let head = HEAD.replace("nftables", mode);
+            let head = HEADER.replace("nftables", mode);
             let file = Values::parse(Path::new("k"), &head).unwrap();
             assert!(!file.notes.closes_localhost, "{mode}");
         }
@@ -724,12 +879,12 @@ mod tests {
     #[test]
     fn unknown_modes_and_other_kinds_are_refused() {
         let refused = |text: &str| Values::parse(Path::new("k"), text).unwrap_err().to_string();
-        let userspace = HEAD.replace("nftables", "userspace");
+        let userspace = HEADER.replace("nftables", "userspace");
         assert_eq!(
             refused(&userspace),
             "k:3: mode: is \"userspace\"; expected nftables, iptables or ipvs"
         );
-        let strict = HEAD.replace("nftables", "iptables") + "deltaproxy: {strictMode: true}\n";
+        let strict = HEADER.replace("nftables", "iptables") + "deltaproxy: {strictMode: true}\n";
         assert_eq!(
             refused(&strict),
             "k:3: mode: is \"iptables\"; with deltaproxy.strictMode only nftables is accepted"
@@ -741,7 +896,7 @@ mod tests {
         assert_eq!(refused(""), expected);
         assert_eq!(refused("[1, 2]"), expected);
         assert_eq!(
-            refused(&HEAD.replace("Configuration", "Config")),
+            refused(&HEADER.replace("Configuration", "Config")),
             "k:2: kind: is \"KubeProxyConfig\"; expected KubeProxyConfiguration"
         );
     }

@@ -14,6 +14,7 @@ use super::file::Origin;
 use super::given::Given;
 use super::kube_proxy::KubeProxyFlags;
 use super::log::LogFlags;
+use super::notes::Notes;
 use super::options::{Kind, SETTINGS, Scope, Setting, Values};
 use super::{Config, ConfigError, ConntrackSettings, Loaded, Source};
 
@@ -298,7 +299,8 @@ fn of_running(mut fields: Value) -> Result<Values, ConfigError> {
     // The log is this command's own.
     fields.as_object_mut().and_then(|fields| fields.remove("logging"));
     let name = |field: &str| format!("the running daemon: {field}");
-    Values::of_fields(fields, Origin::Flags(&name))
+    let running = Values::of_fields(fields, Origin::Flags(&name))?;
+    Ok(Values { notes: Notes { refused: Vec::new(), ..running.notes }, ..running })
 }
 
 /// Returns the settings of flags. Without a file, the node keeps its settings.
@@ -592,7 +594,7 @@ mod tests {
     #[test]
     fn a_pods_file_is_read_without_its_kubeconfig() {
         let text = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n\
-                    hostnameOverride: n\nclientConnection: {kubeconfig: /k}\n";
+                    hostnameOverride: 'n'\nclientConnection: {kubeconfig: /k}\n";
         assert_eq!(Loaded::parse(text).unwrap().config.source, Source::InCluster);
     }
 

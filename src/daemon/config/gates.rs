@@ -27,17 +27,12 @@ pub(super) fn is_without_effect(name: &str) -> bool {
 /// The expectation of errors.
 pub(super) const EXPECTED: &str = "AllowServiceExternalIPs=true or AllowServiceExternalIPs=false";
 
-/// Parses `name=true` and `name=false`, separated by commas, into an object. Gates without effect
-/// are true, so that notes name them.
+/// Parses `name=true` and `name=false`, separated by commas, into an object.
 pub(super) fn read(text: &str) -> Option<Value> {
     let mut gates = Map::new();
     for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
         let (name, value) = entry.split_once('=')?;
-        let value = boolean(value)?;
-        gates.insert(
-            name.to_owned(),
-            (value || ![EXTERNAL_IPS, LOCALHOST_NODE_PORTS].contains(&name)).into(),
-        );
+        gates.insert(name.trim().to_owned(), boolean(value.trim())?.into());
     }
     Some(gates.into())
 }
@@ -61,9 +56,9 @@ mod tests {
     fn gates_with_an_effect_are_true_or_false_and_others_are_named() {
         assert_eq!(read(""), Some(json!({})));
         assert_eq!(read("AllowServiceExternalIPs=true"), Some(json!({ EXTERNAL_IPS: true })));
-        let gates = json!({ EXTERNAL_IPS: false, "AllAlpha": true, "AllBeta": true });
-        assert_eq!(read(" AllowServiceExternalIPs=F,AllAlpha=true,AllBeta=0"), Some(gates));
-        let gates = json!({ LOCALHOST_NODE_PORTS: false, "NFTablesNetlink": true });
+        let gates = json!({ EXTERNAL_IPS: false, "AllAlpha": true, "AllBeta": false });
+        assert_eq!(read(" AllowServiceExternalIPs = F,AllAlpha=true,AllBeta=0"), Some(gates));
+        let gates = json!({ LOCALHOST_NODE_PORTS: false, "NFTablesNetlink": false });
         let text = "KubeProxyNFTablesLocalhostNodePorts=false,NFTablesNetlink=false";
         assert_eq!(read(text), Some(gates));
         for wrong in ["AllowServiceExternalIPs", "AllowServiceExternalIPs=perhaps", "A="] {

@@ -7,6 +7,7 @@
 mod flags;
 mod words;
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use flags::{Flag, Meaning};
@@ -20,6 +21,7 @@ use super::log::{LevelError, LogFlags, LogFormat, level};
 use super::notes::Notes;
 use super::options::{self, Kind, Values};
 use super::{Config, ConfigError, Loaded, Source, address, server_url};
+use crate::yaml;
 
 /// A parsed command line.
 #[derive(Debug, Clone, PartialEq)]
@@ -90,10 +92,13 @@ impl KubeProxyFlags {
         for word in Words::new(arguments) {
             errors.extend(word.and_then(|(flag, value)| flags.set(flag, value)).err());
         }
+        // A file replaces the fields.
+        if flags.config.is_none() {
+            flags.complete_addresses();
+        }
         if errors.is_empty() {
             return Ok(flags);
         }
-        // A file replaces the fields.
         if flags.config.is_none() {
             errors.extend(flags.fields().err().into_iter().flat_map(ConfigError::into_each));
         }
@@ -220,9 +225,10 @@ impl KubeProxyFlags {
         let is_set = value == Value::Bool(true);
         self.given.push((flag.name, text.clone()));
         match flag.meaning {
+            // As in kube-proxy, an empty address leaves what is before it.
+            Meaning::Field { path, .. } if text.is_empty() && path.ends_with("indAddress") => {}
             // Errors and notes name each gate as a field.
             Meaning::Field { path, .. } => self.fields.set(flag.name, path, value),
-            Meaning::Port(path) => self.set_port(flag, path, &value),
             Meaning::Config => self.config = (!text.is_empty()).then(|| text.into()),
             Meaning::NodeName => self.hostname_override = Some(text),
             Meaning::Server if text.is_empty() => self.server = None,
@@ -242,7 +248,8 @@ impl KubeProxyFlags {
             Meaning::Version if is_set => self.choose(Action::Version { raw: false }),
             Meaning::Version if value == "raw" => self.choose(Action::Version { raw: true }),
             Meaning::Nothing if text != flag.default() => self.without_effect.push(flag.name),
-            Meaning::WriteConfig
+            Meaning::Port(_)
+            | Meaning::WriteConfig
             | Meaning::Cleanup
             | Meaning::InitOnly
             | Meaning::Version
@@ -267,19 +274,29 @@ impl KubeProxyFlags {
         }
     }
 
-    /// Replaces the port of an address, for `--healthz-port` and `--metrics-port`. 0 disables the
-    /// server.
-    fn set_port(&mut self, flag: Flag, path: &'static str, port: &Value) {
-        let before = self.fields.value(path).and_then(Value::as_str);
-        let fallback = match path {
-            "metricsBindAddress" => address::DEFAULT_METRICS,
-            _ => address::DEFAULT_HEALTHZ,
-        };
-        let mut to = before.and_then(|text| address::parse(text, 0).ok()).unwrap_or(fallback);
-        let port = port.as_u64().and_then(|port| u16::try_from(port).ok()).unwrap_or_default();
-        to.set_port(port);
-        let text = if port == 0 { String::new() } else { to.to_string() };
-        self.fields.set(flag.name, path, text.into());
+    /// Completes addresses to listen on as kube-proxy does: a port is that of an address without
+    /// one, 0 disables the server, and the defaults do not have the family of `--bind-address`.
+    fn complete_addresses(&mut self) {
+        for flag in flags::all() {
+            let Meaning::Port(path) = flag.meaning else { continue };
+            let given = self.given.iter().rfind(|(name, _)| *name == flag.name);
+            let port = given.and_then(|(_, text)| yaml::whole(text)?.as_i64());
+            let before = self.fields.value(path).and_then(Value::as_str);
+            let address = match (port, before.and_then(address::ip)) {
+                (Some(0), _) => String::new(),
+                (Some(port), Some(IpAddr::V4(ip))) => format!("{ip}:{port}"),
+                (Some(port), Some(IpAddr::V6(ip))) => format!("[{ip}]:{port}"),
+                (port, _) => {
+                    let is_unused = port.is_some_and(|port| port.to_string() != flag.default());
+                    self.without_effect.extend(is_unused.then_some(flag.name));
+                    let default = options::find(path).filter(|_| before.is_none());
+                    default.map_or_else(|| before.unwrap_or_default(), |it| it.default).to_owned()
+                }
+            };
+            if given.is_some() || self.fields.value("bindAddress").is_some() {
+                self.fields.set(flag.name, path, address.into());
+            }
+        }
     }
 
     fn flag_of(&self, field: &str) -> String {
@@ -294,6 +311,7 @@ mod tests {
     use std::time::Duration;
 
     use engine::routing::{LocalDetection, NodePortAddresses};
+    use serde_json::json;
     use tempfile::NamedTempFile;
     use tracing::level_filters::LevelFilter;
 
@@ -327,8 +345,9 @@ mod tests {
     }
 
     /// Command lines under which a flag may have an effect.
-    const CONTEXTS: [&str; 5] = [
+    const CONTEXTS: [&str; 6] = [
         "",
+        "--healthz-bind-address=192.0.2.9 --metrics-bind-address=192.0.2.9",
         "--proxy-mode=nftables",
         "--proxy-mode=ipvs",
         "--detect-local-mode=BridgeInterface",
@@ -382,7 +401,8 @@ mod tests {
     #[test]
     fn a_flag_with_its_default_is_as_if_absent() {
         for flag in flags::all().filter(|flag| !flag.default().is_empty()) {
-            for context in CONTEXTS {
+            let name = format!("--{}=", flag.name);
+            for context in CONTEXTS.into_iter().filter(|it| !it.contains(&name)) {
                 let line = format!("{context} --{}={}", flag.name, flag.default());
                 let (action, _, config) = result(&line);
                 let (absent_action, _, absent) = result(context);
@@ -434,9 +454,8 @@ mod tests {
         // A file replaces the fields, so those of flags are not checked.
         let beside_a_file = refused("--config=/none --nodeport-addresses=nonsense --no-such-flag");
         assert_eq!(beside_a_file.lines().count(), 1, "{beside_a_file}");
-        let level =
-            "--v: is \"99\"; expected error, warn, info, debug, trace, or a number from 0 to 10";
-        assert_eq!(refused("--v=99"), level);
+        let level = "--v: is \"-1\"; expected error, warn, info, debug, trace, or a number from 0";
+        assert_eq!(refused("--v=-1"), level);
     }
 
     #[test]
@@ -491,13 +510,131 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_address_or_port_0_disables_the_server() {
-        let config = load("--healthz-bind-address= --metrics-port=0").config;
-        assert_eq!((config.healthz_bind_address, config.metrics_bind_address), (None, None));
-        let config =
-            load("--healthz-port=1 --metrics-bind-address=[::1]:2 --metrics-port 3").config;
-        assert_eq!(config.healthz_bind_address, Some("0.0.0.0:1".parse().unwrap()));
-        assert_eq!(config.metrics_bind_address, Some("[::1]:3".parse().unwrap()));
+    fn servers_listen_where_those_of_kube_proxy_do() {
+        let default = ["0.0.0.0:10256", "127.0.0.1:10249"];
+        for (line, [healthz, metrics]) in [
+            ("", default),
+            (
+                "--healthz-bind-address=127.0.0.1 --healthz-port=9001",
+                ["127.0.0.1:9001", default[1]],
+            ),
+            (
+                "--healthz-port=9001 --healthz-bind-address=127.0.0.1",
+                ["127.0.0.1:9001", default[1]],
+            ),
+            (
+                "--healthz-port 1 --healthz-port 2 --healthz-bind-address ::1",
+                ["[::1]:2", default[1]],
+            ),
+            ("--metrics-bind-address=0.0.0.0 --metrics-port=0x10", [default[0], "0.0.0.0:16"]),
+            ("--metrics-port=7 --metrics-bind-address=::", [default[0], "[::]:7"]),
+            // The port of an address stays, and the defaults have one.
+            ("--healthz-port=9001", default),
+            ("--metrics-port=9001 --metrics-bind-address=[::1]:2", [default[0], "[::1]:2"]),
+            ("--healthz-bind-address=1.2.3.4:5 --healthz-port=6", ["1.2.3.4:5", default[1]]),
+            ("--healthz-port=0", ["", default[1]]),
+            ("--healthz-port=0 --healthz-bind-address=1.2.3.4:5", ["", default[1]]),
+            ("--metrics-port=0", [default[0], ""]),
+            // An empty address leaves what is before it.
+            ("--healthz-bind-address= --metrics-bind-address=", default),
+            (
+                "--healthz-bind-address=1.2.3.4 --healthz-bind-address=",
+                ["1.2.3.4:10256", default[1]],
+            ),
+            ("--bind-address=", default),
+            // The defaults have the family of the default of --bind-address.
+            ("--bind-address=::", default),
+            ("--bind-address=fd00::1 --metrics-port=7", default),
+            ("--bind-address=:: --metrics-bind-address=::", [default[0], "[::]:10249"]),
+            ("--bind-address=:: --healthz-port=0", ["", default[1]]),
+        ] {
+            let config = load(line).config;
+            assert_eq!(address::text(config.healthz_bind_address), healthz, "{line}");
+            assert_eq!(address::text(config.metrics_bind_address), metrics, "{line}");
+        }
+        let flags = load("--healthz-port=9001 --metrics-port=10249").notes.flags;
+        assert_eq!(flags, ["healthz-port"]);
+        for line in ["--healthz-port=70000", "--healthz-port=-1", "--healthz-port=x"] {
+            let error = refused(&format!("--healthz-bind-address=1.2.3.4 {line}"));
+            assert!(error.starts_with("--healthz-"), "{error}");
+        }
+        let file = file(
+            "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n\
+                         mode: nftables\nbindAddress: '::'\n",
+        );
+        let config = load(&format!("--healthz-port=0 {}", config_flag(&file))).config;
+        assert_eq!(address::text(config.healthz_bind_address), "[::]:10256");
+        assert_eq!(address::text(config.metrics_bind_address), "[::1]:10249");
+    }
+
+    #[test]
+    fn values_of_flags_have_the_syntax_of_go() {
+        for (line, field, expected) in [
+            ("--conntrack-min=0x10", "/conntrack/min", json!(16)),
+            ("--conntrack-min=017", "/conntrack/min", json!(15)),
+            ("--conntrack-min 1_000", "/conntrack/min", json!(1000)),
+            ("--conntrack_min=0b11", "/conntrack/min", json!(3)),
+            ("--masquerade-all=T", "/nftables/masqueradeAll", json!(true)),
+            ("--masquerade-all=0", "/nftables/masqueradeAll", json!(false)),
+            ("--ipvs-tcp-timeout=-5s", "/ipvs/tcpTimeout", json!("-5s")),
+            (
+                "--nodeport-addresses=\"10.0.0.0/8\",::/0",
+                "/nodePortAddresses",
+                json!(["10.0.0.0/8", "::/0"]),
+            ),
+            (
+                "--nodeport-addresses=10.0.0.0/8 --nodeport-addresses=::/0",
+                "/nodePortAddresses",
+                json!(["10.0.0.0/8", "::/0"]),
+            ),
+            (
+                "--feature-gates=A=1,B=F --feature-gates=A=false",
+                "/featureGates",
+                json!({"A": false, "B": false}),
+            ),
+            ("--kube-api-qps=1_0", "/clientConnection/qps", json!(10.0)),
+        ] {
+            let flags = parse(&format!("--proxy-mode=nftables {line}")).unwrap();
+            let given = flags.fields.document();
+            assert_eq!(given.pointer(field), Some(&expected), "{line}");
+            flags.load().unwrap();
+        }
+        for line in [
+            "--conntrack-min=08",
+            "--conntrack-min=1e1",
+            "--conntrack-min=",
+            "--cluster-cidr",
+            "--nodeport-addresses=\"::/0",
+            "--nodeport-addresses=a\"b",
+            "--conntrack-udp-timeout=-5s",
+            "--feature-gates=A",
+            "-v=-1",
+            "--masquerade-all=y",
+        ] {
+            refused(line);
+        }
+        assert_eq!(parse("-v=99").unwrap().log.log_level, Some(LevelFilter::TRACE));
+        // An empty word is no argument, as a template may leave it.
+        let words = ["", "--proxy-mode=nftables", "", "--", ""].map(str::to_owned);
+        assert_eq!(KubeProxyFlags::parse(words).unwrap().load().unwrap().notes, Notes::default());
+    }
+
+    #[test]
+    fn flags_that_kube_proxy_refuses_are_taken_with_a_note() {
+        for (line, note) in [
+            ("--metrics-port=0", "--metrics-port: is \"\"; it expects IP or IP:port"),
+            ("--cluster-cidr=", "--cluster-cidr: is \"\"; it expects ranges without blanks"),
+            ("--feature-gates=NFTablesProxyMode=false", "it expects true, always"),
+            ("--config-sync-period=0", "--config-sync-period: is \"0\"; it expects more than 0s"),
+            ("--nodeport-addresses=10.0.0.0/8,", "it expects ranges, or primary alone"),
+            ("--iptables-min-sync-period=1m", "--iptables-min-sync-period: is \"1m\""),
+            ("--iptables-sync-period=0", "--iptables-sync-period: is \"0\"; it expects more"),
+            ("--healthz-port=0 --conntrack-udp-timeout=0 --iptables-min-sync-period=0", ""),
+        ] {
+            let notes = load(&format!("--proxy-mode=nftables {line}")).notes.refused;
+            assert_eq!(notes.len(), usize::from(!note.is_empty()), "{line}: {notes:?}");
+            assert!(notes.iter().all(|it| it.contains(note)), "{line}: {notes:?}");
+        }
     }
 
     #[test]

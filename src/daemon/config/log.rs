@@ -81,7 +81,7 @@ pub(super) struct LevelError;
 
 impl LevelError {
     /// What is expected instead.
-    pub(super) const EXPECTED: &str = "error, warn, info, debug, trace, or a number from 0 to 10";
+    pub(super) const EXPECTED: &str = "error, warn, info, debug, trace, or a number from 0";
 }
 
 pub(super) fn level(text: &str) -> Result<LevelFilter, LevelError> {
@@ -92,7 +92,7 @@ pub(super) fn level(text: &str) -> Result<LevelFilter, LevelError> {
         "debug" => Ok(LevelFilter::DEBUG),
         "trace" => Ok(LevelFilter::TRACE),
         _ => match text.parse() {
-            Ok(verbosity) if verbosity <= 10 => Ok(of_verbosity(verbosity)),
+            Ok(verbosity) if verbosity <= i32::MAX.unsigned_abs() => Ok(of_verbosity(verbosity)),
             _ => Err(LevelError),
         },
     }

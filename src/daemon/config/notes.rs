@@ -7,6 +7,10 @@ pub struct Notes {
     pub without_effect: Vec<String>,
     /// Fields that the API does not have, each with its line: `line 7: mtu`.
     pub unknown: Vec<String>,
+    /// Parts of the file with a meaning that its author may not expect, such as a duplicate key.
+    pub unexpected: Vec<String>,
+    /// Settings that kube-proxy refuses, each with its place and the reason.
+    pub refused: Vec<String>,
     /// Given flags of kube-proxy without effect, such as `vmodule`.
     pub flags: Vec<&'static str>,
     /// The configured mode, if it is not nftables. An absent mode is iptables, as in kube-proxy.
@@ -29,6 +33,8 @@ impl Notes {
             ));
         }
         lines.extend(self.scheduler.clone());
+        lines.extend(self.unexpected.clone());
+        lines.extend(self.refused.iter().map(|it| format!("kube-proxy would refuse {it}")));
         if !self.without_effect.is_empty() {
             let names = self.without_effect.join(", ");
             lines.push(format!("fields of the configuration without effect: {names}"));

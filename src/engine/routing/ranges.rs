@@ -181,8 +181,17 @@ impl NodePortAddresses {
 /// # Errors
 /// The text is not a range.
 pub fn parse(text: &str) -> Result<IpNet, CidrError> {
-    let range: Result<IpNet, _> = text.trim().parse();
+    let range: Result<IpNet, _> = without_leading_zeros(text.trim()).parse();
     range.map(|range| range.trunc()).map_err(|_| CidrError::NotACidr(text.to_owned()))
+}
+
+/// Removes leading zeros of the numbers in `010.1.0.0/08`, which Kubernetes accepts.
+pub fn without_leading_zeros(text: &str) -> String {
+    let parts = text.split_inclusive(['.', '/']).map(|part| match part.trim_start_matches('0') {
+        number if number.starts_with(|c: char| c.is_ascii_digit()) => number,
+        rest => part.get(part.len().saturating_sub(rest.len() + 1)..).unwrap_or(part),
+    });
+    parts.collect()
 }
 
 /// All addresses of both families.

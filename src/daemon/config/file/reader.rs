@@ -46,7 +46,13 @@ impl<'a> Reader<'a> {
     /// Returns the value at `path`, unless it is null.
     pub(super) fn found(&self, path: &str) -> Option<&'a Value> {
         let pointer = format!("/{}", path.replace('.', "/"));
-        self.document.value.pointer(&pointer).filter(|value| !value.is_null())
+        let value = self.document.value.pointer(&pointer)?;
+        // In a map, the null of JSON is the zero value of Go.
+        if value.is_null() {
+            path.starts_with("featureGates.").then_some(&OFF)
+        } else {
+            Some(value)
+        }
     }
 
     /// Returns the value at `path`, unless it is null or has another type, which is
@@ -63,11 +69,17 @@ impl<'a> Reader<'a> {
         self.value(path).and_then(Value::as_str).filter(|text| !text.is_empty())
     }
 
-    pub(super) fn report(&self, field: &str, message: String) {
-        self.report_at(self.document.line_of(field), field, message);
+    /// Returns the place of a field for a note: its line in a file, or the flag.
+    pub(super) fn place(&self, field: &str) -> String {
+        match self.origin {
+            Origin::File(_) => format!("line {}: {field}", self.document.line_of(field)),
+            Origin::Flags(flag_of) => flag_of(field),
+            Origin::Own => field.to_owned(),
+        }
     }
 
-    pub(super) fn report_at(&self, line: usize, field: &str, message: String) {
+    pub(super) fn report(&self, field: &str, message: String) {
+        let line = self.document.line_of(field);
         let error = match self.origin {
             Origin::File(path) => {
                 let (path, field) = (path.to_owned(), field.to_owned());
@@ -86,6 +98,8 @@ impl<'a> Reader<'a> {
         }
     }
 }
+
+static OFF: Value = Value::Bool(false);
 
 /// Most errors of one file: lists may have any number of invalid items.
 pub(super) const MOST_ERRORS: usize = 100;

@@ -115,9 +115,9 @@ static OTHERS: &[Flag] = &[
     flag("master", Kind::Text, "", Meaning::Server)
         .about("Address of the API server; replaces that of --kubeconfig"),
     flag("healthz-port", Kind::Whole, "10256", Meaning::Port("healthzBindAddress"))
-        .about("Port of --healthz-bind-address; 0 serves nothing"),
+        .about("Port of --healthz-bind-address, if that has none; 0 serves nothing"),
     flag("metrics-port", Kind::Whole, "10249", Meaning::Port("metricsBindAddress"))
-        .about("Port of --metrics-bind-address; 0 serves nothing"),
+        .about("Port of --metrics-bind-address, if that has none; 0 serves nothing"),
     flag("log-flush-frequency", Kind::Duration, "5s", Meaning::Nothing)
         .about("Time between two writes of the log; each line is written at once"),
     flag("vmodule", Kind::Text, "", Meaning::Nothing)

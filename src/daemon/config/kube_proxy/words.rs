@@ -44,9 +44,10 @@ impl<I: Iterator<Item = String>> Iterator for Words<I> {
     type Item = Result<(Flag, String), ConfigError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let word = match self.words.next()? {
+        // As in kube-proxy, an empty word has no meaning.
+        let word = match self.words.find(|word| !word.is_empty())? {
             // Words after `--` are not flags.
-            word if word == "--" => self.words.next()?,
+            word if word == "--" => self.words.find(|word| !word.is_empty())?,
             word => return Some(self.read(&word)),
         };
         let message = "is not a flag; kube-proxy accepts only flags".to_owned();

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::config::{duration, gates};
+use crate::yaml;
 
 /// The type of an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,13 +55,12 @@ impl Kind {
             Self::Version if text == "raw" => Ok(text.into()),
             Self::Version => gates::boolean(text).map(Value::Bool).ok_or("true, false or raw"),
             Self::Flag => gates::boolean(text).map(Value::Bool).ok_or(BOOLEAN),
-            Self::Whole => text.parse::<i64>().map(Value::from).map_err(|_| WHOLE),
-            Self::Number => text.parse::<f32>().map(Value::from).map_err(|_| NUMBER),
-            Self::Duration => duration::parse(text).map(|_| text.into()).map_err(|_| DURATION),
-            Self::Texts => {
-                let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
-                Ok(entries.map(Value::from).collect())
+            Self::Whole => yaml::whole(text).map(Value::Number).ok_or(WHOLE),
+            Self::Number => {
+                text.replace('_', "").parse::<f32>().map(Value::from).map_err(|_| NUMBER)
             }
+            Self::Duration => duration::signed(text).map(|_| text.into()).ok_or(DURATION),
+            Self::Texts => entries(text).map(Value::from).ok_or("a list with commas"),
             Self::Gate => gates::read(text).ok_or(gates::EXPECTED),
             Self::Object | Self::Opaque => Ok(json!({})),
             Self::Text | Self::Any => Ok(text.into()),
@@ -78,7 +78,26 @@ impl Kind {
 
 fn is_duration(value: &Value) -> bool {
     value.as_u64() == Some(0)
-        || value.as_str().is_some_and(|text| text.is_empty() || duration::parse(text).is_ok())
+        || value.as_str().is_some_and(|text| text.is_empty() || duration::signed(text).is_some())
+}
+
+/// Splits a list at its commas. As in pflag, an entry may be in quotes, and a line ends the list.
+fn entries(text: &str) -> Option<Vec<String>> {
+    let line = text.trim_matches(['\r', '\n']).lines().next().unwrap_or_default();
+    let mut entries: Vec<String> = Vec::from_iter((!line.is_empty()).then(String::new));
+    let (mut letters, mut is_quoted) = (line.chars().peekable(), false);
+    while let Some(letter) = letters.next() {
+        let entry = entries.last_mut()?;
+        match letter {
+            '"' if is_quoted && letters.next_if_eq(&'"').is_some() => entry.push('"'),
+            '"' if is_quoted && letters.peek().is_none_or(|next| *next == ',') => is_quoted = false,
+            '"' if !is_quoted && entry.is_empty() => is_quoted = true,
+            '"' => return None,
+            ',' if !is_quoted => entries.push(String::new()),
+            letter => entry.push(letter),
+        }
+    }
+    (!is_quoted).then_some(entries)
 }
 
 fn is_list_of_texts(value: &Value) -> bool {

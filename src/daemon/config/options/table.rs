@@ -89,12 +89,12 @@ pub(in crate::config) static SETTINGS: &[Setting] = &[
         |to, value| put(&mut to.config.healthz_bind_address, listen(value, address::HEALTHZ_PORT)),
         |config| address::text(config.healthz_bind_address).into())
         .default("0.0.0.0:10256").flag("healthz-bind-address", "ADDRESS").scope(Scope::Daemon).kube_proxy("healthz-bind-address")
-        .about("Address of /healthz, /livez and /readyz; an empty flag turns them off"),
+        .about("Address of /healthz, /livez and /readyz; an empty flag of run, or --healthz-port=0 of kube-proxy, turns them off"),
     Setting::new("metricsBindAddress", Kind::Text,
         |to, value| put(&mut to.config.metrics_bind_address, listen(value, address::METRICS_PORT)),
         |config| address::text(config.metrics_bind_address).into())
         .default("127.0.0.1:10249").flag("metrics-bind-address", "ADDRESS").scope(Scope::Daemon).kube_proxy("metrics-bind-address")
-        .about("Address of /metrics; an empty flag turns it off"),
+        .about("Address of /metrics; an empty flag of run, or --metrics-port=0 of kube-proxy, turns it off"),
     Setting::boolean("bindAddressHardFail", |config| &mut config.bind_address_hard_fail)
         .default("false").kube_proxy("bind-address-hard-fail")
         .about("End if the address of healthz or metrics cannot be used, instead of trying again"),

@@ -1,7 +1,7 @@
 //! Values of options while a configuration is read, and the parsers of single values.
 
 use std::fmt::Display;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -70,8 +70,8 @@ impl Values {
     /// Sets the node's address, whose family is that of the default addresses to listen on.
     pub(super) fn set_bind_address(&mut self, value: &Value) -> Set {
         let text = text(value);
-        let expected = |_| vec![format!("is {text:?}; expected an IP address")];
-        let address: IpAddr = text.parse().map_err(expected)?;
+        let expected = || vec![format!("is {text:?}; expected an IP address")];
+        let address = address::ip(text).ok_or_else(expected)?.to_canonical();
         self.config.routing.node_ip = Some(address).filter(|address| !address.is_unspecified());
         if address.is_ipv6() {
             let on = |ip: Ipv6Addr, port| Some(SocketAddr::new(ip.into(), port));
@@ -105,8 +105,7 @@ impl Values {
     /// Sets the addresses of node ports. An empty list leaves the default, which depends on the
     /// mode.
     pub(super) fn set_node_port_addresses(&mut self, value: &Value) -> Set {
-        let entries = value.as_array().into_iter().flatten().filter_map(Value::as_str);
-        let entries: Vec<_> = entries.collect();
+        let entries: Vec<_> = texts(value).collect();
         if entries.is_empty() {
             return Ok(());
         }
@@ -191,11 +190,17 @@ where
     entries(value, T::from_str)
 }
 
+/// Returns the entries of a list, without blank ones.
+fn texts(value: &Value) -> impl Iterator<Item = &str> {
+    let entries = value.as_array().into_iter().flatten().filter_map(Value::as_str);
+    entries.map(str::trim).filter(|entry| !entry.is_empty())
+}
+
 fn entries<T, E: Display>(
     value: &Value,
     parse: impl Fn(&str) -> Result<T, E>,
 ) -> Result<Vec<T>, Vec<String>> {
-    let entries = value.as_array().into_iter().flatten().filter_map(Value::as_str);
+    let entries = texts(value);
     let (mut parsed, mut errors) = (Vec::new(), Vec::new());
     for entry in entries {
         match parse(entry) {

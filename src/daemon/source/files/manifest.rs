@@ -68,6 +68,9 @@ pub(super) fn parse(
     })?;
     let mut contents = Contents::default();
     for document in &documents {
+        contents.problems.extend(document.warnings.iter().map(|warning| {
+            FileProblem::of_file(file, Some(warning.line), warning.message.clone())
+        }));
         let mut reader = DocumentReader { file, document, converter, contents: &mut contents };
         reader.part(&Part { value: &document.value, path: String::new(), default: None });
     }

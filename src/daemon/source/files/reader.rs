@@ -401,8 +401,8 @@ mod tests {
                 "f:3: Servic x: kind: unknown kind \"Servic\": expected Service, EndpointSlice, Node, ServiceCIDR or List",
             ),
             (
-                "kind: Service\nmetadata: {name: x, namespace: y}",
-                "f:1: Service y/x: apiVersion: is missing: expected v1 for Service",
+                "kind: Service\nmetadata: {name: x, namespace: z}",
+                "f:1: Service z/x: apiVersion: is missing: expected v1 for Service",
             ),
             (
                 "metadata: {name: x}\nkind: EndpointSlice\napiVersion: discovery.k8s.io/v1beta1\n",
@@ -424,7 +424,7 @@ mod tests {
                 "apiVersion: v1\nkind: ServiceList\nitems:\n- metadata: {name: x}\n  spec:\n    clusterIP: 1.2.3\n",
                 "f:6: Service default/x: spec.clusterIP: \"1.2.3\" is not an IP address",
             ),
-            ("a: 1\na: 2\n", "f:2: does not parse at column 1: key \"a\" is already on line 1"),
+            ("a: 1\nb: [\n", "f:2: does not parse at column 4: unclosed bracket '['"),
         ];
         for (text, expected) in cases {
             assert_eq!(update(&mut reader(), &[("f", text)]).1, [expected], "{text}");
