@@ -4,12 +4,15 @@
 //! are booleans, the last of duplicate keys counts, `<<` merges. Any text yields values or a
 //! [`SyntaxError`]: depth, size and the bytes copied by aliases are limited.
 
-use std::borrow::Cow;
+mod scalar;
+
 use std::collections::{BTreeMap, HashMap};
 
-use base64::prelude::{BASE64_STANDARD, Engine as _};
-use granit_parser::{Event, Marker, Parser, ScalarStyle, ScanError, StrInput, StructureStyle, Tag};
-use serde_json::{Number, Value};
+use granit_parser::{Event, Marker, Parser, ScalarStyle, ScanError, StrInput, StructureStyle};
+use serde_json::Value;
+
+pub(crate) use self::scalar::whole;
+use self::scalar::{name_of, scalar};
 
 /// Longest accepted text in bytes: a list of 100,000 services with a million endpoints is shorter.
 pub const MAX_TEXT: usize = 512 << 20;
@@ -28,19 +31,9 @@ const MAX_WARNINGS: usize = 100;
 pub struct Document {
     /// Content of the document.
     pub value: Value,
-    /// What has a meaning that its author may not expect, each with its line.
-    pub warnings: Vec<Warning>,
+    /// Lines whose meaning their author may not expect, and what it is.
+    pub warnings: Vec<(usize, String)>,
     lines: Lines,
-}
-
-/// A part of a text that has a meaning which its author may not expect.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}: {message}")]
-pub struct Warning {
-    /// Line, from 1.
-    pub line: usize,
-    /// What is unexpected there.
-    pub message: String,
 }
 
 impl Document {
@@ -189,15 +182,11 @@ struct Open {
 
 enum Parts {
     Items(Vec<Value>, Vec<Lines>),
-    Entries(BTreeMap<String, Entry>, Option<Key>),
+    Entries(Entries, Option<Key>),
 }
 
-/// An entry of a mapping.
-struct Entry {
-    value: Value,
-    lines: Lines,
-    is_merged: bool,
-}
+/// Entries of a mapping, and whether `<<` added them.
+type Entries = BTreeMap<String, (Value, Lines, bool)>;
 
 /// A key without its value yet.
 enum Key {
@@ -213,7 +202,7 @@ struct Documents<'a> {
     open: Vec<Open>,
     anchors: HashMap<usize, Node>,
     copied: usize,
-    warnings: Vec<Warning>,
+    warnings: Vec<(usize, String)>,
 }
 
 impl<'a> Documents<'a> {
@@ -240,7 +229,7 @@ impl<'a> Documents<'a> {
             Err(error) => Some(error.line),
         };
         let message = || "what follows the first document is ignored".to_owned();
-        last.warnings.extend(line.map(|line| Warning { line, message: message() }));
+        last.warnings.extend(line.map(|line| (line, message())));
         Ok(documents)
     }
 
@@ -325,9 +314,9 @@ impl<'a> Documents<'a> {
             Parts::Items(values, lines) => (Value::Array(values), lines),
             Parts::Entries(entries, _) => {
                 let mut children = Vec::with_capacity(entries.len());
-                let entries = entries.into_iter().map(|(key, entry)| {
-                    children.push(entry.lines);
-                    (key, entry.value)
+                let entries = entries.into_iter().map(|(key, (value, lines, _))| {
+                    children.push(lines);
+                    (key, value)
                 });
                 (Value::Object(entries.collect()), children)
             }
@@ -349,8 +338,7 @@ impl<'a> Documents<'a> {
             Parts::Entries(entries, place) => match place.take() {
                 None => *place = Some(key(node.value, start)?),
                 Some(Key::Text(key, line)) => {
-                    let lines = Lines { line, ..node.lines };
-                    let entry = Entry { value: node.value, lines, is_merged: false };
+                    let entry = (node.value, Lines { line, ..node.lines }, false);
                     insert(entries, key, entry, &mut self.warnings);
                 }
                 Some(Key::Merge) => merge(entries, node, &mut self.warnings).ok_or_else(|| {
@@ -402,27 +390,23 @@ fn key(value: Value, start: &Marker) -> Result<Key, SyntaxError> {
 
 /// Sets an entry. What replaces the text's own value of the key is a warning.
 fn insert(
-    entries: &mut BTreeMap<String, Entry>,
+    entries: &mut Entries,
     key: String,
-    entry: Entry,
-    warnings: &mut Vec<Warning>,
+    entry: (Value, Lines, bool),
+    warnings: &mut Vec<(usize, String)>,
 ) {
-    if let Some(before) = entries.get(&key).filter(|before| !before.is_merged)
+    if let Some((_, before, false)) = entries.get(&key)
         && warnings.len() < MAX_WARNINGS
     {
-        let message = format!("key {key:?} replaces that on line {}", before.lines.line);
-        warnings.push(Warning { line: entry.lines.line as usize, message });
+        let message = format!("key {key:?} replaces that on line {}", before.line);
+        warnings.push((entry.1.line as usize, message));
     }
     entries.insert(key, entry);
 }
 
 /// Merges a mapping, or a list of mappings of which the first that has a key counts. As in go-yaml,
 /// what comes later in the text replaces what is before it.
-fn merge(
-    entries: &mut BTreeMap<String, Entry>,
-    node: Node,
-    warnings: &mut Vec<Warning>,
-) -> Option<()> {
+fn merge(entries: &mut Entries, node: Node, warnings: &mut Vec<(usize, String)>) -> Option<()> {
     let mappings = match node.value {
         Value::Array(items) => items.into_iter().zip(node.lines.children).rev().collect(),
         value => vec![(value, node.lines)],
@@ -430,101 +414,10 @@ fn merge(
     for (mapping, lines) in mappings {
         let Value::Object(fields) = mapping else { return None };
         for ((key, value), lines) in fields.into_iter().zip(lines.children) {
-            insert(entries, key, Entry { value, lines, is_merged: true }, warnings);
+            insert(entries, key, (value, lines, true), warnings);
         }
     }
     Some(())
-}
-
-/// Returns the name of a tag of YAML, or the whole tag.
-fn name_of(tag: &Tag) -> Cow<'_, str> {
-    tag.suffix_in_namespace("tag:yaml.org,2002:").unwrap_or(Cow::Borrowed("another"))
-}
-
-/// Returns the value of a scalar; the error is why it has none.
-fn scalar(text: &str, style: ScalarStyle, tag: Option<&str>) -> Result<Value, String> {
-    let text_itself = || Value::String(text.to_owned());
-    let Some(tag) = tag else {
-        return if style == ScalarStyle::Plain { plain(text) } else { Ok(text_itself()) };
-    };
-    let value = match tag {
-        "int" | "float" | "bool" | "null" => plain(text)?,
-        "binary" => {
-            let digits: String = text.split(['\r', '\n']).collect();
-            let bytes = BASE64_STANDARD.decode(digits).map_err(|_| "is not Base64".to_owned())?;
-            Value::String(String::from_utf8_lossy(&bytes).into_owned())
-        }
-        _ => text_itself(),
-    };
-    let is_right = match tag {
-        // A float without decimals is a whole number in JSON, but not in the text.
-        "int" => value.is_number() && whole(text).is_some(),
-        "float" => value.is_number(),
-        "bool" => value.is_boolean(),
-        "null" => value.is_null(),
-        _ => true,
-    };
-    if is_right { Ok(value) } else { Err(format!("{text:?} does not have the type !!{tag}")) }
-}
-
-/// Returns the value of an unquoted scalar; infinity and not-a-number are errors, for JSON has none.
-fn plain(text: &str) -> Result<Value, String> {
-    Ok(match text {
-        "" | "~" | "null" | "Null" | "NULL" => Value::Null,
-        "true" | "True" | "TRUE" | "yes" | "Yes" | "YES" | "y" | "Y" | "on" | "On" | "ON" => {
-            Value::Bool(true)
-        }
-        "false" | "False" | "FALSE" | "no" | "No" | "NO" | "n" | "N" | "off" | "Off" | "OFF" => {
-            Value::Bool(false)
-        }
-        _ if is_infinite(text) => return Err(format!("{text} is not a number that JSON has")),
-        _ => number(text).map_or_else(|| text.into(), Value::Number),
-    })
-}
-
-fn is_infinite(text: &str) -> bool {
-    match text {
-        ".nan" | ".NaN" | ".NAN" => true,
-        _ => matches!(text.strip_prefix(['+', '-']).unwrap_or(text), ".inf" | ".Inf" | ".INF"),
-    }
-}
-
-/// Returns the number that a text is, as Go's `strconv` does; `_` may stand between digits.
-fn number(text: &str) -> Option<Number> {
-    match text.as_bytes().first()? {
-        b'.' => decimal(text),
-        b'+' | b'-' | b'0'..=b'9' => whole(text).or_else(|| decimal(&text.replace('_', ""))),
-        _ => None,
-    }
-}
-
-/// Reads a whole number with the base of its prefix: `0x1f`, `0b1`, `0o17`, and `017`.
-pub(crate) fn whole(text: &str) -> Option<Number> {
-    let text = text.replace('_', "");
-    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(&text);
-    let (digits, radix) = match unsigned.as_bytes() {
-        [b'0', b'x' | b'X', ..] => (unsigned.get(2..)?, 16),
-        [b'0', b'o' | b'O', ..] => (unsigned.get(2..)?, 8),
-        [b'0', b'b' | b'B', ..] => (unsigned.get(2..)?, 2),
-        [b'0', _, ..] => (unsigned.get(1..)?, 8),
-        _ => (unsigned, 10),
-    };
-    // The parser would take a second sign.
-    let digits = Some(digits).filter(|digits| digits.chars().all(|c| c.is_digit(radix)))?;
-    let size = u64::from_str_radix(digits, radix).ok()?;
-    if text.starts_with('-') {
-        0_i64.checked_sub_unsigned(size).map(Into::into)
-    } else {
-        Some(size.into())
-    }
-}
-
-/// Reads a number with decimals or an exponent. Without a fraction it is a whole number in JSON.
-fn decimal(text: &str) -> Option<Number> {
-    let is_form = text.chars().all(|c| c.is_ascii_digit() || "+-.eE".contains(c));
-    let number: f64 = Some(text).filter(|_| is_form)?.parse().ok()?;
-    let whole = (number.fract() == 0.0).then(|| format!("{number:.0}").parse::<i64>().ok());
-    whole.flatten().map(Number::from).or_else(|| Number::from_f64(number))
 }
 
 /// Returns the line of a marker. A text has fewer lines than `u32::MAX` (see [`MAX_TEXT`]).
@@ -710,7 +603,8 @@ mod tests {
         let document = one("a: 1\nb:\n  c: 1\n  d: 2\n  c: {e: 3}\n'a': 2\n");
         assert_eq!(document.value, json!({"a": 2, "b": {"c": {"e": 3}, "d": 2}}));
         assert_eq!((document.line_of("b.c.e"), document.line_of("a")), (5, 6));
-        let warnings: Vec<_> = document.warnings.iter().map(ToString::to_string).collect();
+        let warnings: Vec<_> =
+            document.warnings.iter().map(|(line, it)| format!("line {line}: {it}")).collect();
         let expected = [
             "line 5: key \"c\" replaces that on line 3",
             "line 6: key \"a\" replaces that on line 1",
@@ -762,7 +656,8 @@ mod tests {
     fn the_first_document_alone_is_read_and_others_are_named() {
         let of = |text: &str| {
             let document = first(text).unwrap();
-            let warnings: Vec<_> = document.warnings.iter().map(ToString::to_string).collect();
+            let warnings: Vec<_> =
+                document.warnings.iter().map(|(line, it)| format!("line {line}: {it}")).collect();
             (document.value, warnings)
         };
         let ignored =

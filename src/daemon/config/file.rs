@@ -30,7 +30,7 @@ use super::options::{self, Kind, SETTINGS, Values, shortened};
 use super::section::Section;
 use super::{Config, ConfigError, Loaded, Source, duration, node_name};
 use crate::named_file;
-use crate::yaml::{self, Document, Warning};
+use crate::yaml::{self, Document};
 
 impl Values {
     /// Reads the file at `path`.
@@ -91,7 +91,7 @@ fn document(path: &Path, text: &str) -> Result<Document, ConfigError> {
     let is_json = text.trim_start().starts_with('{');
     if is_json && serde_json::from_str::<serde::de::IgnoredAny>(text).is_err() {
         let message = "kube-proxy would refuse text that begins with { and is not JSON".to_owned();
-        document.warnings.push(Warning { line: 1, message });
+        document.warnings.push((1, message));
     }
     Ok(document)
 }
@@ -101,7 +101,8 @@ impl<'a> Reader<'a> {
     fn read(self) -> Result<Values, ConfigError> {
         let Some(root) = self.root() else { return Err(self.into_error()) };
         let mut notes = Notes { other_mode: self.other_mode(), ..Notes::default() };
-        notes.unexpected = self.document.warnings.iter().map(ToString::to_string).collect();
+        notes.unexpected =
+            self.document.warnings.iter().map(|(line, it)| format!("line {line}: {it}")).collect();
         self.check(root, "", &mut notes);
         self.note_periods(&mut notes);
         let values = self.values(notes);

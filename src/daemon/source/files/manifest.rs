@@ -68,9 +68,12 @@ pub(super) fn parse(
     })?;
     let mut contents = Contents::default();
     for document in &documents {
-        contents.problems.extend(document.warnings.iter().map(|warning| {
-            FileProblem::of_file(file, Some(warning.line), warning.message.clone())
-        }));
+        contents.problems.extend(
+            document
+                .warnings
+                .iter()
+                .map(|(line, message)| FileProblem::of_file(file, Some(*line), message.clone())),
+        );
         let mut reader = DocumentReader { file, document, converter, contents: &mut contents };
         reader.part(&Part { value: &document.value, path: String::new(), default: None });
     }
