@@ -203,28 +203,49 @@ fn former_draws() -> String {
     with_former_draws(&fresh.node().nft("list ruleset"))
 }
 
+/// The listing of both tables with the priorities of kube-proxy's base chains, and with packets of others
+/// masqueraded by their mark.
+fn former_base_chains() -> String {
+    let fresh = Net::new();
+    let _ = apply_all(&mut Proxy::start(fresh.node(), routing()));
+    let mut listing = fresh.node().nft("list ruleset");
+    let mark = "meta mark & 0x00004000 != 0x00000000";
+    for (today, former) in [
+        ("priority dstnat - 2;", "priority dstnat;"),
+        ("priority -102;", "priority -100;"),
+        (&*format!("{mark} ct status dnat"), mark),
+    ] {
+        assert_eq!(listing.matches(today).count(), 2, "{today} in {listing}");
+        listing = listing.replace(today, former);
+    }
+    listing
+}
+
 #[test]
 fn other_rules_of_the_same_layout_are_replaced_without_elements() {
     if !nft_can_load() {
         return;
     }
-    let net = Net::new();
-    let _ = apply_all(&mut Proxy::start(net.node(), routing()));
-    let today = tables(net.node());
-    net.node().nft_script(&in_place_of_others(&former_draws()));
-    assert_ne!(tables(net.node()), today);
-    let mut proxy = Proxy::start(net.node(), routing());
-    let sent = apply_all(&mut proxy);
-    for kind in [MessageKind::DelTable, MessageKind::NewSetElem, MessageKind::DelSetElem] {
-        assert_eq!(sent.messages.get(&kind), None, "{}", sent.script());
+    for former in [former_draws(), former_base_chains()] {
+        let net = Net::new();
+        let _ = apply_all(&mut Proxy::start(net.node(), routing()));
+        let today = tables(net.node());
+        net.node().nft_script(&in_place_of_others(&former));
+        assert_ne!(tables(net.node()), today);
+        let mut proxy = Proxy::start(net.node(), routing());
+        let sent = apply_all(&mut proxy);
+        for kind in [MessageKind::DelTable, MessageKind::NewSetElem, MessageKind::DelSetElem] {
+            assert_eq!(sent.messages.get(&kind), None, "{}", sent.script());
+        }
+        assert_eq!(tables(net.node()), today);
+        assert_eq!(proxy.resync().transactions.len(), 0);
     }
-    assert_eq!(tables(net.node()), today);
-    assert_eq!(proxy.resync().transactions.len(), 0);
 }
 
 #[test]
 fn no_flow_is_lost_while_other_rules_of_the_same_layout_are_replaced() {
     if nft_can_load() {
-        race_of_layouts(&[&former_draws()], &[("pod", WEB), ("node", WEB), ("outside", NODE_PORT)]);
+        let ways = [("pod", WEB), ("node", WEB), ("outside", NODE_PORT)];
+        race_of_layouts(&[&former_draws(), &former_base_chains()], &ways);
     }
 }

@@ -3,9 +3,10 @@
 
 use Expect::{Refused, Silent};
 use engine::routing::{LocalDetection, Routing};
+use netlink_tests::nft_available;
 use netlink_tests::scenario::{
     EXTERNAL, EXTERNAL_WAYS, Endpoint, Expect, Family, Lab, NODE_PORT, Node, Object, Protocol,
-    Scope, Slice, VIP, WEB, assert_even, keeps_source, masquerades, routing, slice,
+    Scope, Service, Slice, VIP, WEB, assert_even, keeps_source, masquerades, routing, slice,
     web_everywhere as web,
 };
 
@@ -387,4 +388,64 @@ fn local_endpoints_get_even_shares() {
         assert_even(&shares, 3);
     }
     lab.check_in(Scope::TCP, &[("outside", VIP, keeps_source("a b pod"))]);
+}
+
+// Packets of others.
+
+/// The mark of wg-quick(8), 0xca6c, has the bit of masquerade.
+const MARKS: &str = "table inet marks {
+    counter kept { }
+    counter translated { }
+    chain prerouting { type filter hook prerouting priority mangle; th dport 8080 meta mark set 51820; }
+    chain output { type route hook output priority mangle; th dport 8080 meta mark set 51820; }
+    chain postrouting {
+        type filter hook postrouting priority 110
+        meta mark 51820 counter name kept
+        ct status snat ct state new meta mark 51820 counter name translated
+    }
+}";
+
+/// wg-quick(8) marks what it sends, and routing decides by the mark.
+#[test]
+fn packets_with_the_mark_of_wireguard_keep_their_source_and_mark() {
+    if !nft_available() {
+        return;
+    }
+    let mut lab = Lab::new();
+    lab.apply(&[&web(), &slice("a c")]);
+    let node = lab.world.node().clone();
+    node.nft_script(MARKS);
+    lab.check(&[
+        ("pod", "10.244.2.7:8080", keeps_source("c")),
+        ("outside", "10.244.1.5:8080", keeps_source("a")),
+    ]);
+    let packets = |counter| node.nft(&format!("list counter inet marks {counter}"));
+    assert!(!packets("kept").contains("packets 0"), "{}", packets("kept"));
+    node.nft("reset counters");
+    lab.check(&[("node", "10.244.2.7:8080", keeps_source("c"))]);
+    assert!(!packets("kept").contains("packets 0"), "{}", packets("kept"));
+    assert!(packets("translated").contains("packets 0"), "{}", packets("translated"));
+    lab.check(&[
+        ("outside", NODE_PORT, masquerades("a c")),
+        ("node", WEB, masquerades("a c")),
+        ("pod", WEB, keeps_source("a c")),
+    ]);
+}
+
+/// The kernel sets no status for a translation to the same address and port.
+#[test]
+fn a_service_at_the_address_and_port_of_its_endpoint_is_served_without_masquerade() {
+    let mut lab = Lab::new();
+    lab.world.serve("node", "own", 8080);
+    let own = Service::new("own", "10.96.0.11").port(8080).external_ip("192.168.50.2");
+    let pod = Service::new("pod", "10.96.0.12").port(8080).external_ip("10.244.2.7");
+    let at = |name: &str, host| Slice::new(name).target(8080, 8080).endpoints(host);
+    lab.apply(&[&own, &at("own", "node"), &pod, &at("pod", "c")]);
+    for client in ["outside", "pod", "node"] {
+        lab.check(&[
+            (client, "192.168.50.2:8080", keeps_source("own")),
+            (client, "10.244.2.7:8080", keeps_source("c")),
+        ]);
+    }
+    lab.check(&[("outside", "10.96.0.12:8080", masquerades("c"))]);
 }

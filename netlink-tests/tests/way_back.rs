@@ -524,13 +524,18 @@ fn the_next_daemon_adopts_the_tables_and_owns_them_later() {
         assert_eq!(cluster.clients[0].connect_tcp("10.96.0.10:81"), Answer::Refused);
         let mut next = cluster.manifests.run(cluster.node());
         next.wait_for_line("removed the handover tables", SOON);
-        // Rules keep their handles, so nothing was loaded again but what the handover table did.
+        // Rules keep their handles, so nothing was loaded again but what the handover table did, and
+        // the chains to which kube-proxy would have added its rules.
         let adopted = cluster.node().nft("-a list table ip kube-proxy");
-        let check = cluster.node().nft("-a list chain ip kube-proxy cluster-ips-check");
-        let (kept, added): (Vec<_>, Vec<_>) =
-            rules(&adopted).into_iter().partition(|rule| rules(&left).contains(rule));
-        assert_eq!(kept, rules(&left));
-        assert!(!added.is_empty() && added.iter().all(|rule| check.contains(rule)), "{added:?}");
+        let again = ["cluster-ips-check", "nat-prerouting", "nat-output"]
+            .map(|chain| cluster.node().nft(&format!("-a list chain ip kube-proxy {chain}")));
+        let (again, kept): (Vec<_>, Vec<_>) =
+            rules(&adopted).into_iter().partition(|rule| again.concat().contains(*rule));
+        assert!(
+            !kept.is_empty() && kept.iter().all(|rule| rules(&left).contains(rule)),
+            "{kept:?}"
+        );
+        assert!(again.iter().any(|rule| !rules(&left).contains(rule)), "{again:?}");
         next.wait_for_line("the tables are owned now", SOON);
         next
     });

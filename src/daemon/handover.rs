@@ -14,11 +14,13 @@
 //!  4. removal         serves                -
 //! ```
 //!
-//! The first chain of type nat that translates a connection decides. At the end of a daemon step 4
-//! is left out: kube-proxy in mode iptables or ipvs deletes our table seconds before its own rules
-//! are complete, and its rules precede those of the handover table. That table ends when the next
-//! program translates a connection to one of our frontends, which `witness` sees: it would go on
-//! serving services that the other one has removed. Its elements expire after [`LIFETIME`].
+//! The first chain of type nat that translates a connection decides. In steps 1 to 4 other programs
+//! come after both tables. At the end of a daemon step 4 is left out, and the priorities change:
+//! kube-proxy in mode nftables gets our chains with its priority. In mode iptables or ipvs it deletes
+//! our table seconds before its own rules are complete, and its rules precede those of the handover
+//! table. That table ends when the next program translates a connection to one of our frontends,
+//! which `witness` sees: it would go on serving services that the other one has removed. Its elements
+//! expire after [`LIFETIME`].
 //! `stepwise` does the steps, also while a daemon commits changes.
 
 mod stepwise;
@@ -92,6 +94,7 @@ fn hand_over_table(
     if flags.persist {
         steps.replace(kernel, is_interrupted)?;
     }
+    steps.make_way(kernel)?;
     stop_refusing(kernel, own)?;
     Ok(flags.persist)
 }

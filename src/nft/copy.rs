@@ -146,11 +146,11 @@ impl CopyTarget {
         })
     }
 
-    /// Returns the message that creates a chain.
+    /// Returns the message that creates a chain; a base chain may get another priority.
     ///
     /// # Errors
     /// See [`CopyError`].
-    pub fn chain(&self, listed: &[u8]) -> Result<RawMessage, CopyError> {
+    pub fn chain(&self, listed: &[u8], other: Option<i32>) -> Result<RawMessage, CopyError> {
         let fields = Fields::read(Attrs::new(listed))?;
         let hook = match fields.find(NFTA_CHAIN_HOOK) {
             Some(hook) => {
@@ -162,13 +162,21 @@ impl CopyTarget {
         };
         self.copy(MessageKind::NewChain, listed, KEPT_OF_CHAIN, |w| {
             if let Some((number, priority)) = hook {
-                let priority = priority.saturating_add(self.priority_shift);
+                let priority = other.unwrap_or(priority.saturating_add(self.priority_shift));
                 w.nest(NFTA_CHAIN_HOOK, |w| {
                     w.be32(NFTA_HOOK_HOOKNUM, number);
                     w.be32(NFTA_HOOK_PRIORITY, priority.cast_unsigned());
                 });
             }
         })
+    }
+
+    /// Returns the message that deletes the copy of a chain with its rules.
+    ///
+    /// # Errors
+    /// See [`CopyError`].
+    pub fn delete_chain(&self, listed: &[u8]) -> Result<RawMessage, CopyError> {
+        self.copy(MessageKind::DelChain, listed, &[NFTA_CHAIN_NAME], |_| {})
     }
 
     /// Returns the message that creates a set or map; `id` is unique in its batch and not 0.
@@ -319,9 +327,11 @@ mod tests {
                 });
             })
         };
-        let copy = target(1, None).chain(&chain("kube-proxy", Some(7), -100)).unwrap();
+        let copy = target(1, None).chain(&chain("kube-proxy", Some(7), -100), None).unwrap();
         assert_eq!(copy.kind, MessageKind::NewChain);
         assert_eq!(copy.attributes, chain("copy", None, -99));
+        let moved = target(1, None).chain(&chain("kube-proxy", Some(7), -100), Some(-5)).unwrap();
+        assert_eq!(moved.attributes, chain("copy", None, -5));
     }
 
     #[test]
@@ -373,7 +383,7 @@ mod tests {
     fn damaged_lists_are_errors() {
         let target = target(0, None);
         let damaged = [9, 0, 1, 0, 5];
-        assert!(target.chain(&damaged).is_err());
+        assert!(target.chain(&damaged, None).is_err());
         assert!(target.rule(&damaged).is_err());
         assert!(target.elements(&damaged, true).is_err());
         assert!(target.elements(&[], true).is_err());

@@ -12,8 +12,8 @@ use nft::kernel::{
 use nft::{Family, Operation, Rule, TableFamily, TableFlags, Transaction};
 
 use super::tables::{
-    BESIDE_CHANGES, PieceSizes, delete_base_chains, flags_of_ours, handover_table, handover_target,
-    new_table, precedence, remove, witness,
+    BESIDE_CHANGES, KUBE_PROXY_PRIORITY, PieceSizes, TRANSLATING, delete_base_chains,
+    flags_of_ours, handover_table, handover_target, new_table, precedence, remove, witness,
 };
 
 /// The progress of a handover after a step.
@@ -116,6 +116,15 @@ impl Stepwise {
             self.step(kernel)?;
         }
         Ok(())
+    }
+
+    /// Gives the next program precedence over the handover table, and our chains the priority of
+    /// kube-proxy. Until another program adds chains, they still come before its.
+    pub(super) fn make_way(&self, kernel: &mut Nftables) -> Result<(), CopyTableError> {
+        let after = (&TRANSLATING[..], KUBE_PROXY_PRIORITY + 1);
+        kernel.move_chains(&self.own, after, &self.first_rules, &handover_target())?;
+        let same = (&TRANSLATING[..], KUBE_PROXY_PRIORITY);
+        kernel.move_chains(&self.own, same, &[], &new_table(&self.own, self.flags))
     }
 
     /// Performs the next step. Nothing may have changed the table between its listing and the first

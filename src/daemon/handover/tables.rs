@@ -21,8 +21,13 @@ pub const HANDOVER_TABLE: &str = "deltaproxy-handover";
 /// they must not stay for long.
 pub const LIFETIME: Duration = Duration::from_secs(60);
 
-/// Base chains of the handover table come after those of kube-proxy, in each hook.
+/// Base chains of the handover table come after those of our table. The translating ones still come
+/// before those of other programs, as ours do.
 const PRIORITY_SHIFT: i32 = 1;
+
+/// Priority of kube-proxy's translating chains (`NF_IP_PRI_NAT_DST`). It is refused if its table has
+/// them with another one.
+pub(super) const KUBE_PROXY_PRIORITY: i32 = -100;
 
 /// Sizes in bytes from which on a part of a table is sent.
 #[derive(Clone, Copy)]
@@ -41,7 +46,7 @@ pub(super) const BESIDE_CHANGES: PieceSizes =
 const WITNESS_PRIORITY: i32 = -90;
 
 /// Chains in which the next program has precedence.
-const TRANSLATING: [&str; 2] = ["nat-prerouting", "nat-output"];
+pub(super) const TRANSLATING: [&str; 2] = ["nat-prerouting", "nat-output"];
 
 /// Returns the flags of a table; `None` if another program created it.
 pub(super) fn flags_of_ours(

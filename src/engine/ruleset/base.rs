@@ -81,8 +81,8 @@ fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
     chains
 }
 
-/// Returns the base chains. Their names and priorities are kube-proxy's, which other programs
-/// expect.
+/// Returns the base chains. Their names are kube-proxy's, which other programs expect, and so are
+/// the priorities but [`DESTINATION_NAT`].
 ///
 /// Each base chain of type filter costs every packet, also of established connections. So most
 /// rules are in chains of type nat, which only the first packet of a connection passes: they also
@@ -134,14 +134,21 @@ fn base_chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
         nat(
             "nat-prerouting",
             HookPoint::Prerouting,
-            -100,
+            DESTINATION_NAT,
             services(settings.node_ports.chosen_node),
         ),
-        nat("nat-output", HookPoint::Output, -100, services(false)),
+        nat("nat-output", HookPoint::Output, DESTINATION_NAT, services(false)),
         nat("nat-postrouting", HookPoint::Postrouting, 100, masquerading(phrases, settings)),
     ]);
     chains
 }
+
+/// Priority of the chains that translate destinations. Those of other programs, such as the CNI
+/// plugin portmap, have -100, and the first chain that translates decides. Of chains with one
+/// priority the kernel calls the one registered last first, so a host port would win or lose by the
+/// last start of a program. It must not take packets of a service (CVE-2019-9946). A handover uses the
+/// number between.
+const DESTINATION_NAT: i32 = -102;
 
 /// The first chain for packets of other hosts. These still have their original destination.
 pub(super) const PRE_DNAT: &str = "filter-prerouting-pre-dnat";
@@ -409,13 +416,18 @@ fn cluster_ips_check(phrases: Phrases, settings: &Settings) -> Vec<Vec<Phrase>> 
 
 /// Clears priority and mark before the packet leaves. The priority could reach a queueing
 /// discipline: only the forwarding of IPv4 sets it anew (`ip_forward`). The mark would survive
-/// encapsulation, and the packet would be masqueraded again.
+/// encapsulation.
+///
+/// Marks of other programs may have the bit too, such as 51820 of wg-quick(8), so only packets with a
+/// translated destination are masqueraded and lose it. A translation to the same address and port
+/// sets no status; such a packet goes where it would go anyway.
 fn masquerading(phrases: Phrases, settings: &Settings) -> Vec<Vec<Phrase>> {
     let hairpin = [Field::Saddr, Field::Daddr, Field::L4Proto, Field::Dport];
     vec![
         vec![phrase::ct_status_dnat(), phrase::clear_priority()],
         vec![
             phrase::has_mark(settings.masquerade_mark),
+            phrase::ct_status_dnat(),
             phrase::flip_mark(settings.masquerade_mark),
             phrase::masquerade(),
         ],

@@ -13,10 +13,12 @@ use super::interface::Kernel;
 use super::nftables::Nftables;
 use super::read::{Read, Seen};
 use crate::batch::Batch;
+use crate::chain::chain_name;
 use crate::copy::{CopyError, CopyTarget, ListedSet, RawMessage};
 use crate::element::decode_elements;
 use crate::family::TableFamily;
 use crate::request::Request;
+use crate::rule::Rule;
 use crate::table::TableRef;
 
 /// Most attempts to dump a set during changes of other programs.
@@ -65,13 +67,13 @@ impl Nftables {
         target: &CopyTarget,
         sent: &mut CopyProgress,
     ) -> Result<bool, CopyTableError> {
-        let family = definition.table.family;
+        let (family, base_chains) = (definition.table.family, definition.base_chains()?);
         let mut piece = Piece::new(source.piece.min(self.max_batch() / 2));
         if !sent.has_frame {
             let deletion = source.replaces.then(|| target.delete_table()).transpose();
             piece.messages.extend(deletion.map_err(CopyError::from)?);
             piece.extend(definition.frame(target)?);
-            piece.extend(definition.rules(target, false)?);
+            piece.extend(definition.rules(target, &|chain| !base_chains.contains(chain))?);
             sent.has_frame = true;
         }
         while let Some(list) = source.elements.at(&mut sent.next).filter(|_| !piece.is_full()) {
@@ -84,10 +86,36 @@ impl Nftables {
             for rule in source.first_rules {
                 piece.extend([target.own_rule(rule)?]);
             }
-            piece.extend(definition.rules(target, true)?);
+            piece.extend(definition.rules(target, &|chain| base_chains.contains(chain))?);
         }
         self.send_piece(family, &mut piece)?;
         Ok(is_complete)
+    }
+
+    /// Creates base chains of a copy anew, with another priority. Of chains with one priority, the
+    /// kernel then calls them first.
+    ///
+    /// # Errors
+    /// See [`CopyTableError`].
+    pub fn move_chains(
+        &mut self,
+        definition: &Definition,
+        (chains, priority): (&[&str], i32),
+        first_rules: &[Rule],
+        target: &CopyTarget,
+    ) -> Result<(), CopyTableError> {
+        let mut piece = Piece::new(usize::MAX);
+        for chain in &definition.chains {
+            if chains.contains(&chain_name(chain).map_err(CopyError::from)?) {
+                let moved = target.chain(chain, Some(priority))?;
+                piece.extend([target.delete_chain(chain)?, moved]);
+            }
+        }
+        for rule in first_rules {
+            piece.extend([target.own_rule(rule)?]);
+        }
+        piece.extend(definition.rules(target, &|chain| chains.contains(&&**chain))?);
+        self.send_piece(definition.table.family, &mut piece)
     }
 
     /// Reads the elements of the named sets of a table. Stops with [`CopyTableError::Interrupted`]

@@ -124,23 +124,22 @@ impl Definition {
             messages.push(target.flowtable(flowtable)?);
         }
         for chain in &self.chains {
-            messages.push(target.chain(chain)?);
+            messages.push(target.chain(chain, None)?);
         }
         Ok(messages)
     }
 
-    /// Returns the messages that create the rules of base chains, or those of all others, each with
-    /// the anonymous sets that it looks up before it.
+    /// Returns the messages that create the rules of some chains, each with the anonymous sets that it
+    /// looks up before it.
     pub(super) fn rules(
         &self,
         target: &CopyTarget,
-        of_base: bool,
+        is_wanted: &dyn Fn(&Name) -> bool,
     ) -> Result<Vec<RawMessage>, CopyError> {
-        let base_chains = self.base_chains()?;
         let mut messages = Vec::new();
         for rule in &self.rules {
             let is_left_out = target.lifetime.is_some() && uses_flowtable(rule)?;
-            if is_left_out || base_chains.contains(&rule_chain(rule)?) != of_base {
+            if is_left_out || !is_wanted(&rule_chain(rule)?) {
                 continue;
             }
             // Unique in a batch that has the named sets too.
