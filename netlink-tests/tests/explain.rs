@@ -11,10 +11,12 @@ use netlink_tests::scenario::{
     Expect, Lab, Manifests, Protocol, Scope, WEB, keeps_source, masquerades, slice, web_everywhere,
     web_with_node_port,
 };
-use netlink_tests::{Finished, Host, Process, deltaproxy_binary, eventually, nft_available};
+use netlink_tests::{
+    Answer, Finished, Host, Process, deltaproxy_binary, eventually, nft_available,
+};
 use nft::kernel::{Kernel, Nftables};
 use nft::{
-    BaseChain, Chain, Family, HookPoint, Operation, Table, TableFamily, TableRef, Transaction,
+    BaseChain, Chain, Family, Hook, HookPoint, Operation, Table, TableFamily, TableRef, Transaction,
 };
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -314,7 +316,77 @@ fn what_is_not_known_is_named() {
     assert_has(&text, &["50.0 %  endpoint 10.244.1.5:8080/tcp"]);
 }
 
+/// The kernel calls the chain that was registered last, or woke last, first.
+#[test]
+fn of_chains_with_one_priority_the_true_first_one_is_named_or_both() {
+    if !nft_available() {
+        return;
+    }
+    let lab = lab();
+    let node = lab.world.node();
+    let filter = |table, verdict| {
+        format!(
+            "table inet {table} {{ chain c {{
+               type filter hook output priority 7; tcp dport 8080 counter {verdict};
+             }}
+             }}"
+        )
+    };
+    node.nft_script(&filter("rejects", "reject"));
+    node.nft_script(&filter("drops", "drop"));
+    let hook = Hook { family: TableFamily::Ip, number: HookPoint::Output as u32, device: None };
+    let is_told = node.run(|| Nftables::open().unwrap().called_chains(&hook).unwrap().is_some());
+    let check = |first: &str, second: &str, answer: &Answer| {
+        let text = explain(node, &["10.96.0.10:80/tcp"]).ok();
+        if is_told {
+            assert_has(&text, &[&format!("100 %  {first} in table inet")]);
+            assert!(!text.contains(second) && !text.contains("does not tell"), "{text}");
+        } else {
+            let both = [first, second].map(|it| format!("perhaps  {it} in table inet"));
+            let note = "the kernel does not tell which of these it calls first: table inet drops \
+                        chain c, table inet rejects chain c\n";
+            assert_has(&text, &[&both[0], &both[1], note]);
+        }
+        assert_eq!(node.hasty().connect_tcp(WEB), *answer);
+    };
+    check("dropped", "refused", &Answer::Silent);
+    node.nft_script("table inet rejects { flags dormant; }");
+    node.nft_script("table inet rejects { }");
+    check("refused", "dropped", &Answer::Refused);
+    let nat = |table, port| {
+        format!(
+            "table ip {table} {{ chain c {{
+               type nat hook output priority -100; tcp dport 99 dnat to 10.244.1.6:{port};
+             }}
+             }}"
+        )
+    };
+    node.nft_script(&nat("one", 1001));
+    node.nft_script(&nat("two", 1002));
+    let text = explain(node, &["10.244.1.6:99/tcp"]).ok();
+    let both = [1001, 1002].map(|port| format!("perhaps  endpoint 10.244.1.6:{port}/tcp"));
+    let named: Vec<_> = both.iter().filter(|it| text.contains(&**it)).collect();
+    assert!(named.len() == 2 || named.is_empty() && text.contains("10.244.1.6:1002/tcp"), "{text}");
+}
+
 // --trace.
+
+#[test]
+fn a_trace_of_chains_with_one_priority_is_no_difference() {
+    if !nft_available() {
+        return;
+    }
+    let lab = lab();
+    let node = lab.world.node();
+    for table in ["one", "two"] {
+        node.nft_script(&format!(
+            "table inet {table} {{ chain c {{ type filter hook output priority 7; counter; }}\n }}"
+        ));
+    }
+    let text = explain(node, &["10.96.0.10:80/tcp", "--trace"]).ok();
+    assert_has(&text, &["no difference: the kernel did as predicted"]);
+    assert!(!text.contains("does not tell"), "{text}");
+}
 
 #[test]
 fn a_packet_of_the_node_takes_the_rules_that_were_predicted() {

@@ -11,9 +11,22 @@ pub(super) const NLM_F_APPEND: u16 = 0x800;
 
 // <linux/netfilter/nfnetlink.h>
 pub(super) const NFNL_SUBSYS_NFTABLES: u16 = 10;
+pub(super) const NFNL_SUBSYS_HOOK: u16 = 12;
 pub(super) const NFNL_MSG_BATCH_BEGIN: u16 = 0x10;
 pub(super) const NFNL_MSG_BATCH_END: u16 = 0x11;
 pub(super) const NFNL_BATCH_GENID: u16 = 1;
+
+// <linux/netfilter/nfnetlink_hook.h>
+pub(super) const NFNL_MSG_HOOK_GET: u16 = 0;
+pub(super) const NFNLA_HOOK_HOOKNUM: u16 = 1;
+pub(super) const NFNLA_HOOK_DEV: u16 = 3;
+pub(super) const NFNLA_HOOK_CHAIN_INFO: u16 = 6;
+pub(super) const NFNLA_HOOK_INFO_DESC: u16 = 1;
+pub(super) const NFNLA_HOOK_INFO_TYPE: u16 = 2;
+pub(super) const NFNLA_CHAIN_TABLE: u16 = 1;
+pub(super) const NFNLA_CHAIN_FAMILY: u16 = 2;
+pub(super) const NFNLA_CHAIN_NAME: u16 = 3;
+pub(super) const NFNL_HOOK_TYPE_NFTABLES: u32 = 1;
 
 // <linux/netfilter.h>
 pub(super) const NFPROTO_UNSPEC: u8 = 0;

@@ -7,6 +7,7 @@ use std::fmt;
 use super::abi::*;
 use super::fields::{DecodeError, Fields};
 use crate::family::TableFamily;
+use crate::hook::Hook;
 use crate::netlink::attr::{AttrWriter, Attrs, TooLong};
 use crate::netlink::message::{self, Header};
 use crate::table::{TableRef, table_name};
@@ -47,6 +48,8 @@ pub enum Request<'a> {
     ElementsOf(&'a TableRef, &'a str, &'a [Value]),
     /// The element with a key in a set or map; without a key, the catch-all element.
     Element(&'a TableRef, &'a str, Option<&'a [u8]>),
+    /// What the kernel calls at a hook, in its order.
+    Hook(&'a Hook),
 }
 
 /// Length of `struct nfgenmsg`.
@@ -61,7 +64,7 @@ impl<'a> Request<'a> {
         // Requests an acknowledgement, so that every answer has a visible end.
         let flags = message::REQUEST | if self.is_dump() { message::DUMP } else { message::ACK };
         // `NFT_MSG_GET*` is the number after `NFT_MSG_NEW*`.
-        let kind = self.answer() + 1;
+        let kind = self.answer() + u16::from(!matches!(self, Self::Hook(_)));
         let mut out = Vec::new();
         let (header, fixed) = (Header { kind, flags, sequence }, [self.family(), 0, 0, 0]);
         message::append(&mut out, header, &fixed, |w| self.write_names(w))?;
@@ -100,13 +103,14 @@ impl<'a> Request<'a> {
             Self::Flowtables(_) => NFT_MSG_NEWFLOWTABLE,
             Self::Sets(_) | Self::Set(..) => NFT_MSG_NEWSET,
             Self::Elements(..) | Self::Element(..) | Self::ElementsOf(..) => NFT_MSG_NEWSETELEM,
+            Self::Hook(_) => return NFNL_SUBSYS_HOOK << 8 | NFNL_MSG_HOOK_GET,
         };
         NFNL_SUBSYS_NFTABLES << 8 | message
     }
 
     fn table(&self) -> Option<&'a TableRef> {
         match self {
-            Self::Generation | Self::Tables(_) | Self::AllChains(_) => None,
+            Self::Generation | Self::Tables(_) | Self::AllChains(_) | Self::Hook(_) => None,
             Self::Table(table)
             | Self::Chains(table)
             | Self::Rules(table)
@@ -121,7 +125,9 @@ impl<'a> Request<'a> {
     }
 
     fn family(&self) -> u8 {
-        if let Self::Tables(family) | Self::AllChains(family) = self {
+        if let Self::Tables(family) | Self::AllChains(family) | Self::Hook(Hook { family, .. }) =
+            self
+        {
             return family.number();
         }
         self.table().map_or(NFPROTO_UNSPEC, |table| table.family.number())
@@ -147,6 +153,9 @@ impl<'a> Request<'a> {
                     w.be32(NFTA_SET_ELEM_FLAGS, NFT_SET_ELEM_CATCHALL);
                 }),
             });
+        }
+        if let Self::Hook(hook) = self {
+            hook.write(w);
         }
         if let Self::ElementsOf(_, _, keys) = self {
             w.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |w| {
@@ -174,6 +183,9 @@ impl fmt::Display for Request<'_> {
             }
             Self::ElementsOf(table, set, keys) => {
                 write!(f, "{} elements of {set} in table {table}", keys.len())
+            }
+            Self::Hook(hook) => {
+                write!(f, "hook {} of family {}", hook.family.hook(hook.number), hook.family)
             }
         }
     }
@@ -257,6 +269,22 @@ mod tests {
             numbers.push(value.payload.to_vec());
         }
         assert_eq!(numbers, [1u32.to_ne_bytes(), 2u32.to_ne_bytes()]);
+    }
+
+    /// `nft --debug=mnl list hooks netdev device eth0`.
+    #[test]
+    fn a_request_for_a_hook_has_its_number_and_device_and_a_subsystem_of_its_own() {
+        let hook = Hook { family: TableFamily::Netdev, number: 0, device: Some("eth0".into()) };
+        let request = Request::Hook(&hook);
+        let bytes = request.encode(7).unwrap();
+        let message = message::Messages::new(&bytes).next().unwrap().unwrap();
+        assert_eq!((message.kind, message.flags, message.payload[0]), (0x0c00, 0x301, 5));
+        let attributes: Vec<_> = Attrs::new(&message.payload[4..]).map(Result::unwrap).collect();
+        assert_eq!((attributes[0].kind, attributes[0].be32()), (1, Ok(0)));
+        assert_eq!((attributes[1].kind, attributes[1].str()), (3, Ok("eth0")));
+        assert!(request.attributes(0x0c00, &[5, 0, 0, 0]).is_some());
+        assert_eq!(request.attributes(0x0a00, &[5, 0, 0, 0]), None);
+        assert_eq!(request.attributes(0x0c00, &[2, 0, 0, 0]), None);
     }
 
     #[test]

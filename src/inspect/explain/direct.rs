@@ -3,13 +3,12 @@
 use engine::direct::ruleset::{DirectElement, Route, table};
 use engine::ruleset;
 
-use super::direct_elements::{direct_element, remembered};
-use super::direct_way::DirectWay;
+use super::direct_elements::{DirectWay, direct_element, remembered};
 use super::packet::Packet;
 use super::read::Kernel;
 use super::rules::{Rules, Table};
 use super::service::Service;
-use super::step::{Event, Prediction, RuleStep, Step};
+use super::step::{Event, Prediction, RuleStep};
 
 /// Direct return of a packet to an address in table direct-return.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,14 +32,9 @@ impl Kernel {
         if elements(prediction).any(sender) {
             return Some(DirectReturn { way: DirectWay::FromNode, service: None });
         }
-        let frontend = elements(prediction).find_map(|element| match element {
-            DirectElement::Frontend(destination, route) => Some((destination, route)),
-            DirectElement::HardwareAddress(_)
-            | DirectElement::Address(_)
-            | DirectElement::ErrorFrontend(..)
-            | DirectElement::Slot(..)
-            | DirectElement::NodeAddress(..)
-            | DirectElement::NodeDevice(..) => None,
+        let frontend = elements(prediction).find_map(|element| {
+            let DirectElement::Frontend(destination, route) = element else { return None };
+            Some((destination, route))
         });
         let Some((destination, route)) = frontend else {
             return Some(DirectReturn { way: not_chosen(table, prediction), service: None });
@@ -64,14 +58,9 @@ fn chosen(route: Route, prediction: &Prediction) -> DirectWay {
     if let Some(node) = events(prediction).find_map(remembered) {
         return DirectWay::Chosen { route, slot: None, node: Some(node), is_remembered: true };
     }
-    let slot = elements(prediction).find_map(|element| match element {
-        DirectElement::Slot(_, slot, node) => Some((slot, node)),
-        DirectElement::HardwareAddress(_)
-        | DirectElement::Address(_)
-        | DirectElement::Frontend(..)
-        | DirectElement::ErrorFrontend(..)
-        | DirectElement::NodeAddress(..)
-        | DirectElement::NodeDevice(..) => None,
+    let slot = elements(prediction).find_map(|element| {
+        let DirectElement::Slot(_, slot, node) = element else { return None };
+        Some((slot, node))
     });
     let (slot, node) = slot.unzip();
     DirectWay::Chosen { route, slot, node, is_remembered: false }
@@ -79,10 +68,7 @@ fn chosen(route: Route, prediction: &Prediction) -> DirectWay {
 
 /// Returns the rules of the table that the packet reached.
 fn rules_of_table(prediction: &Prediction) -> impl Iterator<Item = &RuleStep> {
-    prediction.steps.iter().filter_map(|step| match step {
-        Step::Rule(rule) => (rule.place.table == table()).then_some(rule),
-        Step::Hook { .. } | Step::Chain { .. } | Step::Routed { .. } => None,
-    })
+    prediction.rules().filter(|rule| rule.place.table == table())
 }
 
 fn events(prediction: &Prediction) -> impl Iterator<Item = &Event> {

@@ -1,9 +1,10 @@
-//! Elements of table direct-return that rules found.
+//! Elements of table direct-return that rules found, and what they make of a packet.
 
-use engine::direct::ruleset::{DirectElement, NodeNumber, SetId};
-use nft::{ElementData, ElementView};
+use engine::direct::ruleset::{DirectElement, NodeNumber, Route, SetId};
+use nft::ElementView;
 
 use super::step::Event;
+use super::words::value;
 
 /// Returns the element of the table that an event found; `None` for those that packets write.
 pub(super) fn direct_element(event: &Event) -> Option<DirectElement> {
@@ -19,9 +20,25 @@ pub(super) fn remembered(event: &Event) -> Option<NodeNumber> {
     NodeNumber::of(u32::from_ne_bytes(bytes.try_into().ok()?))
 }
 
-fn value(data: Option<&ElementData>) -> Option<&[u8]> {
-    match data {
-        Some(ElementData::Value(data)) => Some(data),
-        Some(ElementData::Verdict(_) | ElementData::Code(_)) | None => None,
-    }
+/// What table direct-return makes of a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DirectWay {
+    /// The table has the destination.
+    Chosen {
+        /// The list of nodes, and how one is chosen.
+        route: Route,
+        /// The slot of the client; `None` if its port is not known, or if its connection is
+        /// remembered.
+        slot: Option<u32>,
+        /// The node of the slot, or that of the remembered connection.
+        node: Option<NodeNumber>,
+        /// The connection is remembered.
+        is_remembered: bool,
+    },
+    /// The packet comes from another node, which has handed it on.
+    FromNode,
+    /// The packet does not come in by a device of the table, which are these.
+    OtherDevice(Vec<String>),
+    /// The table does not have the destination.
+    NoDestination,
 }

@@ -3,8 +3,7 @@
 use engine::direct::ruleset::{DirectElement, NodeNumber, Route, SetId};
 use nft::Verdict;
 
-use super::direct_elements::{direct_element, remembered};
-use super::direct_way::DirectWay;
+use super::direct_elements::{DirectWay, direct_element, remembered};
 use super::step::{Event, Hop, RuleStep};
 
 /// Describes an event; `None` if the rule's text says enough.
@@ -20,9 +19,7 @@ pub(super) fn direct_line(event: &Event, step: &RuleStep, protocol: &str) -> Opt
         }
         Event::Handed(hop) => hop_words(hop),
         Event::Verdict(Verdict::Accept) => "this node serves the packet".to_owned(),
-        Event::Unknown(what) => {
-            format!("{what} (table {} chain {})", step.place.table, step.place.chain)
-        }
+        Event::Unknown(what) => format!("{what} ({})", step.place),
         Event::Mark { .. }
         | Event::Destination(_)
         | Event::Source
@@ -57,23 +54,20 @@ fn found(element: DirectElement, protocol: &str) -> Option<String> {
 }
 
 fn missing(set: &str) -> Option<&'static str> {
-    match SetId::by_name(set)? {
-        SetId::Frontends4 | SetId::Frontends6 => {
-            Some("no service has direct return at this protocol and port")
-        }
-        SetId::Nodes => Some("the slot has no node"),
-        SetId::NodeAddresses4 | SetId::NodeAddresses6 | SetId::NodeDevices => {
-            Some("no other node has this number: it is that of this node")
-        }
-        SetId::Connections => Some("the connection is not remembered"),
-        SetId::NodeHardwareAddresses
-        | SetId::Addresses4
-        | SetId::Addresses6
-        | SetId::ErrorFrontends4
-        | SetId::ErrorFrontends6
-        | SetId::Fragments4
-        | SetId::Fragments6 => None,
-    }
+    let set = SetId::by_name(set)?;
+    let texts: [(&[SetId], _); 4] = [
+        (
+            &[SetId::Frontends4, SetId::Frontends6],
+            "no service has direct return at this protocol and port",
+        ),
+        (&[SetId::Nodes], "the slot has no node"),
+        (
+            &[SetId::NodeAddresses4, SetId::NodeAddresses6, SetId::NodeDevices],
+            "no other node has this number: it is that of this node",
+        ),
+        (&[SetId::Connections], "the connection is not remembered"),
+    ];
+    texts.into_iter().find_map(|(sets, text)| sets.contains(&set).then_some(text))
 }
 
 fn node_words(node: NodeNumber) -> String {

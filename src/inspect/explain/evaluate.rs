@@ -82,54 +82,8 @@ impl<F: Facts> Evaluation<'_, F> {
         settled(ends, was_certain)
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "all others are loads or acts")]
     fn expression(&mut self, expression: &Expression, within: Within) -> Vec<Next> {
-        match expression {
-            Expression::Cmp(_) | Expression::Range(_) | Expression::Lookup(_) => {
-                self.matches(expression, within)
-            }
-            Expression::Payload(_)
-            | Expression::Meta(_)
-            | Expression::Ct(_)
-            | Expression::Byteorder(_)
-            | Expression::Bitwise(_)
-            | Expression::Fib(_)
-            | Expression::Numgen(_)
-            | Expression::Hash(_)
-            | Expression::Exthdr(_)
-            | Expression::Socket(_)
-            | Expression::Rt(_)
-            | Expression::Osf(_)
-            | Expression::Xfrm(_)
-            | Expression::Inner(_)
-            | Expression::Tunnel(_) => self.loads(expression, within),
-            Expression::Immediate(_)
-            | Expression::CounterExpression(_)
-            | Expression::Limit(_)
-            | Expression::Quota(_)
-            | Expression::Log(_)
-            | Expression::Reject(_)
-            | Expression::Nat(_)
-            | Expression::Masq(_)
-            | Expression::Redir(_)
-            | Expression::Dynset(_)
-            | Expression::Queue(_)
-            | Expression::Dup(_)
-            | Expression::Fwd(_)
-            | Expression::Tproxy(_)
-            | Expression::Synproxy(_)
-            | Expression::Objref(_)
-            | Expression::Connlimit(_)
-            | Expression::Last(_)
-            | Expression::FlowOffload(_)
-            | Expression::Match(_)
-            | Expression::Target(_)
-            | Expression::Notrack
-            | Expression::Unknown(_) => self.act(expression, within),
-        }
-    }
-
-    #[expect(clippy::wildcard_enum_match_arm, reason = "all others are uncertain")]
-    fn matches(&mut self, expression: &Expression, within: Within) -> Vec<Next> {
         match expression {
             Expression::Cmp(cmp) => {
                 let Data::Value(value) = &cmp.value else {
@@ -159,11 +113,11 @@ impl<F: Facts> Evaluation<'_, F> {
                 self.test(within, in_range.map(|it| it != is_negated))
             }
             Expression::Lookup(lookup) => self.look_up(lookup, within),
-            other => self.unknown_expression(other.name(), within),
+            other => self.loads(other, within),
         }
     }
 
-    #[expect(clippy::wildcard_enum_match_arm, reason = "all others are uncertain")]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "all others act")]
     fn loads(&mut self, expression: &Expression, mut within: Within) -> Vec<Next> {
         match expression {
             Expression::Payload(it) => match it.to {
@@ -202,7 +156,7 @@ impl<F: Facts> Evaluation<'_, F> {
             Expression::Fib(fib) => self.fib(fib, &mut within),
             Expression::Numgen(it) => within.registers.draw(it.to, it.modulus, it.offset),
             Expression::Hash(it) => hash(&mut within.registers, it),
-            other => return self.unknown_expression(other.name(), within),
+            other => return self.act(other, within),
         }
         vec![Next::On(within)]
     }

@@ -3,7 +3,7 @@
 use ipnet::IpNet;
 use serde_json::{Value, json};
 
-use super::direct_way::DirectWay;
+use super::direct_elements::DirectWay;
 use super::direct_words::{hardware, way_words};
 use super::explanation::Explanation;
 use super::report::fate;

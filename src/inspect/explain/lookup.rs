@@ -1,7 +1,5 @@
 //! Lookups in sets and maps, and elements that packets add to them.
 
-use std::collections::HashMap;
-
 use nft::expression::{Dynset, Lookup, Reg};
 use nft::{AnyElement, ElementData, key};
 
@@ -9,7 +7,7 @@ use super::evaluate::{End, Evaluation, MOST_DRAWN, Next, Within, goes_on};
 use super::packet::{known, unknown};
 use super::registers::Draw;
 use super::rules::{Facts, LookupResult};
-use super::state::State;
+use super::state::{State, merge_by};
 use super::step::Event;
 
 impl<F: Facts> Evaluation<'_, F> {
@@ -23,10 +21,7 @@ impl<F: Facts> Evaluation<'_, F> {
             return self.look_up_drawn(set, from, to, (within, draw));
         }
         let key: Option<Vec<u8>> = within.registers.read(from, length).into_iter().collect();
-        let found = match &key {
-            Some(key) => self.find(set, key, &within.state),
-            None => LookupResult::Unknown("the key is not known".to_owned()),
-        };
+        let found = self.find_known(set, key.as_deref(), &within.state);
         match found {
             LookupResult::Unknown(why) => {
                 self.unknown(&format!("whether @{set} has the key: {why}"));
@@ -100,21 +95,12 @@ impl<F: Facts> Evaluation<'_, F> {
             return goes_on(within, None);
         }
         let length = self.table.sets.get(set).map_or(0, |set| set.key_length);
-        let mut results: Vec<(LookupResult, u32)> = Vec::new();
-        let mut places = HashMap::new();
-        for number in 0..draw.modulus {
+        let results = (0..draw.modulus).map(|number| {
             let registers = within.registers.with(draw, number);
             let key: Option<Vec<u8>> = registers.read(from, length).into_iter().collect();
-            let found = match key {
-                Some(key) => self.find(set, &key, &within.state),
-                None => LookupResult::Unknown("the key is not known".to_owned()),
-            };
-            let place = *places.entry(data_key(&found)).or_insert(results.len());
-            match results.get_mut(place) {
-                Some((_, count)) => *count += 1,
-                None => results.push((found, 1)),
-            }
-        }
+            (self.find_known(set, key.as_deref(), &within.state), 1_u32)
+        });
+        let results = merge_by(results, |(found, _)| data_key(found), |(_, count), _| *count += 1);
         let missing = results.iter().find(|(found, _)| *found == LookupResult::Missing);
         let hits = draw.modulus - missing.map_or(0, |(_, count)| *count);
         self.step.note(Event::Drawn { set: set.to_owned(), of: draw.modulus, hits });
@@ -139,6 +125,11 @@ impl<F: Facts> Evaluation<'_, F> {
     fn is_sparse(&self, set: &str, draw: Draw) -> bool {
         let size = self.table.sets.get(set).filter(|set| set.is_dynamic()).and_then(|set| set.size);
         size.is_some_and(|size| draw.modulus / FEW > size)
+    }
+
+    fn find_known(&mut self, set: &str, key: Option<&[u8]>, state: &State) -> LookupResult {
+        let unknown = || LookupResult::Unknown("the key is not known".to_owned());
+        key.map_or_else(unknown, |key| self.find(set, key, state))
     }
 
     /// Looks up a key, including elements that the packet itself wrote.

@@ -12,7 +12,6 @@
 
 mod direct;
 mod direct_elements;
-mod direct_way;
 mod direct_words;
 mod evaluate;
 mod explanation;
@@ -42,7 +41,7 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 
 pub use direct::DirectReturn;
-pub use direct_way::DirectWay;
+pub use direct_elements::DirectWay;
 pub use explanation::{ClosedNodePort, Explanation, Summary};
 pub use packet::{Interface, Packet, Tracking};
 pub use read::Kernel;
@@ -102,9 +101,6 @@ pub enum Error {
 /// Most reads of the rules if they change meanwhile.
 const ATTEMPTS: usize = 10;
 
-/// Transport protocols of services by their IANA numbers, the most frequent first.
-const PROTOCOLS: [u8; 3] = [6, 17, 132];
-
 /// Explains a packet by the present rules of the kernel. Without a protocol, explains a packet of
 /// each protocol that has a service at the destination, or one of TCP if none has.
 ///
@@ -129,8 +125,8 @@ fn explain_all(
     if let Some(protocol) = question.protocol {
         return Ok(vec![explain_once(kernel, question, protocol, generation)?]);
     }
-    let explain = |protocol| explain_once(kernel, question, protocol, generation);
-    let explained: Result<Vec<_>, _> = PROTOCOLS.into_iter().map(explain).collect();
+    let explain = |it: Protocol| explain_once(kernel, question, it.number(), generation);
+    let explained: Result<Vec<_>, _> = Protocol::ALL.into_iter().map(explain).collect();
     let (mut served, others): (Vec<_>, Vec<_>) = explained?
         .into_iter()
         .partition(|it| it.summary().service.is_some() || it.closed_node_port.is_some());
@@ -161,6 +157,10 @@ fn explain_once(
     let mut notes = vec!["it is the first packet of a new connection".to_owned()];
     let (packet, start) = packet(kernel, (question, protocol), &mut notes)?;
     let prediction = predict(&rules, kernel, packet.clone(), start);
+    notes.extend(prediction.unordered.iter().map(|chains| {
+        let chains: Vec<_> = chains.iter().map(ToString::to_string).collect();
+        format!("the kernel does not tell which of these it calls first: {}", chains.join(", "))
+    }));
     let others = kernel.other_chains(&packet.input)?;
     notes.extend(others.iter().map(|chain| format!("{chain} is not evaluated")));
     notes.extend(kernel.legacy_tables(family));
@@ -186,8 +186,7 @@ fn explain_once(
 /// Returns the service with a node port, if the packet is for an address of this node.
 fn closed_node_port(kernel: &mut Kernel, packet: &Packet) -> Option<ClosedNodePort> {
     let family = packet.family();
-    let mut protocols = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].into_iter();
-    let protocol = protocols.find(|it| it.number() == packet.protocol)?;
+    let protocol = Protocol::ALL.into_iter().find(|it| it.number() == packet.protocol)?;
     let port = NonZeroU16::new(packet.port)?;
     let frontend = Frontend::NodePort { family, protocol, port };
     let is_local = is_local(kernel, packet.destination);

@@ -5,12 +5,11 @@ use std::fs;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use engine::ruleset::{self, SetId};
 use nft::kernel::{
     Generation, Neighbour, NeighbourTable, Nftables, NoRoute, OpenError, ReadError, Route, Routes,
     Way, interface_name,
 };
-use nft::{AnyElement, AnySet, ElementView, Family, TableFamily, TableRef};
+use nft::{AnyElement, AnySet, Family, Hook, Name, TableFamily, TableRef};
 
 use super::packet::Interface;
 use super::rules::{Facts, LookupResult, Rules, Table};
@@ -19,15 +18,22 @@ use super::walk::INGRESS;
 /// The kernel of this thread's network namespace.
 #[derive(Debug)]
 pub struct Kernel {
-    nftables: Nftables,
+    pub(super) nftables: Nftables,
     routes: Routes,
     /// Rules of a family, with the generation of the read.
     rules: HashMap<Family, (Generation, Arc<Rules>)>,
+    found: Found,
+}
+
+/// What was looked up since [`Kernel::start`].
+#[derive(Debug, Default)]
+struct Found {
     elements: HashMap<(TableRef, String, Vec<u8>), LookupResult>,
     /// All elements of sets of ranges, sorted by key.
     ranges: HashMap<(TableRef, String), Option<Vec<AnyElement>>>,
-    found_routes: HashMap<(IpAddr, Way), Option<Result<Route, NoRoute>>>,
+    routes: HashMap<(IpAddr, Way), Option<Result<Route, NoRoute>>>,
     neighbours: HashMap<Family, Vec<Neighbour>>,
+    called: HashMap<Hook, Option<Vec<(TableRef, Name)>>>,
 }
 
 /// Most elements of a set of ranges that are read.
@@ -43,22 +49,16 @@ impl Kernel {
             nftables: Nftables::open()?,
             routes: Routes::open()?,
             rules: HashMap::new(),
-            elements: HashMap::new(),
-            ranges: HashMap::new(),
-            found_routes: HashMap::new(),
-            neighbours: HashMap::new(),
+            found: Found::default(),
         })
     }
 
-    /// Returns the generation of the rule set. Drops cached elements and routes.
+    /// Returns the generation of the rule set. Drops what was looked up.
     ///
     /// # Errors
     /// See [`ReadError`].
     pub fn start(&mut self) -> Result<Generation, ReadError> {
-        self.elements.clear();
-        self.ranges.clear();
-        self.found_routes.clear();
-        self.neighbours.clear();
+        self.found = Found::default();
         self.nftables.generation()
     }
 
@@ -138,16 +138,6 @@ impl Kernel {
         rules.sets.get(name).cloned()
     }
 
-    /// Calls `each` for every element of a set of ours. Returns false if the read is torn.
-    pub(super) fn each_element(
-        &mut self,
-        family: Family,
-        set: SetId,
-        each: &mut dyn FnMut(ElementView<'_>),
-    ) -> Result<bool, ReadError> {
-        self.nftables.read_elements_once(&ruleset::table(family), set.name(), each)
-    }
-
     fn find(
         &mut self,
         table: &TableRef,
@@ -157,23 +147,13 @@ impl Kernel {
         if set.is_interval() && !set.is_concatenation() {
             return self.find_range(table, set, key);
         }
-        let found = self.nftables.element(table, &set.name, Some(key))?;
-        match found {
-            Some(found) => Ok(LookupResult::Element(found)),
-            None => Ok(self.catch_all(table, set)),
-        }
-    }
-
-    /// Returns the catch-all element.
-    fn catch_all(&mut self, table: &TableRef, set: &AnySet) -> LookupResult {
-        let place = (table.clone(), set.name.clone(), Vec::new());
-        if let Some(found) = self.elements.get(&place) {
-            return found.clone();
-        }
-        let found = self.nftables.element(table, &set.name, None);
-        let found = found.unwrap_or(None).map_or(LookupResult::Missing, LookupResult::Element);
-        self.elements.insert(place, found.clone());
-        found
+        let key = Some(key).filter(|key| !key.is_empty());
+        Ok(match (self.nftables.element(table, &set.name, key)?, key) {
+            (Some(found), _) => LookupResult::Element(found),
+            // The catch-all element has no key.
+            (None, Some(_)) => self.element(table, set, &[]),
+            (None, None) => LookupResult::Missing,
+        })
     }
 
     /// Finds the last range that starts at or before the key, unless it ends before it.
@@ -184,15 +164,15 @@ impl Kernel {
         key: &[u8],
     ) -> Result<LookupResult, ReadError> {
         let place = (table.clone(), set.name.clone());
-        if !self.ranges.contains_key(&place) {
+        if !self.found.ranges.contains_key(&place) {
             let mut elements = self.nftables.elements(table, &set.name, MOST_RANGES)?;
             if let Some(elements) = &mut elements {
                 // Where one range ends and the next starts, the end comes first.
                 elements.sort_by(|a, b| (&a.key, !a.is_end).cmp(&(&b.key, !b.is_end)));
             }
-            self.ranges.insert(place.clone(), elements);
+            self.found.ranges.insert(place.clone(), elements);
         }
-        let Some(Some(elements)) = self.ranges.get(&place) else {
+        let Some(Some(elements)) = self.found.ranges.get(&place) else {
             return Ok(LookupResult::Unknown(format!("it has more than {MOST_RANGES} ranges")));
         };
         let after =
@@ -207,19 +187,25 @@ impl Kernel {
 impl Facts for Kernel {
     fn element(&mut self, table: &TableRef, set: &AnySet, key: &[u8]) -> LookupResult {
         let place = (table.clone(), set.name.clone(), key.to_vec());
-        if let Some(found) = self.elements.get(&place) {
+        if let Some(found) = self.found.elements.get(&place) {
             return found.clone();
         }
         let found = self.find(table, set, key);
         let found = found.unwrap_or_else(|error| LookupResult::Unknown(error.to_string()));
-        self.elements.insert(place, found.clone());
+        self.found.elements.insert(place, found.clone());
         found
     }
 
     fn route(&mut self, destination: IpAddr, way: Way) -> Option<Result<Route, NoRoute>> {
         let routes = &mut self.routes;
-        let found = self.found_routes.entry((destination, way));
+        let found = self.found.routes.entry((destination, way));
         *found.or_insert_with(|| routes.look_up(destination, way).ok())
+    }
+
+    fn called_chains(&mut self, hook: &Hook) -> Option<Vec<(TableRef, Name)>> {
+        let nftables = &mut self.nftables;
+        let called = self.found.called.entry(hook.clone());
+        called.or_insert_with(|| nftables.called_chains(hook).ok().flatten()).clone()
     }
 
     fn forwards(&mut self, family: Family) -> bool {
@@ -234,7 +220,7 @@ impl Facts for Kernel {
     fn hardware_address(&mut self, neighbour: IpAddr, interface: u32) -> Option<[u8; 6]> {
         let family = Family::of(neighbour);
         let list = || NeighbourTable::open().and_then(|mut table| table.list(family));
-        let all = self.neighbours.entry(family).or_insert_with(|| list().unwrap_or_default());
+        let all = self.found.neighbours.entry(family).or_insert_with(|| list().unwrap_or_default());
         let mut all = all.iter();
         all.find(|it| it.address == neighbour && it.interface == interface)?.hardware_address
     }

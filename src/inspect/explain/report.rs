@@ -2,13 +2,15 @@
 
 use std::fmt::{self, Display, Formatter};
 
+use engine::model::Protocol;
 use engine::printable::Printable;
 
 use super::direct_words::{hop_words, way_words};
 use super::explanation::{ClosedNodePort, Explanation};
 use super::percent::Percent;
+use super::service::Service;
 use super::sources::SourceRanges;
-use super::step::{ChainId, Fate, PossibleFate, RuleStep, Step};
+use super::step::{Fate, PossibleFate, RuleStep, Step};
 use super::walk::Start;
 use super::words::{lines, our_family, policy_words};
 
@@ -36,7 +38,9 @@ impl Display for Explanation {
 impl Explanation {
     /// Returns the name of the protocol.
     pub fn protocol(&self) -> String {
-        protocol_name(self.packet.protocol)
+        let number = self.packet.protocol;
+        let known = Protocol::ALL.into_iter().find(|it| it.number() == number);
+        known.map_or_else(|| number.to_string(), |it| it.to_string())
     }
 
     /// Returns the reason of a drop because of the source.
@@ -65,13 +69,13 @@ impl Explanation {
     fn write_service(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let summary = self.summary();
         if let Some(ClosedNodePort { service, is_served_by_daemon }) = &self.closed_node_port {
-            let label = service.label.as_deref().unwrap_or("without a name in the tables");
+            let found = found(service);
             let why = if *is_served_by_daemon {
                 "which the daemon itself serves at [::1]"
             } else {
                 "which is closed at this address (nodePortAddresses)"
             };
-            return line(f, format_args!("service   {label} at {}, {why}", service.frontend));
+            return line(f, format_args!("{found}, {why}"));
         }
         let Some(service) = summary.service else {
             return writeln!(
@@ -84,8 +88,7 @@ impl Explanation {
                 }
             );
         };
-        let label = service.label.as_deref().unwrap_or("without a name in the tables");
-        let found = format!("service   {label} at {}", service.frontend);
+        let found = found(&service);
         match service.route {
             _ if self.is_handed_on() => line(f, format_args!("{found}"))?,
             Some(route) => {
@@ -133,9 +136,7 @@ impl Explanation {
                 }
                 Step::Chain { place: chain, kind, priority, drops } => {
                     let policy = if *drops { ", policy drop" } else { "" };
-                    let ChainId { table, chain: name } = chain;
-                    let hook = format_args!("({kind}, {priority}{policy})");
-                    line(f, format_args!("  table {table} chain {name} {hook}"))?;
+                    line(f, format_args!("  {chain} ({kind}, {priority}{policy})"))?;
                     place = Some(chain.clone());
                 }
                 Step::Rule(rule) => {
@@ -153,6 +154,11 @@ impl Explanation {
         }
         Ok(())
     }
+}
+
+fn found(service: &Service) -> String {
+    let label = service.label.as_deref().unwrap_or("without a name in the tables");
+    format!("service   {label} at {}", service.frontend)
 }
 
 /// Most ranges that are listed.
@@ -215,23 +221,9 @@ pub(super) fn fate(fate: &Fate, protocol: &str) -> String {
             format!("{what} {to}/{protocol}{by}{source}")
         }
         Fate::Handed(hop) => hop_words(hop),
-        Fate::Refused(place) => format!("refused in {}", at(place)),
-        Fate::Dropped(place) => format!("dropped in {}", at(place)),
+        Fate::Refused(place) => format!("refused in {place}"),
+        Fate::Dropped(place) => format!("dropped in {place}"),
         Fate::NoRoute(why) => format!("not delivered: {why}"),
-        Fate::Unknown(place) => format!("not known: an expression in {} decides", at(place)),
-    }
-}
-
-fn at(place: &ChainId) -> String {
-    format!("table {} chain {}", place.table, place.chain)
-}
-
-/// Returns the name of a transport protocol.
-pub(super) fn protocol_name(number: u8) -> String {
-    match number {
-        6 => "tcp".to_owned(),
-        17 => "udp".to_owned(),
-        132 => "sctp".to_owned(),
-        number => number.to_string(),
+        Fate::Unknown(place) => format!("not known: an expression in {place} decides"),
     }
 }

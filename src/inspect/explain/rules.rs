@@ -4,19 +4,19 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use nft::kernel::{NoRoute, Route, Way};
-use nft::{AnyElement, AnySet, BaseChain, Family, ListedRule, Name, TableRef};
+use nft::{AnyElement, AnySet, BaseChain, Family, Hook, ListedRule, Name, TableRef};
 
 /// Tables whose chains a packet may pass.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
-    /// In the kernel's order within a family.
+    /// By family and name.
     pub tables: BTreeMap<TableRef, Table>,
 }
 
 /// One table.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
-    /// Base chains, in the kernel's order.
+    /// Base chains with their names.
     pub base_chains: Vec<(Name, BaseChain)>,
     /// Rules of each chain.
     pub chains: HashMap<String, Vec<ListedRule>>,
@@ -31,6 +31,10 @@ pub trait Facts {
 
     /// Returns the route to a destination; `None` if unknown.
     fn route(&mut self, destination: IpAddr, way: Way) -> Option<Result<Route, NoRoute>>;
+
+    /// Returns the base chains at a hook in the order in which the kernel calls them, as far as it
+    /// tells.
+    fn called_chains(&mut self, hook: &Hook) -> Option<Vec<(TableRef, Name)>>;
 
     /// Returns whether the node forwards packets of the family.
     fn forwards(&mut self, family: Family) -> bool;

@@ -2,9 +2,8 @@
 
 use engine::ruleset::number::Route;
 use engine::ruleset::{TableElement, without_scheduler};
-use nft::Family;
 
-use super::step::{Prediction, RuleStep, Step};
+use super::step::Prediction;
 use super::words::{element, our_family};
 
 /// The service of a packet.
@@ -22,34 +21,20 @@ pub struct Service {
 
 /// Returns the elements of our tables that were found, in order.
 pub(super) fn elements(prediction: &Prediction) -> impl Iterator<Item = TableElement<'_>> {
-    let rules = prediction.steps.iter().filter_map(rule_of_ours);
-    rules.flat_map(|(rule, family)| {
-        rule.events.iter().filter_map(move |event| element(event, family))
+    prediction.rules().flat_map(|rule| {
+        let family = our_family(&rule.place.table);
+        rule.events.iter().filter_map(move |event| element(event, family?))
     })
-}
-
-/// Returns the rule of a step if it is in one of our tables.
-fn rule_of_ours(step: &Step) -> Option<(&RuleStep, Family)> {
-    match step {
-        Step::Rule(rule) => our_family(&rule.place.table).map(|family| (rule, family)),
-        Step::Hook { .. } | Step::Chain { .. } | Step::Routed { .. } => None,
-    }
 }
 
 /// Returns the service of an element that names one.
 pub(super) fn service(element: TableElement<'_>) -> Option<Service> {
-    let (frontend, label, route) = match element {
-        TableElement::Route(frontend, route, label) => (frontend, label, Some(route)),
-        TableElement::NoEndpoint(frontend, _, label) => (frontend, label, None),
-        TableElement::Endpoint(..)
-        | TableElement::Internal(..)
-        | TableElement::Member(_)
-        | TableElement::Restricted(_)
-        | TableElement::SourceRange(..)
-        | TableElement::SourceRefusals(_)
-        | TableElement::AffinitySlot(..)
-        | TableElement::AffinityEndpoint(..)
-        | TableElement::AffinityList(..) => return None,
+    let (frontend, label, route) = if let TableElement::Route(frontend, route, label) = element {
+        (frontend, label, Some(route))
+    } else if let TableElement::NoEndpoint(frontend, _, label) = element {
+        (frontend, label, None)
+    } else {
+        return None;
     };
     let (label, is_balanced) = label.map_or((None, false), |label| {
         let (label, is_balanced) = without_scheduler(label);

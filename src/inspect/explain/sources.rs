@@ -8,13 +8,13 @@ use std::net::IpAddr;
 use engine::ruleset::{Frontend, SetId, TableElement};
 use ipnet::IpNet;
 use nft::kernel::ReadError;
-use nft::{AnyElement, ElementData, ElementView, TableRef};
+use nft::{AnyElement, ElementView, TableRef};
 
 use super::read::Kernel;
 use super::rules::{Facts, LookupResult};
 use super::service::{Service, elements, service};
 use super::step::Prediction;
-use super::words::our_family;
+use super::words::{our_family, value};
 
 /// Sources that may use a load balancer address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,18 +39,8 @@ impl Kernel {
         prediction: &Prediction,
         source: IpAddr,
     ) -> Result<Option<SourceRanges>, ReadError> {
-        let restricted = |element| match element {
-            TableElement::Restricted(frontend) => Some(frontend),
-            TableElement::Endpoint(..)
-            | TableElement::Route(..)
-            | TableElement::Internal(..)
-            | TableElement::NoEndpoint(..)
-            | TableElement::Member(_)
-            | TableElement::SourceRange(..)
-            | TableElement::SourceRefusals(_)
-            | TableElement::AffinitySlot(..)
-            | TableElement::AffinityEndpoint(..)
-            | TableElement::AffinityList(..) => None,
+        let restricted = |element| {
+            if let TableElement::Restricted(frontend) = element { Some(frontend) } else { None }
         };
         let Some(frontend) = elements(prediction).find_map(restricted) else { return Ok(None) };
         let ranges = self.ranges_of(table, frontend)?;
@@ -93,9 +83,10 @@ impl Kernel {
         let Some(family) = our_family(table) else { return Ok(None) };
         let mut ranges = Vec::new();
         let mut count = 0;
-        let is_whole = self.each_element(family, SetId::SourceRanges, &mut |view| {
+        let set = SetId::SourceRanges;
+        let is_whole = self.nftables.read_elements_once(table, set.name(), &mut |view| {
             count += 1;
-            match TableElement::read(family, SetId::SourceRanges, &view) {
+            match TableElement::read(family, set, &view) {
                 Some(TableElement::SourceRange(of, range)) if of == frontend => ranges.push(range),
                 Some(_) | None => {}
             }
@@ -106,9 +97,6 @@ impl Kernel {
 }
 
 fn view(element: &AnyElement) -> ElementView<'_> {
-    let data = match &element.data {
-        Some(ElementData::Value(data)) => Some(&**data),
-        Some(ElementData::Verdict(_) | ElementData::Code(_)) | None => None,
-    };
+    let data = value(element.data.as_ref());
     ElementView { data, comment: element.comment(), ..ElementView::default() }
 }

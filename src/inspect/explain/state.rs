@@ -1,6 +1,7 @@
 //! State of a packet during evaluation, and the share of packets in that state.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
 
 use super::packet::Packet;
 
@@ -52,16 +53,26 @@ impl State {
     }
 }
 
-/// Merges equal states, in the order of their first appearance.
+/// Merges equal states.
 pub(super) fn merge(states: Vec<State>) -> Vec<State> {
+    // Uncertain states are counted on several branches.
+    let add = |equal: &mut State, it: State| equal.share = (equal.share + it.share).min(1.0);
+    merge_by(states, |state| state.key.clone(), add)
+}
+
+/// Merges items with equal keys, in the order of their first appearance.
+pub(super) fn merge_by<T, K: Eq + Hash>(
+    items: impl IntoIterator<Item = T>,
+    key: impl Fn(&T) -> K,
+    mut add: impl FnMut(&mut T, T),
+) -> Vec<T> {
     let mut places = HashMap::new();
-    let mut merged: Vec<State> = Vec::new();
-    for state in states {
-        let place = *places.entry(state.key.clone()).or_insert(merged.len());
+    let mut merged: Vec<T> = Vec::new();
+    for item in items {
+        let place = *places.entry(key(&item)).or_insert(merged.len());
         match merged.get_mut(place) {
-            // Uncertain states are counted on several branches.
-            Some(equal) => equal.share = (equal.share + state.share).min(1.0),
-            None => merged.push(state),
+            Some(equal) => add(equal, item),
+            None => merged.push(item),
         }
     }
     merged

@@ -1,10 +1,9 @@
 //! Results: the steps of the packet and its outcomes.
 
+use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, SocketAddr};
 
-use nft::{ElementData, Verdict};
-
-use nft::TableRef;
+use nft::{ElementData, TableRef, Verdict};
 
 /// Outcomes and steps of a packet.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -13,6 +12,23 @@ pub struct Prediction {
     pub outcomes: Vec<PossibleFate>,
     /// Steps in order.
     pub steps: Vec<Step>,
+    /// Chains whose order decides and is not known.
+    pub unordered: Vec<Vec<ChainId>>,
+    /// Steps if chains whose order is not known come in the reverse order.
+    pub steps_in_other_order: Vec<Step>,
+}
+
+impl Prediction {
+    /// Returns the rules that the packet reached.
+    pub(super) fn rules(&self) -> impl Iterator<Item = &RuleStep> {
+        self.steps.iter().filter_map(Step::rule)
+    }
+}
+
+impl Step {
+    pub(super) fn rule(&self) -> Option<&RuleStep> {
+        if let Self::Rule(rule) = self { Some(rule) } else { None }
+    }
 }
 
 /// A possible outcome.
@@ -70,6 +86,18 @@ pub struct ChainId {
     pub table: TableRef,
     /// Name of the chain.
     pub chain: String,
+}
+
+impl ChainId {
+    pub(super) fn new(table: &TableRef, chain: &str) -> Self {
+        Self { table: table.clone(), chain: chain.to_owned() }
+    }
+}
+
+impl Display for ChainId {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "table {} chain {}", self.table, self.chain)
+    }
 }
 
 /// A step of the packet.

@@ -14,12 +14,12 @@ use engine::ruleset::{
     TableSets, Unserved,
 };
 use nft::expression::{
-    Bytes, Cmp, CounterExpression, Immediate, Limit, Numgen, Payload, Reg, Synproxy,
+    Bytes, Cmp, CounterExpression, Immediate, Limit, Meta, Nat, Numgen, Payload, Reg, Synproxy,
 };
 use nft::kernel::{NoRoute, Route};
 use nft::{
-    AnyElement, AnySet, BaseChain, ElementData, Expression, HookPoint, ListedRule, Rule, Set,
-    TableFamily, TableRef, TraceEvent, TraceKind, Value, Verdict,
+    AnyElement, AnySet, BaseChain, ElementData, Expression, Hook, HookPoint, ListedRule, Name,
+    Rule, Set, TableFamily, TableRef, TraceEvent, TraceKind, Value, Verdict,
 };
 
 use super::trace::{Difference, compare};
@@ -33,6 +33,8 @@ const NODE: &str = "192.168.50.2";
 struct Node {
     rules: Rules,
     elements: HashMap<(String, Vec<u8>), AnyElement>,
+    /// What the kernel tells of the order of chains.
+    called: Option<Vec<(TableRef, Name)>>,
 }
 
 fn settings() -> Settings {
@@ -87,7 +89,7 @@ impl Node {
         table.sets = base.sets.iter().map(|set| (set.name.to_string(), any_set(set))).collect();
         let rules = Rules { tables: [(ours(), table)].into() };
         let elements = elements.iter().map(any_element).collect();
-        Self { rules, elements }
+        Self { rules, elements, called: None }
     }
 
     /// Adds a table of another program with one chain at prerouting.
@@ -101,6 +103,21 @@ impl Node {
         let base_chains = vec![("bar".into(), base)];
         let id = TableRef::new(TableFamily::Inet, "foo");
         self.rules.tables.insert(id, Table { base_chains, chains, ..Table::default() });
+        self
+    }
+
+    /// Adds a table with a chain that translates destinations, at the priority of all programs but ours.
+    fn with_translation(mut self, table: &str, to: [u8; 4]) -> Self {
+        let expressions = vec![
+            Immediate::value(to, FIRST),
+            Immediate::value(8080_u16.to_be_bytes(), SECOND),
+            Nat::destination(2, FIRST, SECOND),
+        ];
+        let rule = Rule { chain: "nat".into(), expressions, comment: None };
+        let chains = [("nat".to_owned(), vec![ListedRule::of(&rule, table, 1)])].into();
+        let base_chains = vec![("nat".into(), BaseChain::new("nat", HookPoint::Prerouting, -100))];
+        let table_of = Table { base_chains, chains, ..Table::default() };
+        self.rules.tables.insert(TableRef::new(Family::Ip, table.to_owned()), table_of);
         self
     }
 
@@ -162,6 +179,11 @@ impl Facts for Node {
         let is_local = destination == NODE.parse::<IpAddr>().unwrap();
         let kind = if is_local { key::ROUTE_LOCAL } else { key::ROUTE_UNICAST };
         Some(Ok(Route { kind, interface: 9, source: None, gateway: None }))
+    }
+
+    fn called_chains(&mut self, hook: &Hook) -> Option<Vec<(TableRef, Name)>> {
+        assert_eq!(hook.family, TableFamily::Ip);
+        self.called.clone()
     }
 
     fn forwards(&mut self, _: Family) -> bool {
@@ -298,8 +320,9 @@ fn drop_it() -> Expression {
     Immediate::verdict(Verdict::Drop)
 }
 
-/// First register.
+/// First registers.
 const FIRST: Reg = Reg::of_word(0);
+const SECOND: Reg = Reg::of_word(4);
 
 #[test]
 fn an_unknown_expression_is_named_and_makes_outcomes_uncertain() {
@@ -375,6 +398,50 @@ fn a_source_port_that_is_not_given_is_not_guessed() {
     });
     let says_so = rules.any(|it| it.events.iter().any(|it| matches!(it, Event::Unknown(_))));
     assert!(says_so, "{steps:?}");
+}
+
+#[test]
+fn the_endpoint_is_that_of_the_chain_that_the_kernel_calls_first() {
+    let both = || {
+        let node = Node::new(&[]).with_translation("alpha", [10, 88, 0, 1]);
+        node.with_translation("beta", [10, 88, 0, 2])
+    };
+    let mut node = both();
+    let perhaps = ["perhaps 1.0000 10.88.0.1:8080", "perhaps 1.0000 10.88.0.2:8080"];
+    assert_eq!(node.outcomes(OUTSIDE, "192.0.2.1:80"), perhaps);
+    assert_eq!(node.predict(OUTSIDE, "192.0.2.1:80").unordered.len(), 1);
+    let chain = |table: &'static str| (TableRef::new(Family::Ip, table), Name::from("nat"));
+    // Some kernels do not list chains of type nat.
+    node.called = Some(vec![chain("other")]);
+    assert_eq!(node.outcomes(OUTSIDE, "192.0.2.1:80"), perhaps);
+    for (first, last, endpoint) in [("alpha", "beta", 1), ("beta", "alpha", 2)] {
+        let own = (ours(), Name::from("nat-prerouting"));
+        node.called = Some(vec![own, chain(first), chain("other"), chain(last)]);
+        let certain = [format!("1.0000 10.88.0.{endpoint}:8080")];
+        assert_eq!(node.outcomes(OUTSIDE, "192.0.2.1:80"), certain);
+        assert_eq!(node.predict(OUTSIDE, "192.0.2.1:80").unordered.len(), 0);
+    }
+}
+
+/// Our chains come first, so the order of the others does not matter for a service.
+#[test]
+fn an_unknown_order_that_changes_nothing_leaves_the_outcome_certain() {
+    let elements = service("10.96.0.10:80", 1, Flags::default());
+    let node = Node::new(&elements).with_translation("alpha", [10, 88, 0, 1]);
+    let mut node = node.with_translation("beta", [10, 88, 0, 2]);
+    assert_eq!(node.outcomes(POD, "10.96.0.10:80"), ["1.0000 10.244.2.1:8080"]);
+    assert_eq!(node.predict(POD, "10.96.0.10:80").unordered.len(), 0);
+}
+
+#[test]
+fn a_mark_of_another_program_is_no_reason_for_masquerade() {
+    let mark =
+        vec![Immediate::value(51_820_u32.to_ne_bytes(), FIRST), Meta::set(key::META_MARK, FIRST)];
+    let elements = service("10.96.0.10:80", 1, Flags::default());
+    let mut node = Node::new(&elements).with_others(vec![mark], false);
+    assert_eq!(node.outcomes(OUTSIDE, "192.0.2.1:80"), ["1.0000 192.0.2.1:80"]);
+    let outcomes = node.outcomes(OUTSIDE, "10.96.0.10:80");
+    assert_eq!(outcomes, ["1.0000 10.244.2.1:8080 masqueraded"]);
 }
 
 #[test]

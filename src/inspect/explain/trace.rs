@@ -41,11 +41,11 @@ pub enum Difference {
 
 impl std::fmt::Display for Difference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (what, ChainId { table, chain }, handle) = match self {
+        let (what, place, handle) = match self {
             Self::NotPredicted(place, handle) => ("matched but was not predicted", place, handle),
             Self::NotTraced(place, handle) => ("was predicted but did not match", place, handle),
         };
-        write!(f, "the rule with handle {handle} in table {table} chain {chain} {what}")
+        write!(f, "the rule with handle {handle} in {place} {what}")
     }
 }
 
@@ -58,9 +58,19 @@ struct Predicted<'a> {
     always: bool,
 }
 
-/// Compares the prediction with the steps of one packet; ignores steps in the table `ignored`.
+/// Compares the prediction with the steps of one packet; ignores steps in the table `ignored`. Of two
+/// possible orders, the trace shows the true one.
 pub fn compare(prediction: &Prediction, events: &[TraceEvent], ignored: &TableRef) -> Comparison {
-    let predicted: Vec<_> = traced(&prediction.steps).filter_map(predicted).collect();
+    let comparison = compare_steps(&prediction.steps, events, ignored);
+    if comparison.difference.is_none() {
+        return comparison;
+    }
+    let other = compare_steps(&prediction.steps_in_other_order, events, ignored);
+    if other.difference.is_none() { other } else { comparison }
+}
+
+fn compare_steps(steps: &[Step], events: &[TraceEvent], ignored: &TableRef) -> Comparison {
+    let predicted: Vec<_> = traced(steps).filter_map(predicted).collect();
     let mut comparison = Comparison::default();
     let mut next = 0;
     for event in events {
@@ -136,13 +146,11 @@ fn traced(steps: &[Step]) -> impl Iterator<Item = &Step> {
 
 fn predicted(step: &Step) -> Option<Predicted<'_>> {
     const ALWAYS: f64 = 0.999_999;
-    match step {
-        Step::Rule(rule) if rule.matched > 0.0 => Some(Predicted {
-            place: &rule.place,
-            handle: rule.handle,
-            text: &rule.text,
-            always: rule.matched > ALWAYS && rule.is_certain,
-        }),
-        Step::Rule(_) | Step::Hook { .. } | Step::Chain { .. } | Step::Routed { .. } => None,
-    }
+    let rule = step.rule().filter(|rule| rule.matched > 0.0)?;
+    Some(Predicted {
+        place: &rule.place,
+        handle: rule.handle,
+        text: &rule.text,
+        always: rule.matched > ALWAYS && rule.is_certain,
+    })
 }

@@ -1,18 +1,20 @@
 //! The path of a packet: hooks, base chains in their order, chains, routing.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use nft::kernel::{NoRoute, Route, Way};
 use nft::{
-    BaseChain, Device, Family, HookPoint, Name, RuleContext, TableFamily, TableRef, Verdict, key,
+    BaseChain, Device, Family, Hook, HookPoint, Name, RuleContext, TableFamily, TableRef, Verdict,
+    key,
 };
 
 use super::evaluate::{Branch, End, Evaluation};
 use super::packet::{Interface, Packet, Tracking};
+use super::percent::Percent;
 use super::rules::{Facts, Rules};
-use super::state::{State, merge, total};
+use super::state::{State, merge, merge_by, total};
 use super::step::{ChainId, Fate, PossibleFate, Prediction, RuleStep, Step};
 
 /// Hook where the packet starts.
@@ -25,22 +27,49 @@ pub enum Start {
 }
 
 /// Predicts the fate of the packet, whose input interface is set.
+///
+/// Where the order of chains is not known, the packet is followed in two orders.
 pub fn predict(rules: &Rules, facts: &mut impl Facts, packet: Packet, start: Start) -> Prediction {
-    let mut walk = Walk { rules, facts, steps: Vec::new(), outcomes: Vec::new() };
+    let mut prediction = follow(rules, facts, (packet.clone(), start), false);
+    if !prediction.unordered.is_empty() {
+        let other = follow(rules, facts, (packet, start), true);
+        if is_alike(&prediction.outcomes, &other.outcomes) {
+            prediction.unordered.clear();
+        } else {
+            prediction.outcomes = either(prediction.outcomes, other.outcomes);
+        }
+        prediction.steps_in_other_order = other.steps;
+    }
+    prediction
+}
+
+fn follow(
+    rules: &Rules,
+    facts: &mut impl Facts,
+    (packet, start): (Packet, Start),
+    is_reversed: bool,
+) -> Prediction {
+    let of = Prediction::default();
+    let mut walk = Walk { rules, facts, is_reversed, of };
     let states = vec![State::new(packet)];
     match start {
         Start::Prerouting => walk.receive(states),
         Start::Output => walk.send(states),
     }
-    Prediction { outcomes: merged(walk.outcomes), steps: walk.steps }
+    walk.of.outcomes = merged(walk.of.outcomes);
+    walk.of
 }
 
 struct Walk<'a, F> {
     rules: &'a Rules,
     facts: &'a mut F,
-    steps: Vec<Step>,
-    outcomes: Vec<PossibleFate>,
+    /// Chains whose order is not known come in the reverse order.
+    is_reversed: bool,
+    of: Prediction,
 }
+
+/// A base chain with its table and name.
+type Placed<'a> = (&'a TableRef, &'a Name, &'a BaseChain);
 
 /// Packets that have left a chain.
 #[derive(Default)]
@@ -60,7 +89,7 @@ const MOST_JUMPS: usize = 16;
 /// `NF_IP_PRI_CONNTRACK` of `<linux/netfilter_ipv4.h>`.
 const CONNTRACK_PRIORITY: i32 = -200;
 
-impl<F: Facts> Walk<'_, F> {
+impl<'a, F: Facts> Walk<'a, F> {
     /// Runs ingress, prerouting and the routing decision.
     fn receive(&mut self, states: Vec<State>) {
         let states = self.ingress(states);
@@ -154,25 +183,19 @@ impl<F: Facts> Walk<'_, F> {
 
     /// Groups the states by their route.
     fn routes(&mut self, states: Vec<State>) -> Vec<(Result<Route, NoRoute>, Vec<State>)> {
-        let mut places = HashMap::new();
-        let mut routes: Vec<(Result<Route, NoRoute>, Vec<State>)> = Vec::new();
+        let mut routes = Vec::new();
         for state in states {
             let packet = state.packet();
             // Without an interface, the route is that of a packet of this node.
             let interface = if packet.input.is_known() { packet.input.index } else { 0 };
             let source = Some(packet.source).filter(|_| interface != 0);
             let way = Way { source, interface, mark: packet.mark };
-            let Some(route) = self.facts.route(packet.destination, way) else {
-                self.no_route("the route cannot be read", vec![state.perhaps()]);
-                continue;
-            };
-            let place = *places.entry(route).or_insert(routes.len());
-            match routes.get_mut(place) {
-                Some((_, states)) => states.push(state),
-                None => routes.push((route, vec![state])),
+            match self.facts.route(packet.destination, way) {
+                Some(route) => routes.push((route, vec![state])),
+                None => self.no_route("the route cannot be read", vec![state.perhaps()]),
             }
         }
-        routes
+        merge_by(routes, |(route, _)| *route, |(_, equal), (_, states)| equal.extend(states))
     }
 
     fn interface(&mut self, index: u32) -> Interface {
@@ -180,7 +203,7 @@ impl<F: Facts> Walk<'_, F> {
     }
 
     fn routed(&mut self, what: &str, states: &[State]) {
-        self.steps.push(Step::Routed { what: what.to_owned(), share: total(states) });
+        self.of.steps.push(Step::Routed { what: what.to_owned(), share: total(states) });
     }
 
     fn no_route(&mut self, why: &str, states: Vec<State>) {
@@ -202,7 +225,7 @@ impl<F: Facts> Walk<'_, F> {
     }
 
     fn end(&mut self, state: &State, fate: Fate) {
-        self.outcomes.push(PossibleFate {
+        self.of.outcomes.push(PossibleFate {
             fate,
             share: state.share,
             is_certain: state.key.is_certain,
@@ -212,12 +235,19 @@ impl<F: Facts> Walk<'_, F> {
     /// Runs the base chains at the ingress of the input interface. No hook without one.
     fn ingress(&mut self, mut states: Vec<State>) -> Vec<State> {
         let input = states.first().map(|state| state.packet().input.clone());
-        let chains = input.map(|input| ingress_chains(self.rules, &input)).unwrap_or_default();
+        let Some(input) = input.filter(|input| !input.name.is_empty()) else { return states };
+        let is_here = |family: TableFamily, base: &BaseChain| {
+            let mut devices = base.devices.iter();
+            family.hook(base.hook) == INGRESS && devices.any(|it| has_name(it, &input.name))
+        };
+        let device = Some(input.name.to_string().into());
+        let chains =
+            self.base_chains(Hook { family: TableFamily::Netdev, number: 0, device }, &is_here);
         if !chains.is_empty() {
-            self.steps.push(Step::Hook { name: INGRESS, share: total(&states) });
+            self.of.steps.push(Step::Hook { name: INGRESS, share: total(&states) });
         }
-        for (id, chain, base) in chains {
-            states = self.base_chain(&id, &chain, &base, states);
+        for chain in chains {
+            states = self.base_chain(chain, states);
         }
         states
     }
@@ -227,13 +257,18 @@ impl<F: Facts> Walk<'_, F> {
         let Some(family) = states.first().map(|state| state.packet().family()) else {
             return states;
         };
-        self.steps
+        self.of
+            .steps
             .push(Step::Hook { name: TableFamily::Inet.hook(point as u32), share: total(&states) });
-        for (id, chain, base) in self.base_chains(family, point) {
+        let is_here = |of: TableFamily, base: &BaseChain| {
+            [family.into(), TableFamily::Inet].contains(&of) && base.hook == point as u32
+        };
+        let hook = Hook { family: family.into(), number: point as u32, device: None };
+        for (id, name, base) in self.base_chains(hook, &is_here) {
             if base.priority > CONNTRACK_PRIORITY {
                 track(&mut states);
             }
-            states = self.base_chain(&id, &chain, &base, states);
+            states = self.base_chain((id, name, base), states);
         }
         track(&mut states);
         for state in &mut states {
@@ -247,41 +282,57 @@ impl<F: Facts> Walk<'_, F> {
         states
     }
 
-    /// Returns the base chains in the order in which the kernel calls them.
-    fn base_chains(&self, family: Family, point: HookPoint) -> Vec<(TableRef, Name, BaseChain)> {
-        let mut chains = Vec::new();
+    /// Returns the base chains at a hook in the order in which the kernel calls them.
+    fn base_chains(
+        &mut self,
+        hook: Hook,
+        is_here: &dyn Fn(TableFamily, &BaseChain) -> bool,
+    ) -> Vec<Placed<'a>> {
+        let mut chains: Vec<Placed<'a>> = Vec::new();
         for (id, table) in &self.rules.tables {
-            if ![family.into(), TableFamily::Inet].contains(&id.family) {
+            let here = table.base_chains.iter().filter(|(_, base)| is_here(id.family, base));
+            chains.extend(here.map(|(name, base)| (id, name, base)));
+        }
+        chains.sort_by_key(|(.., base)| order(base));
+        for equal in chains.chunk_by_mut(|(.., a), (.., b)| order(a).0 == order(b).0) {
+            if !equal.windows(2).any(are_unordered) {
                 continue;
             }
-            let here = table.base_chains.iter().filter(|(_, base)| base.hook == point as u32);
-            chains.extend(here.map(|(name, base)| (id.clone(), name.clone(), base.clone())));
+            let called = self.facts.called_chains(&hook).unwrap_or_default();
+            let place = |(id, name, _): &Placed<'_>| {
+                called.iter().position(|(table, chain)| (table, chain) == (*id, *name))
+            };
+            if equal.iter().all(|chain| place(chain).is_some()) {
+                equal.sort_by_key(place);
+                continue;
+            }
+            let ids = equal.iter().map(|(id, name, _)| ChainId::new(id, name)).collect();
+            if !self.of.unordered.contains(&ids) {
+                self.of.unordered.push(ids);
+            }
+            if self.is_reversed {
+                equal.reverse();
+                equal.sort_by_key(|(.., base)| (base.kind != "nat", order(base).1));
+            }
         }
-        chains.sort_by_key(|(_, _, base)| order(base, point));
         chains
     }
 
-    fn base_chain(
-        &mut self,
-        id: &TableRef,
-        chain: &str,
-        base: &BaseChain,
-        states: Vec<State>,
-    ) -> Vec<State> {
+    fn base_chain(&mut self, (id, name, base): Placed<'_>, states: Vec<State>) -> Vec<State> {
         let is_nat = base.kind == "nat";
         let (states, mut past): (Vec<_>, Vec<_>) =
             states.into_iter().partition(|state| !is_nat || enters_nat(state.packet(), base));
         if states.is_empty() {
             return past;
         }
-        let place = ChainId { table: id.clone(), chain: chain.to_owned() };
-        self.steps.push(Step::Chain {
+        let place = ChainId::new(id, name);
+        self.of.steps.push(Step::Chain {
             place: place.clone(),
             kind: base.kind.to_string(),
             priority: base.priority,
             drops: base.drops,
         });
-        let (before, ended) = (merge(states), self.outcomes.len());
+        let (before, ended) = (merge(states), self.of.outcomes.len());
         let Through { returned, accepted } = self.chain(&place, before.clone(), 0);
         let mut through = accepted;
         if base.drops {
@@ -290,7 +341,7 @@ impl<F: Facts> Walk<'_, F> {
             through.extend(returned)
         }
         let mut through = merge(through);
-        if self.outcomes.len() == ended && is_same(&before, &through) {
+        if self.of.outcomes.len() == ended && is_same(&before, &through) {
             through = before;
         }
         past.extend(through);
@@ -330,7 +381,7 @@ impl<F: Facts> Walk<'_, F> {
             }
             let matched = branches.iter().filter(|(_, end)| *end != End::NoMatch);
             step.matched = matched.map(|(state, _)| state.share).sum::<f64>().min(step.reached);
-            self.steps.push(Step::Rule(step));
+            self.of.steps.push(Step::Rule(step));
             states = self.follow(place, branches, &mut through, depth);
         }
         through.returned.extend(states);
@@ -375,22 +426,6 @@ impl<F: Facts> Walk<'_, F> {
     }
 }
 
-/// Returns the base chains at the ingress of an interface, in the order in which the kernel calls
-/// them.
-fn ingress_chains(rules: &Rules, input: &Interface) -> Vec<(TableRef, Name, BaseChain)> {
-    let mut chains = Vec::new();
-    for (id, table) in &rules.tables {
-        let belongs = |base: &BaseChain| {
-            let is_ingress = id.family.hook(base.hook) == INGRESS;
-            is_ingress && base.devices.iter().any(|device| has_name(device, &input.name))
-        };
-        let here = table.base_chains.iter().filter(|(_, base)| belongs(base));
-        chains.extend(here.map(|(name, base)| (id.clone(), name.clone(), base.clone())));
-    }
-    chains.sort_by_key(|(_, _, base)| base.priority);
-    chains
-}
-
 fn has_name(device: &Device, name: &str) -> bool {
     match device {
         Device::Named(named) => *name == **named,
@@ -401,21 +436,31 @@ fn has_name(device: &Device, name: &str) -> bool {
 /// Returns the sort key of a base chain at its hook. The kernel calls chains of type nat from one
 /// hook of their own, whatever their priority (`nf_nat_ipv4_ops`), and in the order of their
 /// priorities.
-fn order(base: &BaseChain, point: HookPoint) -> (i32, i32) {
+fn order(base: &BaseChain) -> (i32, i32) {
     const DESTINATION: i32 = -100;
     const SOURCE: i32 = 100;
-    let translates = match point {
-        HookPoint::Prerouting | HookPoint::Output => DESTINATION,
-        HookPoint::Input | HookPoint::Forward | HookPoint::Postrouting => SOURCE,
-    };
-    if base.kind == "nat" { (translates, base.priority) } else { (base.priority, i32::MIN) }
+    match &*base.kind {
+        "nat" if changes_destination(base) => (DESTINATION, base.priority),
+        "nat" => (SOURCE, base.priority),
+        _ => (base.priority, i32::MIN),
+    }
+}
+
+/// Returns whether the order of two neighbours by [`order`] depends on which was registered last.
+fn are_unordered(neighbours: &[Placed<'_>]) -> bool {
+    let mut orders = neighbours.iter().map(|(.., base)| order(base));
+    let (first, second) = (orders.next(), orders.next());
+    first == second || first.is_some_and(|(_, priority)| priority == i32::MIN)
+}
+
+fn changes_destination(base: &BaseChain) -> bool {
+    [HookPoint::Prerouting, HookPoint::Output].iter().any(|point| *point as u32 == base.hook)
 }
 
 /// Returns true for a new connection that was not yet translated in this direction.
 fn enters_nat(packet: &Packet, base: &BaseChain) -> bool {
-    let changes_destination =
-        [HookPoint::Prerouting, HookPoint::Output].iter().any(|point| *point as u32 == base.hook);
-    let is_done = if changes_destination { packet.destination_done } else { packet.source_done };
+    let is_done =
+        if changes_destination(base) { packet.destination_done } else { packet.source_done };
     packet.tracking == Tracking::New && !is_done
 }
 
@@ -446,16 +491,25 @@ fn reason(error: NoRoute) -> String {
 
 /// Merges equal outcomes; most likely first.
 fn merged(outcomes: Vec<PossibleFate>) -> Vec<PossibleFate> {
-    let mut places = HashMap::new();
-    let mut merged: Vec<PossibleFate> = Vec::new();
-    for outcome in outcomes {
-        let of = (outcome.fate.clone(), outcome.is_certain);
-        let place = *places.entry(of).or_insert(merged.len());
-        match merged.get_mut(place) {
-            Some(equal) => equal.share = (equal.share + outcome.share).min(1.0),
-            None => merged.push(outcome),
-        }
-    }
+    let key = |outcome: &PossibleFate| (outcome.fate.clone(), outcome.is_certain);
+    let mut merged =
+        merge_by(outcomes, key, |equal, it| equal.share = (equal.share + it.share).min(1.0));
     merged.sort_by(|a, b| b.share.total_cmp(&a.share));
     merged
+}
+
+/// Returns whether outcomes are the same, in any order.
+fn is_alike(some: &[PossibleFate], others: &[PossibleFate]) -> bool {
+    let of = |outcomes: &[PossibleFate]| -> HashSet<_> {
+        let outcomes = outcomes.iter();
+        outcomes.map(|it| (it.fate.clone(), it.is_certain, Percent(it.share).to_string())).collect()
+    };
+    of(some) == of(others)
+}
+
+/// Returns the outcomes of two orders, of which one is true.
+fn either(some: Vec<PossibleFate>, others: Vec<PossibleFate>) -> Vec<PossibleFate> {
+    let outcomes =
+        some.into_iter().chain(others).map(|it| PossibleFate { is_certain: false, ..it });
+    merge_by(outcomes, |it| it.fate.clone(), |equal, it| equal.share = equal.share.max(it.share))
 }

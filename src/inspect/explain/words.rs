@@ -39,21 +39,14 @@ pub(super) fn our_family(table: &TableRef) -> Option<Family> {
 /// Returns the element of our table that an event found.
 pub(super) fn element(event: &Event, family: Family) -> Option<TableElement<'_>> {
     let Event::Found { set, key, data, comment } = event else { return None };
-    let data = match data {
-        Some(ElementData::Value(data)) => Some(&**data),
-        Some(ElementData::Verdict(_) | ElementData::Code(_)) | None => None,
-    };
-    let view = ElementView {
-        key,
-        key_end: None,
-        data,
-        comment: comment.as_deref(),
-        timeout: None,
-        expires: None,
-        flags: 0,
-        counter: None,
-    };
+    let (data, comment) = (value(data.as_ref()), comment.as_deref());
+    let view = ElementView { key, data, comment, ..ElementView::default() };
     TableElement::read(family, SetId::by_name(set)?, &view)
+}
+
+/// Returns the data of an element if they are no verdict.
+pub(super) fn value(data: Option<&ElementData>) -> Option<&[u8]> {
+    if let Some(ElementData::Value(data)) = data { Some(data) } else { None }
 }
 
 fn line(event: &Event, ours: Option<Family>, step: &RuleStep, protocol: &str) -> Option<String> {
@@ -83,9 +76,7 @@ fn line(event: &Event, ours: Option<Family>, step: &RuleStep, protocol: &str) ->
         Event::Verdict(Verdict::Return | Verdict::Jump(_) | Verdict::Goto(_)) => return None,
         Event::Handed(hop) => hop_words(hop),
         Event::Reject => "the packet is refused: its sender receives an error".to_owned(),
-        Event::Unknown(what) => {
-            format!("{what} (table {} chain {})", step.place.table, step.place.chain)
-        }
+        Event::Unknown(what) => format!("{what} ({})", step.place),
     })
 }
 
@@ -145,18 +136,12 @@ fn found(event: &Event, family: Family) -> Option<String> {
         TableElement::AffinityList(..) => "another endpoint is drawn for the client".to_owned(),
         TableElement::Endpoint(..)
         | TableElement::AffinitySlot(..)
-        | TableElement::AffinityEndpoint(..) => return found_client(event),
+        | TableElement::AffinityEndpoint(..) => return None,
     })
 }
 
 /// The scheduler that only the comment of a frontend names.
 const BALANCED: &str = ", scheduler lc: weights follow live connections";
-
-/// Describes an element of maps whose keys are internal numbers.
-fn found_client(event: &Event) -> Option<String> {
-    let Event::Found { set, .. } = event else { return None };
-    Some(format!("@{set} has an element for it"))
-}
 
 /// Describes the number of a route to a service whose scheduler may be `lc`.
 pub(super) fn policy_words(route: Route, is_balanced: bool) -> String {
@@ -200,28 +185,15 @@ fn list_noun(list: ListId) -> &'static str {
 
 /// Describes a missing key of one of our sets; `None` if not notable.
 fn missing(set: &str, step: &RuleStep) -> Option<String> {
-    let text = match SetId::by_name(set)? {
-        SetId::Services => "no service has this address, port and protocol",
-        SetId::NodePorts => "no service has this node port",
-        SetId::AffinityClients => "the client is not remembered",
-        SetId::InternalServices
-        | SetId::InternalNodePorts
-        | SetId::NoEndpointServices
-        | SetId::NoEndpointNodePorts
-        | SetId::ClusterIps
-        | SetId::NodePortIps
-        | SetId::HairpinConnections
-        | SetId::RestrictedServices
-        | SetId::SourceRanges
-        | SetId::SourceRefusals
-        | SetId::Endpoints
-        | SetId::AffinitySlots
-        | SetId::AffinityEndpoints
-        | SetId::AffinityLists => return None,
-    };
+    const NOTABLE: [(SetId, &str); 3] = [
+        (SetId::Services, "no service has this address, port and protocol"),
+        (SetId::NodePorts, "no service has this node port"),
+        (SetId::AffinityClients, "the client is not remembered"),
+    ];
+    let (_, text) = NOTABLE.into_iter().find(|(id, _)| id.name() == set)?;
     // Translated packets look up the same map again.
     let is_for_services = step.place.chain.starts_with("nat-");
-    (is_for_services || set == "affinity-clients").then(|| text.to_owned())
+    (is_for_services || set == SetId::AffinityClients.name()).then(|| text.to_owned())
 }
 
 /// Returns the reason why a rule of ours marks a packet, from its chain and its test.

@@ -7,9 +7,11 @@ use crate::any::{AnyElement, AnySet, SetContents, decode_any_elements};
 use crate::chain::Chain;
 use crate::family::TableFamily;
 use crate::fields::DecodeError;
+use crate::hook::{Hook, called_chain};
 use crate::listed_rule::ListedRule;
 use crate::request::{Generation, Request};
 use crate::table::{TableRef, table_name};
+use crate::text::Name;
 
 impl Nftables {
     /// Returns the chains of all tables of a family with their tables, in the kernel's order.
@@ -21,6 +23,23 @@ impl Nftables {
             let table = TableRef::new(family, table_name(attributes)?.to_owned());
             Ok((table, Chain::decode(attributes)?))
         })
+    }
+
+    /// Returns the base chains of nftables at a hook, in the order in which the kernel calls them.
+    /// Returns `None` if the kernel does not tell (`CONFIG_NETFILTER_NETLINK_HOOK`). Many kernels leave
+    /// out chains of type nat.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn called_chains(
+        &mut self,
+        hook: &Hook,
+    ) -> Result<Option<Vec<(TableRef, Name)>>, ReadError> {
+        match self.read_objects(Request::Hook(hook), called_chain) {
+            Ok(chains) => Ok(Some(chains.into_iter().flatten().collect())),
+            Err(ReadError::Refused { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Returns the rules of a table with all that the kernel lists, those of one chain in their

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -44,6 +45,29 @@ impl View<'_> {
     pub(super) fn address(&self, frontend: &Frontend) -> String {
         self.services.address(frontend)
     }
+}
+
+/// Writes aligned columns: the first `texts` to the left, the others, numbers, to the right.
+pub(super) fn write_columns(
+    out: &mut dyn Write,
+    texts: usize,
+    lines: &[impl AsRef<[String]>],
+) -> io::Result<()> {
+    let cells = |column: usize| lines.iter().filter_map(move |line| line.as_ref().get(column));
+    let columns = (0..).map(|column| cells(column).map(|cell| cell.chars().count()).max());
+    let widths: Vec<_> = columns.map_while(|width| width).collect();
+    for line in lines {
+        for (n, (cell, width)) in line.as_ref().iter().zip(&widths).enumerate() {
+            let separator = if n == 0 { "" } else { "  " };
+            if n < texts {
+                write!(out, "{separator}{cell:<width$}")?;
+            } else {
+                write!(out, "{separator}{cell:>width$}")?;
+            }
+        }
+        writeln!(out)?;
+    }
+    Ok(())
 }
 
 /// A value, or `-` if unknown.

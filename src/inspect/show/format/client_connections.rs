@@ -6,7 +6,7 @@ use conntrack::Stage;
 use engine::printable::Printable;
 use serde_json::{Value, json};
 
-use super::cells::{OrDash, age, socket};
+use super::cells::{OrDash, age, socket, write_columns};
 use crate::show::client_connections::{ClientConnection, ClientConnections};
 use crate::show::view::View;
 
@@ -22,12 +22,7 @@ pub fn client_connections(
     let titles = ["SERVICE", "ADDRESS", "ENDPOINT", "CLIENT", "STATE", "AGE", "BYTES"];
     let lines = connections.listed().filter_map(|it| line(view, it));
     let lines: Vec<_> = [titles.map(str::to_owned)].into_iter().chain(lines).collect();
-    let width = |column: usize| lines.iter().map(|line| line[column].len()).max().unwrap_or(0);
-    let [service, at, endpoint, client, state, age, bytes] = [0, 1, 2, 3, 4, 5, 6].map(width);
-    for [of, to, by, from, stage, old, size] in &lines {
-        write!(out, "{of:<service$}  {to:<at$}  {by:<endpoint$}  {from:<client$}  ")?;
-        writeln!(out, "{stage:<state$}  {old:>age$}  {size:>bytes$}")?;
-    }
+    write_columns(out, 5, &lines)?;
     match connections.more() {
         0 => Ok(()),
         more => writeln!(out, "and {more} more"),

@@ -7,7 +7,7 @@ use engine::printable::Printable;
 use engine::ruleset::{Refusal, Unserved};
 use nft::Counter;
 
-use super::cells::{OrDash, age, percent, share, socket};
+use super::cells::{OrDash, age, percent, share, socket, write_columns};
 use crate::show::row::{EndpointRow, EndpointState, Kind, Policy, Row, Scheduler};
 use crate::show::services::Entry;
 use crate::show::view::View;
@@ -118,7 +118,7 @@ fn write_endpoints(out: &mut dyn Write, view: &View<'_>, row: &Row<'_>) -> io::R
         let is_serving = endpoint.state == EndpointState::Serving;
         let count = |count: u32| OrDash(view.connections.map(|_| count)).to_string();
         let mut cells = vec![
-            socket(endpoint.target).to_string(),
+            format!("    {}", socket(endpoint.target)),
             place(endpoint).to_owned(),
             OrDash(is_serving.then(|| share(endpoint.share))).to_string(),
         ];
@@ -138,11 +138,11 @@ fn write_endpoints(out: &mut dyn Write, view: &View<'_>, row: &Row<'_>) -> io::R
         cells.push(OrDash(view.age(counts.oldest).map(age)).to_string());
         cells
     }));
-    write_table(out, &lines)
+    write_columns(out, 2, &lines)
 }
 
 fn titles(view: &View<'_>, row: &Row<'_>) -> Vec<String> {
-    let mut titles = vec!["ENDPOINT", "PLACE", "CHANCE"];
+    let mut titles = vec!["    ENDPOINT", "PLACE", "CHANCE"];
     titles.extend(row.has_two_ways().then_some("FROM-PODS"));
     titles.extend(["ACTIVE", "NEW", "ENDED", "SHARE"]);
     titles.extend(view.has_began().then_some(["BEGAN", "OF-BEGAN"]).into_iter().flatten());
@@ -163,27 +163,6 @@ fn place(endpoint: &EndpointRow) -> &'static str {
         (EndpointState::Serving, _) => "remote",
         (state, _) => state.word(),
     }
-}
-
-/// Writes aligned columns: the first two to the left, numbers to the right.
-fn write_table(out: &mut dyn Write, lines: &[Vec<String>]) -> io::Result<()> {
-    let columns = lines.iter().map(Vec::len).max().unwrap_or_default();
-    let width = |column: usize| {
-        let cells = lines.iter().filter_map(|line| line.get(column));
-        cells.map(String::len).max().unwrap_or_default()
-    };
-    let widths: Vec<_> = (0..columns).map(width).collect();
-    for line in lines {
-        write!(out, "  ")?;
-        for (n, (cell, width)) in line.iter().zip(&widths).enumerate() {
-            match n {
-                0 | 1 => write!(out, "  {cell:<width$}")?,
-                _ => write!(out, "  {cell:>width$}")?,
-            }
-        }
-        writeln!(out)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use engine::printable::Printable;
 
-use super::cells::{OrDash, age, socket};
+use super::cells::{OrDash, age, socket, write_columns};
 use crate::show::view::View;
 
 /// Writes a header and the draining endpoints, or a sentence if there are none.
@@ -29,13 +29,7 @@ pub fn draining(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
     }
     let titles = ["SERVICE", "ADDRESS", "ENDPOINT", "CONNECTIONS", "OLDEST"].map(str::to_owned);
     let lines: Vec<_> = [titles].into_iter().chain(lines).collect();
-    let width = |column: usize| lines.iter().map(|line| line[column].len()).max().unwrap_or(0);
-    let [service, at, endpoint] = [0, 1, 2].map(width);
-    for [label, frontend, target, connections, oldest] in &lines {
-        write!(out, "{label:<service$}  {frontend:<at$}  {target:<endpoint$}  ")?;
-        writeln!(out, "{connections:>11}  {oldest:>6}")?;
-    }
-    Ok(())
+    write_columns(out, 3, &lines)
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use engine::ruleset::Refusal;
 use nft::Counter;
 use serde_json::{Value, json};
 
+use super::cells::write_columns;
 use crate::show::services::Entry;
 use crate::show::view::View;
 
@@ -83,25 +84,12 @@ fn line(texts: &[&str], counter: Counter) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).chain(numbers).collect()
 }
 
-/// Writes aligned columns: texts to the left, the last two, numbers, to the right.
+/// Writes aligned columns: texts, and two numbers.
 fn write_table(out: &mut dyn Write, titles: &[&str], lines: Vec<Vec<String>>) -> io::Result<()> {
+    let texts = titles.len();
     let titles = titles.iter().chain(&["PACKETS", "BYTES"]).map(|title| (*title).to_owned());
     let lines: Vec<Vec<_>> = [titles.collect()].into_iter().chain(lines).collect();
-    let columns = lines[0].len();
-    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
-    let widths: Vec<_> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
-    for line in &lines {
-        for (n, (cell, width)) in line.iter().zip(&widths).enumerate() {
-            let separator = if n == 0 { "" } else { "  " };
-            if n + 2 < columns {
-                write!(out, "{separator}{cell:<width$}")?;
-            } else {
-                write!(out, "{separator}{cell:>width$}")?;
-            }
-        }
-        writeln!(out)?;
-    }
-    Ok(())
+    write_columns(out, texts, &lines)
 }
 
 #[cfg(test)]
