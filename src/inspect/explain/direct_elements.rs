@@ -3,8 +3,7 @@
 use engine::direct::ruleset::{DirectElement, NodeNumber, Route, SetId};
 use nft::ElementView;
 
-use super::step::Event;
-use super::words::value;
+use super::step::{Event, value};
 
 /// Returns the element of the table that an event found; `None` for those that packets write.
 pub(super) fn direct_element(event: &Event) -> Option<DirectElement> {

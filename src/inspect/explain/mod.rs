@@ -19,6 +19,7 @@ mod field;
 mod jhash;
 mod json;
 mod lookup;
+mod order;
 mod packet;
 mod percent;
 mod read;

@@ -13,8 +13,8 @@ use nft::{AnyElement, ElementView, TableRef};
 use super::read::Kernel;
 use super::rules::{Facts, LookupResult};
 use super::service::{Service, elements, service};
-use super::step::Prediction;
-use super::words::{our_family, value};
+use super::step::{Prediction, value};
+use super::words::our_family;
 
 /// Sources that may use a load balancer address.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -220,3 +220,8 @@ impl RuleStep {
         }
     }
 }
+
+/// Returns the data of an element if they are no verdict.
+pub(super) fn value(data: Option<&ElementData>) -> Option<&[u8]> {
+    if let Some(ElementData::Value(data)) = data { Some(data) } else { None }
+}

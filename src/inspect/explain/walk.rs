@@ -5,14 +5,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use nft::kernel::{NoRoute, Route, Way};
-use nft::{
-    BaseChain, Device, Family, Hook, HookPoint, Name, RuleContext, TableFamily, TableRef, Verdict,
-    key,
-};
+use nft::{BaseChain, Device, Family, Hook, HookPoint, RuleContext, TableFamily, Verdict, key};
 
 use super::evaluate::{Branch, End, Evaluation};
+use super::order::{Placed, changes_destination, either, is_alike, sort};
 use super::packet::{Interface, Packet, Tracking};
-use super::percent::Percent;
 use super::rules::{Facts, Rules};
 use super::state::{State, merge, merge_by, total};
 use super::step::{ChainId, Fate, PossibleFate, Prediction, RuleStep, Step};
@@ -67,9 +64,6 @@ struct Walk<'a, F> {
     is_reversed: bool,
     of: Prediction,
 }
-
-/// A base chain with its table and name.
-type Placed<'a> = (&'a TableRef, &'a Name, &'a BaseChain);
 
 /// Packets that have left a chain.
 #[derive(Default)]
@@ -236,13 +230,13 @@ impl<'a, F: Facts> Walk<'a, F> {
     fn ingress(&mut self, mut states: Vec<State>) -> Vec<State> {
         let input = states.first().map(|state| state.packet().input.clone());
         let Some(input) = input.filter(|input| !input.name.is_empty()) else { return states };
-        let is_here = |family: TableFamily, base: &BaseChain| {
+        let belongs = |family: TableFamily, base: &BaseChain| {
             let mut devices = base.devices.iter();
             family.hook(base.hook) == INGRESS && devices.any(|it| has_name(it, &input.name))
         };
         let device = Some(input.name.to_string().into());
         let chains =
-            self.base_chains(Hook { family: TableFamily::Netdev, number: 0, device }, &is_here);
+            self.base_chains(Hook { family: TableFamily::Netdev, number: 0, device }, &belongs);
         if !chains.is_empty() {
             self.of.steps.push(Step::Hook { name: INGRESS, share: total(&states) });
         }
@@ -260,11 +254,11 @@ impl<'a, F: Facts> Walk<'a, F> {
         self.of
             .steps
             .push(Step::Hook { name: TableFamily::Inet.hook(point as u32), share: total(&states) });
-        let is_here = |of: TableFamily, base: &BaseChain| {
+        let belongs = |of: TableFamily, base: &BaseChain| {
             [family.into(), TableFamily::Inet].contains(&of) && base.hook == point as u32
         };
         let hook = Hook { family: family.into(), number: point as u32, device: None };
-        for (id, name, base) in self.base_chains(hook, &is_here) {
+        for (id, name, base) in self.base_chains(hook, &belongs) {
             if base.priority > CONNTRACK_PRIORITY {
                 track(&mut states);
             }
@@ -286,33 +280,17 @@ impl<'a, F: Facts> Walk<'a, F> {
     fn base_chains(
         &mut self,
         hook: Hook,
-        is_here: &dyn Fn(TableFamily, &BaseChain) -> bool,
+        belongs: &dyn Fn(TableFamily, &BaseChain) -> bool,
     ) -> Vec<Placed<'a>> {
         let mut chains: Vec<Placed<'a>> = Vec::new();
         for (id, table) in &self.rules.tables {
-            let here = table.base_chains.iter().filter(|(_, base)| is_here(id.family, base));
+            let here = table.base_chains.iter().filter(|(_, base)| belongs(id.family, base));
             chains.extend(here.map(|(name, base)| (id, name, base)));
         }
-        chains.sort_by_key(|(.., base)| order(base));
-        for equal in chains.chunk_by_mut(|(.., a), (.., b)| order(a).0 == order(b).0) {
-            if !equal.windows(2).any(are_unordered) {
-                continue;
-            }
-            let called = self.facts.called_chains(&hook).unwrap_or_default();
-            let place = |(id, name, _): &Placed<'_>| {
-                called.iter().position(|(table, chain)| (table, chain) == (*id, *name))
-            };
-            if equal.iter().all(|chain| place(chain).is_some()) {
-                equal.sort_by_key(place);
-                continue;
-            }
-            let ids = equal.iter().map(|(id, name, _)| ChainId::new(id, name)).collect();
-            if !self.of.unordered.contains(&ids) {
-                self.of.unordered.push(ids);
-            }
-            if self.is_reversed {
-                equal.reverse();
-                equal.sort_by_key(|(.., base)| (base.kind != "nat", order(base).1));
+        let called = || self.facts.called_chains(&hook);
+        for unordered in sort(&mut chains, called, self.is_reversed) {
+            if !self.of.unordered.contains(&unordered) {
+                self.of.unordered.push(unordered);
             }
         }
         chains
@@ -433,30 +411,6 @@ fn has_name(device: &Device, name: &str) -> bool {
     }
 }
 
-/// Returns the sort key of a base chain at its hook. The kernel calls chains of type nat from one
-/// hook of their own, whatever their priority (`nf_nat_ipv4_ops`), and in the order of their
-/// priorities.
-fn order(base: &BaseChain) -> (i32, i32) {
-    const DESTINATION: i32 = -100;
-    const SOURCE: i32 = 100;
-    match &*base.kind {
-        "nat" if changes_destination(base) => (DESTINATION, base.priority),
-        "nat" => (SOURCE, base.priority),
-        _ => (base.priority, i32::MIN),
-    }
-}
-
-/// Returns whether the order of two neighbours by [`order`] depends on which was registered last.
-fn are_unordered(neighbours: &[Placed<'_>]) -> bool {
-    let mut orders = neighbours.iter().map(|(.., base)| order(base));
-    let (first, second) = (orders.next(), orders.next());
-    first == second || first.is_some_and(|(_, priority)| priority == i32::MIN)
-}
-
-fn changes_destination(base: &BaseChain) -> bool {
-    [HookPoint::Prerouting, HookPoint::Output].iter().any(|point| *point as u32 == base.hook)
-}
-
 /// Returns true for a new connection that was not yet translated in this direction.
 fn enters_nat(packet: &Packet, base: &BaseChain) -> bool {
     let is_done =
@@ -496,20 +450,4 @@ fn merged(outcomes: Vec<PossibleFate>) -> Vec<PossibleFate> {
         merge_by(outcomes, key, |equal, it| equal.share = (equal.share + it.share).min(1.0));
     merged.sort_by(|a, b| b.share.total_cmp(&a.share));
     merged
-}
-
-/// Returns whether outcomes are the same, in any order.
-fn is_alike(some: &[PossibleFate], others: &[PossibleFate]) -> bool {
-    let of = |outcomes: &[PossibleFate]| -> HashSet<_> {
-        let outcomes = outcomes.iter();
-        outcomes.map(|it| (it.fate.clone(), it.is_certain, Percent(it.share).to_string())).collect()
-    };
-    of(some) == of(others)
-}
-
-/// Returns the outcomes of two orders, of which one is true.
-fn either(some: Vec<PossibleFate>, others: Vec<PossibleFate>) -> Vec<PossibleFate> {
-    let outcomes =
-        some.into_iter().chain(others).map(|it| PossibleFate { is_certain: false, ..it });
-    merge_by(outcomes, |it| it.fate.clone(), |equal, it| equal.share = equal.share.max(it.share))
 }

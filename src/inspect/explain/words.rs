@@ -10,7 +10,7 @@ use engine::ruleset::{SetId, TABLE, TableElement, Unserved, without_scheduler};
 use nft::{ElementData, ElementView, Family, Verdict};
 
 use super::direct_words::{direct_line, hop_words};
-use super::step::{ChainId, Event, RuleStep};
+use super::step::{ChainId, Event, RuleStep, value};
 use nft::TableRef;
 
 /// Returns a line for each notable event at a rule.
@@ -42,11 +42,6 @@ pub(super) fn element(event: &Event, family: Family) -> Option<TableElement<'_>>
     let (data, comment) = (value(data.as_ref()), comment.as_deref());
     let view = ElementView { key, data, comment, ..ElementView::default() };
     TableElement::read(family, SetId::by_name(set)?, &view)
-}
-
-/// Returns the data of an element if they are no verdict.
-pub(super) fn value(data: Option<&ElementData>) -> Option<&[u8]> {
-    if let Some(ElementData::Value(data)) = data { Some(data) } else { None }
 }
 
 fn line(event: &Event, ours: Option<Family>, step: &RuleStep, protocol: &str) -> Option<String> {
