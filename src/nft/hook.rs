@@ -34,21 +34,16 @@ impl Hook {
 /// singly since commit b010e2a4a9ac of July 2026.
 pub(crate) fn called_chain(attributes: &[u8]) -> Result<Option<(TableRef, Name)>, DecodeError> {
     let called = Fields::read(Attrs::new(attributes))?;
-    if called.find(NFNLA_HOOK_CHAIN_INFO).is_none() {
-        return Ok(None);
-    }
-    let info = called.nest(NFNLA_HOOK_CHAIN_INFO)?;
+    let Some(info) = called.find(NFNLA_HOOK_CHAIN_INFO) else { return Ok(None) };
+    let info = Fields::read(info.nested())?;
     if info.be32(NFNLA_HOOK_INFO_TYPE)? != NFNL_HOOK_TYPE_NFTABLES {
         return Ok(None);
     }
     let chain = info.nest(NFNLA_HOOK_INFO_DESC)?;
-    let family = match chain.need(NFNLA_CHAIN_FAMILY)?.payload {
-        [number] => TableFamily::of(*number),
-        _ => None,
-    };
+    let family = chain.need(NFNLA_CHAIN_FAMILY)?.payload.first().copied();
     let table = chain.str(NFNLA_CHAIN_TABLE)?.to_owned();
     let name = chain.str(NFNLA_CHAIN_NAME)?.to_owned();
-    Ok(family.map(|family| (TableRef::new(family, table), name.into())))
+    Ok(family.and_then(TableFamily::of).map(|family| (TableRef::new(family, table), name.into())))
 }
 
 #[cfg(test)]
@@ -75,6 +70,27 @@ mod tests {
     }
 
     #[test]
+    fn a_message_of_the_kernel_is_read() {
+        if cfg!(target_endian = "big") {
+            return;
+        }
+        // Linux 7.2: table inet two { chain f { type filter hook prerouting priority 7; } }
+        let attributes = [
+            b"\x0e\0\x05\0nf_tables\0\0\0\x16\0\x04\0nft_do_chain_inet\0\0\0".as_slice(),
+            b"\x08\0\x01\0\0\0\0\0\x08\0\x02\0\0\0\0\x07\x28\0\x06\x80\x08\0\x02\0\0\0\0\x01",
+            b"\x1c\0\x01\x80\x08\0\x01\0two\0\x06\0\x03\0f\0\0\0\x05\0\x02\0\x01\0\0\0",
+        ];
+        let expected = (TableRef::new(TableFamily::Inet, "two"), "f".into());
+        assert_eq!(called_chain(&attributes.concat()), Ok(Some(expected)));
+        // The same of `nf_nat_ipv4_pre_routing`, which calls all chains of type nat.
+        let of_nat = [
+            b"\x0b\0\x05\0nf_nat\0\0\x1c\0\x04\0nf_nat_ipv4_pre_routing\0".as_slice(),
+            b"\x08\0\x01\0\0\0\0\0\x08\0\x02\0\xff\xff\xff\x9c",
+        ];
+        assert_eq!(called_chain(&of_nat.concat()), Ok(None));
+    }
+
+    #[test]
     fn a_base_chain_has_its_table_whose_family_is_not_that_of_the_hook() {
         let expected = (TableRef::new(TableFamily::Inet, "firewalld"), "filter_FORWARD".into());
         assert_eq!(called_chain(&message(1, &[1])), Ok(Some(expected)));
@@ -88,7 +104,7 @@ mod tests {
             out
         };
         let bpf = message(2, &[1]);
-        for attributes in [of_conntrack, bpf, message(1, &[99]), message(1, &[1, 0])] {
+        for attributes in [of_conntrack, bpf, message(1, &[99]), message(1, &[])] {
             assert_eq!(called_chain(&attributes), Ok(None));
         }
     }

@@ -145,7 +145,7 @@ pub fn explain(flags: &ExplainFlags) -> Result<Explained, Failure> {
             print(&format_args!("{document}\n"));
         }
     }
-    Ok(if comparison.difference.is_some() { Explained::Differs } else { Explained::Agrees })
+    Ok(if comparison.difference().is_some() { Explained::Differs } else { Explained::Agrees })
 }
 
 /// Notes whether the daemon serves a node port at `[::1]`, which the tables do not show.

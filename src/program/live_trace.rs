@@ -91,7 +91,7 @@ pub(super) fn json(comparison: &Comparison) -> Json {
     });
     json!({
         "rules": lines.collect::<Vec<_>>(),
-        "difference": comparison.difference.as_ref().map(ToString::to_string),
+        "difference": comparison.difference(),
     })
 }
 

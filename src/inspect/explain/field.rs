@@ -29,9 +29,13 @@ pub(super) fn holds(operation: u32, field: &Field, value: &[u8]) -> Option<bool>
     })
 }
 
+/// Returns the bytes if all are known.
+pub(super) fn bytes(field: &[Option<u8>]) -> Option<Vec<u8>> {
+    field.iter().copied().collect()
+}
+
 pub(super) fn compare(field: &Field, value: &[u8]) -> Option<Ordering> {
-    let bytes: Option<Vec<u8>> = field.iter().copied().collect();
-    bytes.map(|bytes| bytes.as_slice().cmp(value))
+    Some(bytes(field)?.as_slice().cmp(value))
 }
 
 /// Applies mask and xor. A bit of an unknown byte is known if the mask clears it.
@@ -53,19 +57,16 @@ pub(super) fn swapped(field: &Field, size: usize) -> Field {
 }
 
 pub(super) fn number(field: &Field) -> Option<u32> {
-    let bytes: Option<Vec<u8>> = field.iter().copied().collect();
-    Some(u32::from_ne_bytes(bytes?.try_into().ok()?))
+    Some(u32::from_ne_bytes(bytes(field)?.try_into().ok()?))
 }
 
 pub(super) fn port_of(field: &Field) -> Option<u16> {
-    let bytes: Option<Vec<u8>> = field.iter().copied().collect();
-    Some(u16::from_be_bytes(bytes?.try_into().ok()?))
+    Some(u16::from_be_bytes(bytes(field)?.try_into().ok()?))
 }
 
 pub(super) fn ip(family: Family, field: &Field) -> Option<IpAddr> {
-    let bytes: Vec<u8> = field.iter().copied().collect::<Option<_>>()?;
     match family {
-        Family::Ip => Some(IpAddr::from(<[u8; 4]>::try_from(bytes).ok()?)),
-        Family::Ip6 => Some(IpAddr::from(<[u8; 16]>::try_from(bytes).ok()?)),
+        Family::Ip => Some(IpAddr::from(<[u8; 4]>::try_from(bytes(field)?).ok()?)),
+        Family::Ip6 => Some(IpAddr::from(<[u8; 16]>::try_from(bytes(field)?).ok()?)),
     }
 }

@@ -50,7 +50,7 @@ pub use rules::{Facts, LookupResult, Rules, Table};
 pub use service::Service;
 pub use sources::SourceRanges;
 pub use step::{ChainId, Event, Fate, Hop, PossibleFate, Prediction, RuleStep, Step};
-pub use trace::{Comparison, Difference, Line, compare};
+pub use trace::{Comparison, Line, compare};
 pub use walk::{Start, predict};
 
 use engine::model::Protocol;

@@ -21,7 +21,7 @@ pub struct Kernel {
     pub(super) nftables: Nftables,
     routes: Routes,
     /// Rules of a family, with the generation of the read.
-    rules: HashMap<Family, (Generation, Arc<Rules>)>,
+    pub(super) rules: HashMap<Family, (Generation, Arc<Rules>)>,
     found: Found,
 }
 
@@ -132,10 +132,16 @@ impl Kernel {
         Ok(others)
     }
 
-    /// Returns a set of a table whose rules were read.
-    pub(super) fn set(&self, table: &TableRef, name: &str) -> Option<AnySet> {
-        let rules = self.rules.values().find_map(|(_, rules)| rules.tables.get(table))?;
-        rules.sets.get(name).cloned()
+    /// Describes tables of iptables-legacy, which are not evaluated.
+    pub(super) fn legacy_tables(&self, family: Family) -> Option<String> {
+        let (name, program) = match family {
+            Family::Ip => ("/proc/net/ip_tables_names", "iptables"),
+            Family::Ip6 => ("/proc/net/ip6_tables_names", "ip6tables"),
+        };
+        let tables = fs::read_to_string(name).unwrap_or_default();
+        let tables: Vec<_> = tables.lines().collect();
+        (!tables.is_empty())
+            .then(|| format!("tables of {program}-legacy are not evaluated: {}", tables.join(", ")))
     }
 
     fn find(
@@ -227,19 +233,5 @@ impl Facts for Kernel {
 
     fn interface_name(&mut self, index: u32) -> String {
         interface_name(index).unwrap_or_default()
-    }
-}
-
-impl Kernel {
-    /// Describes tables of iptables-legacy, which are not evaluated.
-    pub(super) fn legacy_tables(&self, family: Family) -> Option<String> {
-        let (name, program) = match family {
-            Family::Ip => ("/proc/net/ip_tables_names", "iptables"),
-            Family::Ip6 => ("/proc/net/ip6_tables_names", "ip6tables"),
-        };
-        let tables = fs::read_to_string(name).unwrap_or_default();
-        let tables: Vec<_> = tables.lines().collect();
-        (!tables.is_empty())
-            .then(|| format!("tables of {program}-legacy are not evaluated: {}", tables.join(", ")))
     }
 }

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use engine::ruleset::{Frontend, SetId, TableElement};
 use ipnet::IpNet;
 use nft::kernel::ReadError;
-use nft::{AnyElement, ElementView, TableRef};
+use nft::{ElementView, TableRef};
 
 use super::read::Kernel;
 use super::rules::{Facts, LookupResult};
@@ -62,17 +62,12 @@ impl Kernel {
 
     fn service_at(&mut self, table: &TableRef, frontend: Frontend, set: SetId) -> Option<Service> {
         let key = TableElement::Restricted(frontend).to_key().key.as_bytes().to_vec();
-        let found = self.element_of(table, set.name(), &key)?;
-        let view = ElementView { key: &key, ..view(&found) };
+        let read = self.rules.values().find_map(|(_, rules)| rules.tables.get(table))?;
+        let found = read.sets.get(set.name()).cloned()?;
+        let LookupResult::Element(found) = self.element(table, &found, &key) else { return None };
+        let (data, comment) = (value(found.data.as_ref()), found.comment());
+        let view = ElementView { key: &key, data, comment, ..ElementView::default() };
         TableElement::read(our_family(table)?, set, &view).and_then(service)
-    }
-
-    fn element_of(&mut self, table: &TableRef, set: &str, key: &[u8]) -> Option<AnyElement> {
-        let set = self.set(table, set)?;
-        match self.element(table, &set, key) {
-            LookupResult::Element(element) => Some(element),
-            LookupResult::Missing | LookupResult::Unknown(_) => None,
-        }
     }
 
     fn ranges_of(
@@ -94,9 +89,4 @@ impl Kernel {
         ranges.sort_unstable();
         Ok(Some(ranges).filter(|_| is_whole && count <= MOST_READ))
     }
-}
-
-fn view(element: &AnyElement) -> ElementView<'_> {
-    let data = value(element.data.as_ref());
-    ElementView { data, comment: element.comment(), ..ElementView::default() }
 }

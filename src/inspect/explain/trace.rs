@@ -3,7 +3,7 @@
 use nft::{TableRef, TraceEvent, TraceKind};
 
 use super::report::line;
-use super::step::{ChainId, Prediction, Step};
+use super::step::{ChainId, Prediction, RuleStep, Step};
 use super::walk::INGRESS;
 
 /// Rules that a packet matched, and rules that it was predicted to match.
@@ -11,8 +11,6 @@ use super::walk::INGRESS;
 pub struct Comparison {
     /// Every rule that the packet matched, or was certainly predicted to match, in order.
     pub lines: Vec<Line>,
-    /// The first difference.
-    pub difference: Option<Difference>,
 }
 
 /// One rule.
@@ -30,47 +28,19 @@ pub struct Line {
     pub traced: bool,
 }
 
-/// Difference between prediction and trace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Difference {
-    /// The packet matched a rule that was not predicted.
-    NotPredicted(ChainId, u64),
-    /// The packet did not match a rule that was certainly predicted.
-    NotTraced(ChainId, u64),
-}
-
-impl std::fmt::Display for Difference {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (what, place, handle) = match self {
-            Self::NotPredicted(place, handle) => ("matched but was not predicted", place, handle),
-            Self::NotTraced(place, handle) => ("was predicted but did not match", place, handle),
-        };
-        write!(f, "the rule with handle {handle} in {place} {what}")
-    }
-}
-
-/// A rule that packets were predicted to match.
-struct Predicted<'a> {
-    place: &'a ChainId,
-    handle: u64,
-    text: &'a str,
-    /// Every packet was predicted to match it.
-    always: bool,
-}
-
 /// Compares the prediction with the steps of one packet; ignores steps in the table `ignored`. Of two
 /// possible orders, the trace shows the true one.
 pub fn compare(prediction: &Prediction, events: &[TraceEvent], ignored: &TableRef) -> Comparison {
     let comparison = compare_steps(&prediction.steps, events, ignored);
-    if comparison.difference.is_none() {
+    if comparison.difference().is_none() {
         return comparison;
     }
     let other = compare_steps(&prediction.steps_in_other_order, events, ignored);
-    if other.difference.is_none() { other } else { comparison }
+    if other.difference().is_none() { other } else { comparison }
 }
 
 fn compare_steps(steps: &[Step], events: &[TraceEvent], ignored: &TableRef) -> Comparison {
-    let predicted: Vec<_> = traced(steps).filter_map(predicted).collect();
+    let predicted: Vec<_> = traced(steps).collect();
     let mut comparison = Comparison::default();
     let mut next = 0;
     for event in events {
@@ -80,39 +50,49 @@ fn compare_steps(steps: &[Step], events: &[TraceEvent], ignored: &TableRef) -> C
         }
         let place = ChainId { table: event.table.clone(), chain: event.chain.clone() };
         let mut rest = predicted.iter().skip(next);
-        let found = rest.position(|it| *it.place == place && it.handle == handle);
+        let found = rest.position(|it| it.place == place && it.handle == handle);
         let found = found.map(|found| next + found);
         if let Some(found) = found {
             comparison.skip(predicted.get(next..found).unwrap_or_default());
             next = found + 1;
-        } else {
-            comparison.differ(Difference::NotPredicted(place.clone(), handle));
         }
-        let text = found.and_then(|found| predicted.get(found)).map(|it| it.text.to_owned());
-        let predicted = found.is_some();
-        comparison.lines.push(Line { place, handle, text, predicted, traced: true });
+        let text = found.and_then(|found| predicted.get(found)).map(|it| it.text.clone());
+        comparison.lines.push(Line {
+            place,
+            handle,
+            text,
+            predicted: found.is_some(),
+            traced: true,
+        });
     }
     comparison.skip(predicted.get(next..).unwrap_or_default());
     comparison
 }
 
 impl Comparison {
-    /// Records rules without a trace. Rules that only some packets match are no difference.
-    fn skip(&mut self, skipped: &[Predicted<'_>]) {
-        for rule in skipped.iter().filter(|rule| rule.always) {
-            self.differ(Difference::NotTraced(rule.place.clone(), rule.handle));
-            self.lines.push(Line {
-                place: rule.place.clone(),
-                handle: rule.handle,
-                text: Some(rule.text.to_owned()),
-                predicted: true,
-                traced: false,
-            });
-        }
+    /// Returns the first difference: a rule that the packet matched and that was not predicted, or one
+    /// that it did not match and that was certainly predicted.
+    pub fn difference(&self) -> Option<String> {
+        let line = self.lines.iter().find(|line| line.predicted != line.traced)?;
+        let what = if line.traced {
+            "matched but was not predicted"
+        } else {
+            "was predicted but did not match"
+        };
+        Some(format!("the rule with handle {} in {} {what}", line.handle, line.place))
     }
 
-    fn differ(&mut self, difference: Difference) {
-        self.difference.get_or_insert(difference);
+    /// Records rules without a trace. Rules that only some packets match are no difference.
+    fn skip(&mut self, skipped: &[&RuleStep]) {
+        const ALWAYS: f64 = 0.999_999;
+        let always = skipped.iter().filter(|rule| rule.matched > ALWAYS && rule.is_certain);
+        self.lines.extend(always.map(|rule| Line {
+            place: rule.place.clone(),
+            handle: rule.handle,
+            text: Some(rule.text.clone()),
+            predicted: true,
+            traced: false,
+        }));
     }
 }
 
@@ -126,31 +106,22 @@ impl std::fmt::Display for Comparison {
             let (predicted, traced) = (mark(it.predicted), mark(it.traced));
             line(f, format_args!("{predicted:9}  {traced:6}  {table} {chain}: {text}"))?;
         }
-        match &self.difference {
+        match self.difference() {
             Some(difference) => line(f, format_args!("first difference: {difference}")),
             None => writeln!(f, "no difference: the kernel did as predicted"),
         }
     }
 }
 
-/// Returns the steps without those at ingress, which comes before the hook where a packet is traced.
-fn traced(steps: &[Step]) -> impl Iterator<Item = &Step> {
+/// Returns the rules that packets match, without those at ingress, which comes before the hook where a
+/// packet is traced.
+fn traced(steps: &[Step]) -> impl Iterator<Item = &RuleStep> {
     let mut is_ingress = false;
-    steps.iter().filter(move |step| {
+    let traced = steps.iter().filter(move |step| {
         if let Step::Hook { name, .. } = step {
             is_ingress = *name == INGRESS;
         }
         !is_ingress
-    })
-}
-
-fn predicted(step: &Step) -> Option<Predicted<'_>> {
-    const ALWAYS: f64 = 0.999_999;
-    let rule = step.rule().filter(|rule| rule.matched > 0.0)?;
-    Some(Predicted {
-        place: &rule.place,
-        handle: rule.handle,
-        text: &rule.text,
-        always: rule.matched > ALWAYS && rule.is_certain,
-    })
+    });
+    traced.filter_map(Step::rule).filter(|rule| rule.matched > 0.0)
 }
