@@ -123,10 +123,11 @@ const PROBES: [Probe; 3] = [
     // The daemon works.
     Probe { path: "/livez", is_met: |it| it.alive, answers: |it| &it.kube_proxy.livez },
     // The first sync is done.
-    Probe { path: "/readyz", is_met: |it| it.ready, answers: |it| &it.own.readyz },
+    Probe { path: READYZ, is_met: |it| it.ready, answers: |it| &it.own.readyz },
 ];
 
 const HEALTHZ: &str = "/healthz";
+const READYZ: &str = "/readyz";
 
 /// Answers a probe and counts it.
 fn probe(observe: &Observe, probe: &Probe, now: (Instant, SystemTime)) -> Response<Full<Bytes>> {
@@ -134,7 +135,7 @@ fn probe(observe: &Observe, probe: &Probe, now: (Instant, SystemTime)) -> Respon
     let healthy = (probe.is_met)(&verdict);
     let node_eligible = (probe.path == HEALTHZ).then_some(verdict.node_eligible);
     let now = now.1;
-    let condition = matches!(probed, Probed::Readiness).then(|| {
+    let condition = (probe.path == READYZ).then(|| {
         let record = observe.shared.record.read();
         page::condition(observe, (&verdict, &record), now)
     });
