@@ -132,10 +132,12 @@ async fn load_here(server: &ApiServer, listener: OnRequest) -> Result<Connected,
 fn settings(server: &ApiServer) -> Result<Settings, SourceError> {
     let settings = match server {
         ApiServer::Kubeconfig { path, server: address } => {
-            let bytes = named_file::read(path, LONGEST).map_err(|error| match error.kind() {
+            let bytes = named_file::read(path, LONGEST).map_err(|error| {
                 // The kubeconfig itself, not a file to which it refers.
-                ErrorKind::NotFound => SourceError::KubeconfigMissing(path.clone()),
-                _ => server.unusable(&error),
+                if error.kind() == ErrorKind::NotFound {
+                    return SourceError::KubeconfigMissing(path.clone());
+                }
+                server.unusable(&error)
             })?;
             Selected::parse(&bytes, folder(path))
                 .and_then(|selected| Settings::of_kubeconfig(selected, address.as_deref()))

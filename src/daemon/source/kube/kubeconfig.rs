@@ -247,6 +247,6 @@ fn without_nulls(value: Value) -> Value {
             Value::Object(fields.map(|(name, value)| (name, without_nulls(value))).collect())
         }
         Value::Array(values) => Value::Array(values.into_iter().map(without_nulls).collect()),
-        other => other,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value,
     }
 }

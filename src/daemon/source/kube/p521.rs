@@ -80,10 +80,10 @@ struct Keys;
 
 impl KeyProvider for Keys {
     fn load_private_key(&self, der: PrivateKeyDer<'static>) -> Result<Arc<dyn TlsKey>, Error> {
-        let key = match &der {
-            PrivateKeyDer::Pkcs8(der) => SecretKey::from_pkcs8_der(der.secret_pkcs8_der()).ok(),
-            PrivateKeyDer::Sec1(der) => SecretKey::from_sec1_der(der.secret_sec1_der()).ok(),
-            _ => None,
+        let key = if let PrivateKeyDer::Pkcs8(der) = &der {
+            SecretKey::from_pkcs8_der(der.secret_pkcs8_der()).ok()
+        } else {
+            SecretKey::from_sec1_der(der.secret_der()).ok()
         };
         match key {
             Some(key) => Ok(Arc::new(Key(Arc::new(key.into())))),

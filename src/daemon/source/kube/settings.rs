@@ -109,7 +109,7 @@ impl Settings {
         // client-go sends credentials over TLS only, and reads no other settings of it either.
         if settings.server.scheme_str() == Some("https") {
             settings.tls = tls_of(&cluster, authority.as_deref(), &of_cluster)?;
-            let identity = identity.map(|(certificate, key)| {
+            let identity = identity.map(|[certificate, key]| {
                 tls::identity(&of_user("client-certificate"), &certificate, &key)
             });
             settings.tls.identity = identity.transpose()?;
@@ -179,7 +179,8 @@ fn is_in_pod() -> bool {
 
 fn check_user(user: &User, of_user: &dyn Fn(&str) -> String) -> Result<(), Fault> {
     let fault = |field: &str, problem: &str| Err(Fault::new(of_user(field), problem));
-    if !user.token.is_empty() && !(user.username.is_empty() && user.password.is_empty()) {
+    let is_basic = !user.username.is_empty() || !user.password.is_empty();
+    if is_basic && !user.token.is_empty() {
         return fault("token", "beside username or password, which is not allowed");
     }
     let impersonated = &user.impersonated;
@@ -199,14 +200,14 @@ fn check_user(user: &User, of_user: &dyn Fn(&str) -> String) -> Result<(), Fault
 fn identity_of(
     user: &User,
     of_user: &dyn Fn(&str) -> String,
-) -> Result<Option<(Vec<u8>, Vec<u8>)>, Fault> {
+) -> Result<Option<[Vec<u8>; 2]>, Fault> {
     let what = of_user("client-certificate");
     let certificate = content(&user.client_certificate_data, &user.client_certificate, &what)?;
     let Some(certificate) = certificate else { return Ok(None) };
     let what = of_user("client-key");
     let key = content(&user.client_key_data, &user.client_key, &what)?;
     let key = key.ok_or_else(|| Fault::new(what, "client-certificate needs it"))?;
-    Ok(Some((certificate, key)))
+    Ok(Some([certificate, key]))
 }
 
 fn tls_of(
@@ -324,6 +325,7 @@ mod tests {
 
     /// `server: https://[::1]:1` is loopback, so that no proxy of the environment is in use.
     #[test]
+    #[allow(clippy::too_many_lines)] // A row for each form.
     fn each_form_of_a_kubeconfig_has_the_meaning_that_client_go_gives_it() {
         let (crt, key) = (STANDARD.encode(CERTIFICATE), STANDARD.encode(KEY));
         let url = "server: \"https://[::1]:1\"";
@@ -439,6 +441,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::too_many_lines)] // A row for each form.
     fn what_client_go_refuses_is_refused_with_its_field() {
         let url = "server: 'https://[::1]:1'";
         let https = |rest: &str| format!("{url}, {rest}");
