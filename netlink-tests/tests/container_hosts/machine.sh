@@ -1,7 +1,9 @@
-# Makes the files of Debian's packages the root of what runs here: sh machine.sh ROOT FOLDER, in new
-# namespaces of mounts, processes, names and control groups. What is written stays in memory.
+#!/bin/sh
+# Makes the files of Debian's packages the root of what runs here: sh machine.sh ROOT FOLDER [SCRIPT],
+# in new namespaces of mounts, processes, names and control groups. What is written stays in memory.
+# Without a script it prints its process number and waits.
 set -e
-root=$1 folder=$2
+root=$1 folder=$2 script=${3:-'echo "machine $1"; exec sleep infinity'}
 # The shell itself opens it, before it sees the processes of its own namespace alone.
 read -r pid _ </proc/self/stat
 mount --make-rprivate /
@@ -34,4 +36,4 @@ for file in passwd group; do
     [ -e "etc/$file" ] || cp "usr/share/base-passwd/$file.master" "etc/$file"
 done
 hostname machine
-exec chroot . sh -c 'echo "machine $1"; exec sleep infinity' sh "$pid"
+exec chroot . sh -c "$script" machine "$pid"
