@@ -62,9 +62,9 @@ const REPLY_SOURCE: Side = Side {
 impl Filter {
     /// Returns the filter for the entries of a stale flow of UDP.
     pub(super) fn of(flow: &StaleFlow) -> Self {
-        let sent_to = Compared { address: flow.address().and_then(v4), port: Some(flow.port()) };
-        let answered_by = flow.endpoint().map(Compared::of).unwrap_or_default();
-        Self { family: flow.family(), sent_to, answered_by }
+        let sent_to = Compared { address: flow.address.and_then(v4), port: Some(flow.port) };
+        let answered_by = flow.endpoint.map(Compared::of).unwrap_or_default();
+        Self { family: flow.family, sent_to, answered_by }
     }
 
     /// Returns the filter for all UDP entries of a family.
@@ -153,7 +153,7 @@ mod tests {
     }
 
     fn between(frontend: Target, endpoint: Target) -> Filter {
-        Filter::of(&StaleFlow::Between { frontend, endpoint })
+        Filter::of(&StaleFlow::between(frontend, endpoint))
     }
 
     /// Returns the flags for the original and the reply direction, and the bytes of all tuples.
@@ -191,11 +191,8 @@ mod tests {
             (between(target("10.96.0.11", 54), pod), (0b00_1000, Some(0b1_1001))),
             (between(vip, target("10.244.0.2", 5353)), (0b10_1010, Some(0b1_1000))),
             (between(vip, target("10.244.0.2", 5354)), (0b10_1010, None)),
-            (Filter::of(&StaleFlow::To(vip)), (0b10_1010, None)),
-            (
-                Filter::of(&StaleFlow::ThroughPort { port: vip.port, endpoint: pod }),
-                (0b10_1000, Some(0b1_1001)),
-            ),
+            (Filter::of(&StaleFlow::to(vip)), (0b10_1010, None)),
+            (Filter::of(&StaleFlow::through_port(vip.port, pod)), (0b10_1000, Some(0b1_1001))),
         ];
         for (second, flags) in rows {
             for joined in [first.or(second), second.or(first)] {

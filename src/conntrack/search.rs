@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use ahash::HashSet;
 use engine::flow::StaleFlow;
+use engine::model::Protocol;
 use nft::family::Family;
 
 use super::filter::Filter;
@@ -89,7 +90,7 @@ impl Grouping {
     fn filters(self, flows: &HashSet<StaleFlow>) -> Option<Vec<Filter>> {
         let mut groups: BTreeMap<Filter, Filter> = BTreeMap::new();
         // Those of other protocols are known from the looks at them.
-        for flow in flows.iter().filter(|flow| !matches!(flow, StaleFlow::Unanswered(_))) {
+        for flow in flows.iter().filter(|flow| flow.protocol == Protocol::Udp) {
             let filter = Filter::of(flow);
             let group = groups.entry(self.key(&filter)).or_insert(filter);
             *group = group.or(filter);
@@ -175,9 +176,8 @@ mod tests {
 
     /// Returns the flows from each frontend to each endpoint.
     fn between(frontends: &[&str], endpoints: &[&str]) -> HashSet<StaleFlow> {
-        let flow = |frontend: &&str, endpoint: &&str| StaleFlow::Between {
-            frontend: target(frontend),
-            endpoint: target(endpoint),
+        let flow = |frontend: &&str, endpoint: &&str| {
+            StaleFlow::between(target(frontend), target(endpoint))
         };
         frontends.iter().flat_map(|to| endpoints.iter().map(move |by| flow(to, by))).collect()
     }
@@ -207,13 +207,13 @@ mod tests {
 
         let mut flows = between(&[cluster_ip, external], &["10.244.0.1:53"]);
         flows.extend(between(&["[fd01::1]:53", "[fd01::2]:53"], &["[fd00::1]:53"]));
-        flows.insert(StaleFlow::To(target(external)));
+        flows.insert(StaleFlow::to(target(external)));
         let filters = Durations::default().choose(&flows).filters;
         let answered_by = Filter {
             answered_by: Filter::of(one.iter().next().unwrap()).answered_by,
             ..Filter::all(Family::Ip)
         };
-        let to_external = Filter::of(&StaleFlow::To(target(external)));
+        let to_external = Filter::of(&StaleFlow::to(target(external)));
         let six = between(&["[fd01::1]:53"], &["[fd00::1]:53"]);
         // The frontends have one port, and their addresses are no part of a filter.
         let six = Filter::of(six.iter().next().unwrap());
@@ -230,7 +230,7 @@ mod tests {
         let flows = between(&["10.96.0.10:53"], &endpoints);
         let search = Durations::default().choose(&flows);
         assert_eq!(search.grouping, Grouping::Frontend);
-        let to = Filter::of(&StaleFlow::To(target("10.96.0.10:53")));
+        let to = Filter::of(&StaleFlow::to(target("10.96.0.10:53")));
         // The endpoints have one port.
         assert_eq!(
             search.filters,
@@ -242,9 +242,8 @@ mod tests {
     fn the_flows_of_many_services_and_endpoints_are_found_by_one_dump_for_each_family() {
         let pairs = |count: usize| -> HashSet<StaleFlow> {
             let (frontends, endpoints) = (many("10.96", count), many("10.244", count));
-            let flow = |(frontend, endpoint): (&String, &String)| StaleFlow::Between {
-                frontend: target(frontend),
-                endpoint: target(endpoint),
+            let flow = |(frontend, endpoint): (&String, &String)| {
+                StaleFlow::between(target(frontend), target(endpoint))
             };
             frontends.iter().zip(&endpoints).map(flow).collect()
         };

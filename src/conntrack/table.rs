@@ -109,11 +109,7 @@ impl ConntrackTable {
     /// See [`ConntrackError`]. EINVAL if the kernel has no such module.
     pub fn load() -> Result<(), ConntrackError> {
         let mut table = Self::open()?;
-        let sequence = table.next_sequence(1);
-        let mut request = Vec::new();
-        message::statistics(&mut request, sequence);
-        table.socket.send(&request)?;
-        table.receive_answer(sequence, |_| {}).map(drop)
+        table.ask(message::statistics, |_| {})
     }
 
     /// Deletes all entries of these flows. Returns the number of deleted entries of each family.
@@ -135,12 +131,8 @@ impl ConntrackTable {
     pub fn unanswered(&mut self, now: Instant) -> Result<(Vec<Flow>, usize), ConntrackError> {
         let former = std::mem::take(&mut self.unanswered);
         self.waiting.clear();
-        let sequence = self.next_sequence(1);
-        let mut request = Vec::new();
-        message::dump_with_status(&mut request, sequence, 0, IPS_SEEN_REPLY);
-        self.socket.send(&request)?;
         let (mut unanswered, mut waiting) = (HashMap::default(), Vec::new());
-        self.receive_answer(sequence, |object| {
+        self.dump_with_status(0, IPS_SEEN_REPLY, |object| {
             let entry = Entry::decode(object.kind, object.payload);
             let entry = entry.filter(|it| it.zone.is_none() && it.flow.protocol != Protocol::Udp);
             let Some((entry, id)) = entry.and_then(|entry| entry.id.map(|id| (entry, id))) else {
@@ -167,12 +159,9 @@ impl ConntrackTable {
         let stale = self.waiting.extract_if(.., |entry| entry.flow.is_among(flows));
         let mut unanswered = Vec::new();
         for entry in stale.collect::<Vec<_>>() {
-            let sequence = self.next_sequence(1);
-            let mut request = Vec::new();
-            message::get(&mut request, sequence, &entry);
-            self.socket.send(&request)?;
             let mut now = None;
-            self.receive_answer(sequence, |it| now = Entry::decode(it.kind, it.payload))?;
+            let get = |out: &mut Vec<u8>, sequence| message::get(out, sequence, &entry);
+            self.ask(get, |it| now = Entry::decode(it.kind, it.payload))?;
             unanswered.extend(Some(entry).filter(|entry| now.as_ref() == Some(entry)));
         }
         self.delete_entries(&unanswered)
@@ -246,16 +235,11 @@ impl ConntrackTable {
     /// # Errors
     /// See [`ConntrackError`].
     pub fn connections(&mut self, mut each: impl FnMut(Connection)) -> Result<(), ConntrackError> {
-        let sequence = self.next_sequence(1);
-        let mut request = Vec::new();
-        message::dump_with_status(&mut request, sequence, IPS_DST_NAT, IPS_DST_NAT);
-        self.socket.send(&request)?;
-        self.receive_answer(sequence, |object| {
+        self.dump_with_status(IPS_DST_NAT, IPS_DST_NAT, |object| {
             if let Some(connection) = Connection::decode(object.kind, object.payload) {
                 each(connection);
             }
-        })?;
-        Ok(())
+        })
     }
 
     /// Returns the number of translated connections whose packets a flowtable forwards.
@@ -263,13 +247,8 @@ impl ConntrackTable {
     /// # Errors
     /// See [`ConntrackError`].
     pub fn count_offloaded(&mut self) -> Result<u64, ConntrackError> {
-        let sequence = self.next_sequence(1);
-        let mut request = Vec::new();
-        let status = IPS_DST_NAT | IPS_OFFLOAD;
-        message::dump_with_status(&mut request, sequence, status, status);
-        self.socket.send(&request)?;
-        let mut count = 0;
-        self.receive_answer(sequence, |object| {
+        let (status, mut count) = (IPS_DST_NAT | IPS_OFFLOAD, 0);
+        self.dump_with_status(status, status, |object| {
             let connection = Connection::decode(object.kind, object.payload);
             count += u64::from(connection.is_some_and(|connection| connection.is_offloaded));
         })?;
@@ -297,16 +276,35 @@ impl ConntrackTable {
     }
 
     fn dump(&mut self, filter: &Filter, mut each: impl FnMut(Entry)) -> Result<(), ConntrackError> {
-        let sequence = self.next_sequence(1);
-        let mut request = Vec::new();
-        message::dump(&mut request, sequence, filter);
-        self.socket.send(&request)?;
-        self.receive_answer(sequence, |object| {
+        let request = |out: &mut Vec<u8>, sequence| message::dump(out, sequence, filter);
+        self.ask(request, |object| {
             if let Some(entry) = Entry::decode(object.kind, object.payload) {
                 each(entry);
             }
-        })?;
-        Ok(())
+        })
+    }
+
+    fn dump_with_status(
+        &mut self,
+        status: u32,
+        mask: u32,
+        each: impl FnMut(Message<'_>),
+    ) -> Result<(), ConntrackError> {
+        let request =
+            |out: &mut Vec<u8>, sequence| message::dump_with_status(out, sequence, status, mask);
+        self.ask(request, each)
+    }
+
+    /// Sends one request, and calls `each` with the objects of its answer.
+    fn ask(
+        &mut self,
+        write: impl FnOnce(&mut Vec<u8>, u32),
+        each: impl FnMut(Message<'_>),
+    ) -> Result<(), ConntrackError> {
+        let (sequence, mut request) = (self.next_sequence(1), Vec::new());
+        write(&mut request, sequence);
+        self.socket.send(&request)?;
+        self.receive_answer(sequence, each).map(drop)
     }
 
     /// Deletes these entries. Returns how many of each family still existed.

@@ -9,89 +9,58 @@ use nft::family::Family;
 
 use crate::model::{Protocol, Target};
 
-/// Pattern of flows whose entries are to be deleted: of UDP, unless it names a protocol.
+/// Pattern of flows whose entries are to be deleted. Of TCP and SCTP, those are connections whose
+/// first packet has no answer.
 ///
 /// The replies of a flow come from its endpoint, or, if no service translated the flow, from its
 /// original destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum StaleFlow {
-    /// All flows to this address and port.
-    To(Target),
-    /// Flows to `frontend` with replies from `endpoint`.
-    Between {
-        /// Original destination.
-        frontend: Target,
-        /// Source of the replies.
-        endpoint: Target,
-    },
-    /// Flows to this port of any address, with replies from `endpoint`.
-    ThroughPort {
-        /// Original destination port.
-        port: NonZeroU16,
-        /// Source of the replies.
-        endpoint: Target,
-    },
-    /// Connections of TCP or SCTP whose first packet has no answer.
-    Unanswered(Flow),
+pub struct StaleFlow {
+    /// Transport protocol.
+    pub protocol: Protocol,
+    /// Family of the addresses.
+    pub family: Family,
+    /// Original destination address; `None` matches any.
+    pub address: Option<IpAddr>,
+    /// Original destination port.
+    pub port: NonZeroU16,
+    /// Source of the replies; `None` matches any.
+    pub endpoint: Option<Target>,
 }
 
 impl StaleFlow {
-    /// Returns the pattern of flows to `frontend` that no service translated.
+    /// Returns the pattern of UDP flows to this address and port.
+    pub fn to(Target { address, port }: Target) -> Self {
+        let (protocol, family) = (Protocol::Udp, Family::of(address));
+        Self { protocol, family, address: Some(address), port, endpoint: None }
+    }
+
+    /// Returns the pattern of UDP flows to `frontend` with replies from `endpoint`.
+    pub fn between(frontend: Target, endpoint: Target) -> Self {
+        Self { endpoint: Some(endpoint), ..Self::to(frontend) }
+    }
+
+    /// Returns the pattern of UDP flows to this port of any address, with replies from `endpoint`.
+    pub fn through_port(port: NonZeroU16, endpoint: Target) -> Self {
+        Self { address: None, port, ..Self::between(endpoint, endpoint) }
+    }
+
+    /// Returns the pattern of UDP flows to `frontend` that no service translated.
     pub fn untranslated(frontend: Target) -> Self {
-        Self::Between { frontend, endpoint: frontend }
-    }
-
-    /// Returns the family of its addresses.
-    pub fn family(&self) -> Family {
-        match self {
-            Self::To(target)
-            | Self::Between { frontend: target, .. }
-            | Self::ThroughPort { endpoint: target, .. }
-            | Self::Unanswered(Flow { sent_to: target, .. }) => Family::of(target.address),
-        }
-    }
-
-    /// Returns the original destination address; `None` matches any.
-    pub fn address(&self) -> Option<IpAddr> {
-        match self {
-            Self::To(frontend)
-            | Self::Between { frontend, .. }
-            | Self::Unanswered(Flow { sent_to: frontend, .. }) => Some(frontend.address),
-            Self::ThroughPort { .. } => None,
-        }
-    }
-
-    /// Returns the original destination port.
-    pub fn port(&self) -> NonZeroU16 {
-        match self {
-            Self::To(frontend)
-            | Self::Between { frontend, .. }
-            | Self::Unanswered(Flow { sent_to: frontend, .. }) => frontend.port,
-            Self::ThroughPort { port, .. } => *port,
-        }
-    }
-
-    /// Returns the source of the replies; `None` matches any.
-    pub fn endpoint(&self) -> Option<Target> {
-        match self {
-            Self::To(_) => None,
-            Self::Between { endpoint, .. }
-            | Self::ThroughPort { endpoint, .. }
-            | Self::Unanswered(Flow { answered_by: endpoint, .. }) => Some(*endpoint),
-        }
+        Self::between(frontend, frontend)
     }
 }
 
 impl fmt::Display for StaleFlow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Self::Unanswered(flow) = self {
-            write!(f, "unanswered {} ", flow.protocol)?;
+        if self.protocol != Protocol::Udp {
+            write!(f, "unanswered {} ", self.protocol)?;
         }
-        match self.address() {
-            Some(address) => write!(f, "to {}", SocketAddr::new(address, self.port().get()))?,
-            None => write!(f, "to port {}", self.port())?,
+        match self.address {
+            Some(address) => write!(f, "to {}", SocketAddr::new(address, self.port.get()))?,
+            None => write!(f, "to port {}", self.port)?,
         }
-        match self.endpoint() {
+        match self.endpoint {
             Some(Target { address, port }) => {
                 write!(f, " answered by {}", SocketAddr::new(address, port.get()))
             }
@@ -117,15 +86,18 @@ impl Flow {
         self.sent_to != self.answered_by
     }
 
+    /// Returns the pattern that matches this flow and those that differ in their clients alone.
+    pub fn pattern(&self) -> StaleFlow {
+        let Self { protocol, sent_to, answered_by } = *self;
+        StaleFlow { protocol, ..StaleFlow::between(sent_to, answered_by) }
+    }
+
     /// Returns whether a pattern in `stale` matches this flow.
     pub fn is_among(&self, stale: &HashSet<StaleFlow>) -> bool {
-        if self.protocol != Protocol::Udp {
-            return stale.contains(&StaleFlow::Unanswered(*self));
-        }
-        let (frontend, endpoint) = (self.sent_to, self.answered_by);
-        stale.contains(&StaleFlow::To(frontend))
-            || stale.contains(&StaleFlow::Between { frontend, endpoint })
-            || stale.contains(&StaleFlow::ThroughPort { port: frontend.port, endpoint })
+        let exact = self.pattern();
+        let (to, through_port) =
+            (StaleFlow { endpoint: None, ..exact }, StaleFlow { address: None, ..exact });
+        [exact, to, through_port].iter().any(|pattern| stale.contains(pattern))
     }
 }
 
@@ -142,9 +114,9 @@ mod tests {
     fn a_flow_is_stale_if_a_pattern_matches_its_destination_and_reply_source() {
         let (vip, pod) = (target("10.96.0.10:53"), target("10.244.1.5:5353"));
         let port = NonZeroU16::new(53).unwrap();
-        let between = StaleFlow::Between { frontend: vip, endpoint: pod };
-        let through = StaleFlow::ThroughPort { port, endpoint: pod };
-        let all = [StaleFlow::To(vip), between, through, StaleFlow::untranslated(vip)];
+        let between = StaleFlow::between(vip, pod);
+        let through = StaleFlow::through_port(port, pod);
+        let all = [StaleFlow::to(vip), between, through, StaleFlow::untranslated(vip)];
         let rows = [
             ("10.96.0.10:53", "10.244.1.5:5353", [true, true, true, false]),
             ("10.96.0.10:53", "10.244.1.5:5354", [true, false, false, false]),
@@ -166,10 +138,10 @@ mod tests {
     fn a_stale_flow_prints_its_destination_and_reply_source() {
         let (vip, pod) = (target("[fd00::10]:53"), target("[fd00::1]:5353"));
         let texts = [
-            StaleFlow::To(vip),
-            StaleFlow::Between { frontend: vip, endpoint: pod },
-            StaleFlow::ThroughPort { port: vip.port, endpoint: pod },
-            StaleFlow::Unanswered(Flow { protocol: Protocol::Tcp, sent_to: vip, answered_by: pod }),
+            StaleFlow::to(vip),
+            StaleFlow::between(vip, pod),
+            StaleFlow::through_port(vip.port, pod),
+            StaleFlow { protocol: Protocol::Tcp, ..StaleFlow::between(vip, pod) },
         ]
         .map(|flow| flow.to_string());
         assert_eq!(

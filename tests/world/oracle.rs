@@ -144,9 +144,9 @@ impl Oracle {
         self.flows.retain(|(frontend, endpoint)| {
             let (frontend, endpoint) = (*frontend, *endpoint);
             let meaning = [
-                StaleFlow::To(frontend),
-                StaleFlow::Between { frontend, endpoint },
-                StaleFlow::ThroughPort { port: frontend.port, endpoint },
+                StaleFlow::to(frontend),
+                StaleFlow::between(frontend, endpoint),
+                StaleFlow::through_port(frontend.port, endpoint),
             ];
             !meaning.iter().any(|flow| deleted.contains(&flow.to_string()))
         });

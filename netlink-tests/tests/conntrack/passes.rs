@@ -21,7 +21,7 @@ fn target(address: SocketAddr) -> Target {
 
 /// Returns the pattern that an endpoint's end causes.
 fn between(entry: &Tracked) -> StaleFlow {
-    StaleFlow::Between { frontend: target(entry.sent_to), endpoint: target(entry.answered_by) }
+    StaleFlow::between(target(entry.sent_to), target(entry.answered_by))
 }
 
 /// Flows of both families to these frontends from so many endpoints that left.
@@ -50,15 +50,17 @@ fn each_way_to_search_deletes_the_stale_flows_and_no_others() {
         (entries, patterns)
     };
     let through_port = |entries: Vec<Tracked>| {
-        let pattern = |entry: &Tracked| StaleFlow::ThroughPort {
-            port: entry.sent_to.port().try_into().unwrap(),
-            endpoint: target(entry.answered_by),
+        let pattern = |entry: &Tracked| {
+            StaleFlow::through_port(
+                entry.sent_to.port().try_into().unwrap(),
+                target(entry.answered_by),
+            )
         };
         let patterns = entries.iter().map(pattern).collect();
         (entries, patterns)
     };
     let of_any_endpoint = |entries: Vec<Tracked>| {
-        let patterns = entries.iter().map(|entry| StaleFlow::To(target(entry.sent_to))).collect();
+        let patterns = entries.iter().map(|entry| StaleFlow::to(target(entry.sent_to))).collect();
         (entries, patterns)
     };
     let gone = ["10.96.0.97:80", "10.96.0.98:80", "198.51.100.9:8080"];

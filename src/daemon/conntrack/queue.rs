@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use ahash::HashSet;
 use conntrack::ConntrackTable;
 use engine::flow::StaleFlow;
+use engine::model::Protocol;
 
 /// Outcome of one pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +120,7 @@ impl Queue {
     pub(super) fn add(&mut self, flows: Vec<StaleFlow>, now: Instant) -> usize {
         let mut dropped = 0;
         for flow in flows {
-            if matches!(flow, StaleFlow::Unanswered(_)) {
+            if flow.protocol != Protocol::Udp {
                 // A look finds no more than fit into memory.
                 self.unanswered.insert(flow);
             } else if self.flows.len() < self.limits.waiting {
@@ -214,8 +215,7 @@ mod tests {
     use std::net::{IpAddr, Ipv4Addr};
     use std::num::NonZeroU16;
 
-    use engine::flow::Flow;
-    use engine::model::{Protocol, Target};
+    use engine::model::Target;
 
     use super::*;
 
@@ -224,7 +224,7 @@ mod tests {
 
     fn flow(port: u16) -> StaleFlow {
         let address = IpAddr::V4(Ipv4Addr::new(10, 96, 0, 10));
-        StaleFlow::To(Target { address, port: NonZeroU16::new(port).unwrap() })
+        StaleFlow::to(Target { address, port: NonZeroU16::new(port).unwrap() })
     }
 
     #[allow(clippy::disallowed_methods)]
@@ -379,9 +379,7 @@ mod tests {
         queue.request_looks(now);
         assert_eq!(queue.next(now), Next::Look);
         queue.looked(now, MS, true);
-        let StaleFlow::To(to) = flow(80) else { unreachable!() };
-        let found = Flow { protocol: Protocol::Tcp, sent_to: to, answered_by: to };
-        let found = StaleFlow::Unanswered(found);
+        let found = StaleFlow { protocol: Protocol::Tcp, ..flow(80) };
         assert_eq!(queue.add(vec![found], now), 0);
         assert_eq!(queue.next(now), Next::Pass(HashSet::from_iter([found])));
         queue.passed(now, &cleaned(Duration::ZERO, true));

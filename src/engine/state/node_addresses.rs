@@ -96,7 +96,7 @@ impl AddressChanges {
             let own = move |address: &&IpAddr| Family::of(**address) == family;
             let target = move |&address| Target { address, port };
             let begun = self.begun.iter().filter(own).map(target).map(StaleFlow::untranslated);
-            begun.chain(self.ceased.iter().filter(own).map(target).map(StaleFlow::To))
+            begun.chain(self.ceased.iter().filter(own).map(target).map(StaleFlow::to))
         })
     }
 }

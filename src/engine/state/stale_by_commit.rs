@@ -19,14 +19,14 @@ pub(super) fn flows(change: &ServingChange, node_addresses: &[IpAddr]) -> Vec<St
     let begins =
         before.is_empty() && !after.is_empty() || change.before.is_none() && change.after.is_some();
     // Without an endpoint all flows are stale. The frontend may have had endpoints long before.
-    let from_before = if after.is_empty() { StaleFlow::To } else { StaleFlow::untranslated };
+    let from_before = if after.is_empty() { StaleFlow::to } else { StaleFlow::untranslated };
     match change.frontend {
         Frontend::Address { address, port, .. } => {
             let frontend = Target { address, port };
             if begins || !before.is_empty() && after.is_empty() {
                 return vec![from_before(frontend)];
             }
-            left.map(|endpoint| StaleFlow::Between { frontend, endpoint: *endpoint }).collect()
+            left.map(|endpoint| StaleFlow::between(frontend, *endpoint)).collect()
         }
         Frontend::NodePort { family, port, .. } => {
             if begins {
@@ -34,7 +34,7 @@ pub(super) fn flows(change: &ServingChange, node_addresses: &[IpAddr]) -> Vec<St
                 let own = own.map(|&address| Target { address, port });
                 return own.map(from_before).collect();
             }
-            left.map(|endpoint| StaleFlow::ThroughPort { port, endpoint: *endpoint }).collect()
+            left.map(|endpoint| StaleFlow::through_port(port, *endpoint)).collect()
         }
     }
 }

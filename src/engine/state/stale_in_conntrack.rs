@@ -110,11 +110,7 @@ impl StaleFlows {
     ) -> Vec<StaleFlow> {
         let judge = Judge { ended: &self.ended, diff, node, service_cidrs };
         let stale = flows.iter().filter(|flow| judge.is_stale(flow));
-        let name = |flow: &Flow| match (flow.protocol, flow.sent_to, flow.answered_by) {
-            (Protocol::Udp, frontend, endpoint) => StaleFlow::Between { frontend, endpoint },
-            (Protocol::Tcp | Protocol::Sctp, ..) => StaleFlow::Unanswered(*flow),
-        };
-        stale.map(name).collect()
+        stale.map(Flow::pattern).collect()
     }
 }
 
@@ -262,10 +258,7 @@ mod tests {
         for (protocol, (sent_to, answered_by, is_stale)) in all {
             let (frontend, endpoint) = (target(sent_to), target(answered_by));
             let flow = Flow { protocol, sent_to: frontend, answered_by: endpoint };
-            let expected = match protocol {
-                Protocol::Udp => StaleFlow::Between { frontend, endpoint },
-                Protocol::Tcp | Protocol::Sctp => StaleFlow::Unanswered(flow),
-            };
+            let expected = flow.pattern();
             let expected = if *is_stale { vec![expected] } else { vec![] };
             let found = engine.stale_among(&[flow]);
             assert_eq!(found, expected, "{protocol} to {sent_to} answered by {answered_by}");
