@@ -247,6 +247,7 @@ impl<'a> Documents<'a> {
     }
 
     /// Adds the next event. Returns the root when the event completes it.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "the events of the library may become more")]
     fn add(&mut self, event: Event<'_>, start: &Marker) -> Result<Option<Node>, SyntaxError> {
         match event {
             Event::Alias(anchor) => {
@@ -409,7 +410,8 @@ fn insert(
 fn merge(entries: &mut Entries, node: Node, warnings: &mut Vec<(usize, String)>) -> Option<()> {
     let mappings = match node.value {
         Value::Array(items) => items.into_iter().zip(node.lines.children).rev().collect(),
-        value => vec![(value, node.lines)],
+        value @ Value::Object(_) => vec![(value, node.lines)],
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return None,
     };
     for (mapping, lines) in mappings {
         let Value::Object(fields) = mapping else { return None };
@@ -503,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn scalars_have_the_meaning_of_go_yaml() {
+    fn numbers_have_the_meaning_of_go_yaml() {
         for (text, value) in [
             ("80", json!(80)),
             ("+80", json!(80)),
@@ -537,6 +539,14 @@ mod tests {
             ("1:30", json!("1:30")),
             ("--1", json!("--1")),
             ("1,000", json!("1,000")),
+        ] {
+            assert_eq!(one(&format!("a: {{}}\nb:\n  {text}\n")).value["b"], value, "{text}");
+        }
+    }
+
+    #[test]
+    fn words_and_tags_have_the_meaning_of_go_yaml() {
+        for (text, value) in [
             ("y", json!(true)),
             ("Yes", json!(true)),
             ("ON", json!(true)),

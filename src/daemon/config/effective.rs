@@ -312,7 +312,7 @@ mod tests {
     fn some_flags() -> impl Strategy<Value = Vec<String>> {
         const ACTIONS: [&str; 6] =
             ["config", "write-config-to", "cleanup", "init-only", "version", "help"];
-        let flags = KubeProxyFlags::none().listed().into_iter();
+        let flags = KubeProxyFlags::default().listed().into_iter();
         let flags = flags.filter(|(name, _)| !ACTIONS.contains(&&**name));
         let words = flags.map(|(name, default)| {
             let value = select(of_flag(&name, &default));

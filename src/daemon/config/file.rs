@@ -166,8 +166,8 @@ impl<'a> Reader<'a> {
     fn root(&self) -> Option<&'a Map<String, Value>> {
         let root = self.document.value.as_object();
         for (field, expected) in HEAD.into_iter().zip([API_VERSION, KIND]) {
-            let fields = root.into_iter().flatten().filter(|(_, value)| !value.is_null());
-            let found = fields.filter(|(key, _)| key.eq_ignore_ascii_case(field)).last();
+            let mut fields = root.into_iter().flatten().filter(|(_, value)| !value.is_null());
+            let found = fields.rfind(|(key, _)| key.eq_ignore_ascii_case(field));
             if found.is_none_or(|(_, value)| value != expected) {
                 let shown = found.map_or("nothing".to_owned(), |(_, value)| shortened(value));
                 let field = found.map_or(field, |(key, _)| key);
@@ -628,62 +628,56 @@ mod tests {
         assert_eq!(parsed(", }").notes.unexpected, [refused]);
     }
 
+    /// What kube-proxy refuses, with a part of the note, and what it takes.
+    const REFUSED: &[(&str, &str)] = &[
+        ("configSyncPeriod: null", "configSyncPeriod: is null; it expects a duration in quotes"),
+        ("nftables: {minSyncPeriod: null}", "nftables.minSyncPeriod: is null"),
+        ("conntrack: {udpTimeout: 0}", "conntrack.udpTimeout: is 0; it expects a duration"),
+        ("conntrack: {tcpEstablishedTimeout: ''}", "conntrack.tcpEstablishedTimeout: is \"\""),
+        ("conntrack: {tcpEstablishedTimeout: null}", ""),
+        ("conntrack: {maxPerCore: 3000000000}", "conntrack.maxPerCore: is 3000000000"),
+        ("conntrack: {min: null, maxPerCore: 2147483647}", ""),
+        ("featureGates: {NFTablesProxyMode: false}", "it expects true, always"),
+        ("featureGates: {MultiCIDRServiceAllocator: null}", "it expects true, always"),
+        ("featureGates: {ComponentFlagz: false, NFTablesProxyMode: true}", ""),
+        ("clusterCIDR: '10.0.0.0/8, fd00::/8'", "it expects ranges without blanks"),
+        ("clusterCIDR: ' '", "it expects ranges without blanks"),
+        ("clusterCIDR: 010.0.0.0/08", ""),
+        ("clusterCIDR: ' '\ndetectLocalMode: NodeCIDR", ""),
+        ("clientConnection: {burst: -1}", "clientConnection.burst: is -1"),
+        ("configSyncPeriod: -1s", "it expects more than 0s"),
+        ("configSyncPeriod: 0s", ""),
+        ("healthzBindAddress: '[::1]'", "healthzBindAddress: is \"[::1]\""),
+        ("metricsBindAddress: ' 127.0.0.1'", "it expects IP or IP:port"),
+        ("metricsBindAddress: ''\nhealthzBindAddress: '::1'", ""),
+        ("iptables: {masqueradeBit: 32}", "it expects a bit from 0 to 31"),
+        ("ipvs: {tcpTimeout: -5s, excludeCIDRs: [x]}", ""),
+        ("nodePortAddresses: [primary, 10.0.0.0/8]", "it expects ranges, or primary alone"),
+        ("nodePortAddresses: [localhost]", "nodePortAddresses: is [\"localhost\"]"),
+        ("nodePortAddresses: [' ::/0']", "it expects ranges, or primary alone"),
+        ("nodePortAddresses: ['']", "it expects ranges, or primary alone"),
+        ("nodePortAddresses: [primary]", ""),
+        ("nodePortAddresses: [10.0.0.0/8, '::/0']", ""),
+        ("portRange: 1-x", "it expects ports such as 300-2000"),
+        ("portRange: 300-2000", ""),
+        ("showHiddenMetricsForVersion: '1.30'", "the minor version before its own"),
+        ("nftables: {minSyncPeriod: 1m}", "it expects at most nftables.syncPeriod"),
+        ("nftables: {syncPeriod: 500ms}", "at least nftables.minSyncPeriod, which is 1s"),
+        ("nftables: {syncPeriod: -1s}", "nftables.syncPeriod: is \"-1s\""),
+        ("nftables: {syncPeriod: 1m, minSyncPeriod: 1m}", ""),
+        ("iptables: {syncPeriod: -1s, minSyncPeriod: 1h}", ""),
+        ("logging: {flushFrequency: [5]}", "it expects a duration, or nanoseconds"),
+        ("logging: {flushFrequency: 5000000000}", ""),
+        ("logging: {format: json, vmodule: [{filePattern: a, verbosity: 1}]}", "logging.vmodule"),
+        ("logging: {vmodule: [{filePattern: a, verbosity: 1}]}", ""),
+        ("logging: {options: {text: {splitStream: true}}}", "it expects gate LoggingAlphaOptions"),
+        ("logging: {options: {json: {infoBufferSize: '0', splitStream: false}}}", ""),
+        ("deltaproxy: {checkPeriod: 0, hashSeed: 4000000000}", ""),
+    ];
+
     #[test]
     fn what_kube_proxy_refuses_is_taken_with_a_note() {
-        for (body, note) in [
-            (
-                "configSyncPeriod: null",
-                "configSyncPeriod: is null; it expects a duration in quotes",
-            ),
-            ("nftables: {minSyncPeriod: null}", "nftables.minSyncPeriod: is null"),
-            ("conntrack: {udpTimeout: 0}", "conntrack.udpTimeout: is 0; it expects a duration"),
-            ("conntrack: {tcpEstablishedTimeout: ''}", "conntrack.tcpEstablishedTimeout: is \"\""),
-            ("conntrack: {tcpEstablishedTimeout: null}", ""),
-            ("conntrack: {maxPerCore: 3000000000}", "conntrack.maxPerCore: is 3000000000"),
-            ("conntrack: {min: null, maxPerCore: 2147483647}", ""),
-            ("featureGates: {NFTablesProxyMode: false}", "it expects true, always"),
-            ("featureGates: {MultiCIDRServiceAllocator: null}", "it expects true, always"),
-            ("featureGates: {ComponentFlagz: false, NFTablesProxyMode: true}", ""),
-            ("clusterCIDR: '10.0.0.0/8, fd00::/8'", "it expects ranges without blanks"),
-            ("clusterCIDR: ' '", "it expects ranges without blanks"),
-            ("clusterCIDR: 010.0.0.0/08", ""),
-            ("clusterCIDR: ' '\ndetectLocalMode: NodeCIDR", ""),
-            ("clientConnection: {burst: -1}", "clientConnection.burst: is -1"),
-            ("configSyncPeriod: -1s", "it expects more than 0s"),
-            ("configSyncPeriod: 0s", ""),
-            ("healthzBindAddress: '[::1]'", "healthzBindAddress: is \"[::1]\""),
-            ("metricsBindAddress: ' 127.0.0.1'", "it expects IP or IP:port"),
-            ("metricsBindAddress: ''\nhealthzBindAddress: '::1'", ""),
-            ("iptables: {masqueradeBit: 32}", "it expects a bit from 0 to 31"),
-            ("ipvs: {tcpTimeout: -5s, excludeCIDRs: [x]}", ""),
-            ("nodePortAddresses: [primary, 10.0.0.0/8]", "it expects ranges, or primary alone"),
-            ("nodePortAddresses: [localhost]", "nodePortAddresses: is [\"localhost\"]"),
-            ("nodePortAddresses: [' ::/0']", "it expects ranges, or primary alone"),
-            ("nodePortAddresses: ['']", "it expects ranges, or primary alone"),
-            ("nodePortAddresses: [primary]", ""),
-            ("nodePortAddresses: [10.0.0.0/8, '::/0']", ""),
-            ("portRange: 1-x", "it expects ports such as 300-2000"),
-            ("portRange: 300-2000", ""),
-            ("showHiddenMetricsForVersion: '1.30'", "the minor version before its own"),
-            ("nftables: {minSyncPeriod: 1m}", "it expects at most nftables.syncPeriod"),
-            ("nftables: {syncPeriod: 500ms}", "at least nftables.minSyncPeriod, which is 1s"),
-            ("nftables: {syncPeriod: -1s}", "nftables.syncPeriod: is \"-1s\""),
-            ("nftables: {syncPeriod: 1m, minSyncPeriod: 1m}", ""),
-            ("iptables: {syncPeriod: -1s, minSyncPeriod: 1h}", ""),
-            ("logging: {flushFrequency: [5]}", "it expects a duration, or nanoseconds"),
-            ("logging: {flushFrequency: 5000000000}", ""),
-            (
-                "logging: {format: json, vmodule: [{filePattern: a, verbosity: 1}]}",
-                "logging.vmodule",
-            ),
-            ("logging: {vmodule: [{filePattern: a, verbosity: 1}]}", ""),
-            (
-                "logging: {options: {text: {splitStream: true}}}",
-                "it expects gate LoggingAlphaOptions",
-            ),
-            ("logging: {options: {json: {infoBufferSize: '0', splitStream: false}}}", ""),
-            ("deltaproxy: {checkPeriod: 0, hashSeed: 4000000000}", ""),
-        ] {
+        for (body, note) in REFUSED {
             let notes = read(&format!("{body}\n")).notes.refused;
             assert_eq!(notes.len(), usize::from(!note.is_empty()), "{body}: {notes:?}");
             assert!(

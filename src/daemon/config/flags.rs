@@ -197,7 +197,7 @@ impl RunFlags {
     /// The file can no longer be read.
     pub fn effective(&self, config: &Config) -> Result<Value, ConfigError> {
         let file = self.node.config.clone();
-        file.map_or_else(KubeProxyFlags::none, KubeProxyFlags::of_file).effective(config)
+        file.map_or_else(KubeProxyFlags::default, KubeProxyFlags::of_file).effective(config)
     }
 }
 

@@ -24,7 +24,7 @@ use super::{Config, ConfigError, Loaded, Source, address, server_url};
 use crate::yaml;
 
 /// A parsed command line.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct KubeProxyFlags {
     /// The action of this command line.
     pub action: Action,
@@ -42,9 +42,10 @@ pub struct KubeProxyFlags {
 }
 
 /// The action of a command line.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Action {
     /// Watch the API server.
+    #[default]
     Run,
     /// `--init-only`: check nftables, apply the settings of the node, remove what other modes left,
     /// and exit.
@@ -63,23 +64,9 @@ pub enum Action {
 }
 
 impl KubeProxyFlags {
-    /// Returns the command line without flags.
-    pub(super) fn none() -> Self {
-        Self {
-            action: Action::Run,
-            log: LogFlags::default(),
-            config: None,
-            hostname_override: None,
-            server: None,
-            fields: Given::default(),
-            without_effect: Vec::new(),
-            given: Vec::new(),
-        }
-    }
-
     /// Returns the command line with `--config` alone.
     pub fn of_file(file: PathBuf) -> Self {
-        Self { config: Some(file), ..Self::none() }
+        Self { config: Some(file), ..Self::default() }
     }
 
     /// Parses the arguments after the program's name.
@@ -88,7 +75,7 @@ impl KubeProxyFlags {
     /// All flags that are unknown or have no value or an invalid one, and all arguments that are
     /// not a flag.
     pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self, ConfigError> {
-        let (mut flags, mut errors) = (Self::none(), Vec::new());
+        let (mut flags, mut errors) = (Self::default(), Vec::new());
         for word in Words::new(arguments) {
             errors.extend(word.and_then(|(flag, value)| flags.set(flag, value)).err());
         }

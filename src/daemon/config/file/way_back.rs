@@ -34,13 +34,15 @@ impl Reader<'_> {
             return;
         }
         let is_file = matches!(self.origin, Origin::File(_));
-        let expected = match kind {
-            Kind::Duration if is_file && !is_duration(path, value) => Some("a duration in quotes"),
-            Kind::Whole if value.as_i64().is_some_and(|it| i32::try_from(it).is_err()) => {
-                Some("a number of 32 bits")
-            }
-            _ if value.is_null() && !path.starts_with("featureGates.") => None,
-            _ => self.expected(path, value, &Section::of(notes)),
+        let is_wide = value.as_i64().is_some_and(|it| i32::try_from(it).is_err());
+        let expected = if kind == Kind::Duration && is_file && !is_duration(path, value) {
+            Some("a duration in quotes")
+        } else if kind == Kind::Whole && is_wide {
+            Some("a number of 32 bits")
+        } else if value.is_null() && !path.starts_with("featureGates.") {
+            None
+        } else {
+            self.expected(path, value, &Section::of(notes))
         };
         notes.refused.extend(expected.map(|it| self.refusal(path, &shortened(value), it)));
     }
@@ -120,7 +122,8 @@ impl Reader<'_> {
                 (is_list, "a list, which is empty in format json")
             }
             "logging.options" => {
-                (self.has_alpha_options() || !is_alpha(value), "gate LoggingAlphaOptions")
+                let gate = self.found("featureGates.LoggingAlphaOptions");
+                (gate.is_some_and(|it| it == true) || !is_alpha(value), "gate LoggingAlphaOptions")
             }
             _ => {
                 let gate = path.strip_prefix("featureGates.");
@@ -128,10 +131,6 @@ impl Reader<'_> {
             }
         };
         (!is_right).then_some(expected)
-    }
-
-    fn has_alpha_options(&self) -> bool {
-        self.found("featureGates.LoggingAlphaOptions").is_some_and(|gate| gate == true)
     }
 }
 

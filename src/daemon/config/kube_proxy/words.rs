@@ -19,10 +19,7 @@ impl<I: Iterator<Item = String>> Words<I> {
     /// Parses the flag in `word`; takes its value from the next word if need be.
     fn read(&mut self, word: &str) -> Result<(Flag, String), ConfigError> {
         let shown = || word.split('=').next().unwrap_or(word).to_owned();
-        let (name, value) = split(word).ok_or_else(|| ConfigError::Flag {
-            flag: format!("{word:?}"),
-            message: "is not a flag; kube-proxy accepts only flags".to_owned(),
-        })?;
+        let (name, value) = split(word).ok_or_else(|| no_flag(word))?;
         let Some(flag) = flags::find(&name) else {
             // The next word may be its value, which is no second error.
             let _ = self.words.next_if(|next| value.is_none() && !next.starts_with('-'));
@@ -50,9 +47,13 @@ impl<I: Iterator<Item = String>> Iterator for Words<I> {
             word if word == "--" => self.words.find(|word| !word.is_empty())?,
             word => return Some(self.read(&word)),
         };
-        let message = "is not a flag; kube-proxy accepts only flags".to_owned();
-        Some(Err(ConfigError::Flag { flag: format!("{word:?}"), message }))
+        Some(Err(no_flag(&word)))
     }
+}
+
+fn no_flag(word: &str) -> ConfigError {
+    let message = "is not a flag; kube-proxy accepts only flags".to_owned();
+    ConfigError::Flag { flag: format!("{word:?}"), message }
 }
 
 /// Splits a word into the name of a flag and its value. Replaces underscores in the name by dashes.
