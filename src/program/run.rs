@@ -107,13 +107,9 @@ pub fn run(
     }
     let config = noted(loaded);
     let startup = startup(&config).map_err(Failure::new)?;
-    let routing = &config.routing;
-    for (gate, stage, is_on) in [
-        (EXTERNAL_IPS, "", routing.external_addresses.external_ips),
-        (LOCALHOST_NODE_PORTS, "ALPHA", routing.node_port_addresses.admits_localhost),
-    ] {
-        observe.component().feature(gate, stage, is_on);
-    }
+    let (gates, routing) = (observe.component(), &config.routing);
+    gates.feature(EXTERNAL_IPS, "", routing.external_addresses.external_ips);
+    gates.feature(LOCALHOST_NODE_PORTS, "ALPHA", routing.node_port_addresses.admits_localhost);
     observe.own().problem_kinds(ProblemKind::ALL.map(ProblemKind::name));
     api_server::check(&config.source)?;
     if let Err(error) = open_files::raise() {

@@ -27,10 +27,6 @@ struct Answered {
 
 type Histograms = Family<Target, Histogram, fn() -> Histogram>;
 
-fn times() -> Histograms {
-    Histograms::new_with_constructor(|| Histogram::new(buckets::request_times()))
-}
-
 fn sizes() -> Histograms {
     Histograms::new_with_constructor(|| Histogram::new(buckets::request_sizes()))
 }
@@ -41,7 +37,8 @@ metrics! {
         answered: Family<Answered, Counter> = names.add("requests",
             "Requests to the API server, by HTTP status, or \"<error>\" without an answer");
         durations: Histograms = names.register("request_duration_seconds",
-            "Time of a request until its answer is read; watches do not count", times());
+            "Time of a request until its answer is read; watches do not count",
+            Histograms::new_with_constructor(|| Histogram::new(buckets::request_times())));
         request_sizes: Histograms = names.register("request_size_bytes",
             "Length of a request's body", sizes());
         response_sizes: Histograms = names.register("response_size_bytes",

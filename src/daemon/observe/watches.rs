@@ -10,15 +10,14 @@ use prometheus_client::metrics::gauge::Gauge;
 use super::names::{Floating, Label, Names, metrics};
 use super::times::seconds_since_1970;
 
-type OfResource = Label<&'static str>;
 type OfReason = [(&'static str, &'static str); 2];
 
 metrics! {
     /// Metrics by resource, for those that a source has reported.
     pub(super) struct Watches(names: &mut Names<'_>) {
-        connected: Family<OfResource, Gauge> = names.add("watch_connected",
+        connected: Family<Label<&'static str>, Gauge> = names.add("watch_connected",
             "Whether the API server answers the watch of a resource");
-        heard_at: Family<OfResource, Floating> = names.add("watch_last_heard_timestamp_seconds",
+        heard_at: Family<Label<&'static str>, Floating> = names.add("watch_last_heard_timestamp_seconds",
             "When the API server last sent something about a resource, bookmarks included");
         failures: Family<OfReason, Counter> = names.add("watch_failures",
             "Lists and watches of a resource that failed or broke off, by reason");
