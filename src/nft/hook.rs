@@ -11,8 +11,7 @@ use crate::text::Name;
 /// A hook.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Hook {
-    /// Family of the packets, or [`TableFamily::Netdev`]. Chains of family inet are called for IPv4 and
-    /// for IPv6.
+    /// Family of the packets, or [`TableFamily::Netdev`]. Both IPv4 and IPv6 have chains of inet.
     pub family: TableFamily,
     /// [`crate::HookPoint`], or the number of a hook of devices.
     pub number: u32,

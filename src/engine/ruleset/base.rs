@@ -144,10 +144,8 @@ fn base_chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
 }
 
 /// Priority of the chains that translate destinations. Those of other programs, such as the CNI
-/// plugin portmap, have -100, and the first chain that translates decides. Of chains with one
-/// priority the kernel calls the one registered last first, so a host port would win or lose by the
-/// last start of a program. It must not take packets of a service (CVE-2019-9946). A handover uses the
-/// number between.
+/// plugin portmap, have -100. The first one decides, which at one priority is the one registered
+/// last. A host port must not take packets of a service (CVE-2019-9946). A handover has -101.
 const DESTINATION_NAT: i32 = -102;
 
 /// The first chain for packets of other hosts. These still have their original destination.

@@ -1,6 +1,5 @@
 //! The explanation as JSON.
 
-use ipnet::IpNet;
 use serde_json::{Value, json};
 
 use super::direct_elements::DirectWay;
@@ -23,7 +22,7 @@ impl Explanation {
                 "frontend": service.frontend,
                 "name": service.label,
                 "policy": service.route.filter(|_| !self.is_handed_on()).map(|it| policy_words(it, service.is_balanced)),
-                "sourceRanges": ranges.map(texts),
+                "sourceRanges": ranges.map(|it| it.iter().map(ToString::to_string).collect::<Vec<_>>()),
             })
         });
         let outcomes: Vec<_> =
@@ -107,10 +106,6 @@ fn way(way: &DirectWay) -> Value {
     value["slot"] = json!(route_of.and_then(|(_, slot, _)| *slot));
     value["node"] = json!(route_of.and_then(|(_, _, node)| node.map(|node| node.get())));
     value
-}
-
-fn texts(ranges: &[IpNet]) -> Vec<String> {
-    ranges.iter().map(ToString::to_string).collect()
 }
 
 fn step(step: &Step, protocol: &str) -> Value {

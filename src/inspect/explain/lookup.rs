@@ -11,7 +11,7 @@ use super::state::{State, merge_by};
 use super::step::Event;
 
 impl<F: Facts> Evaluation<'_, F> {
-    pub(super) fn look_up(&mut self, lookup: &Lookup, within: Within) -> Vec<Next> {
+    pub(super) fn look_up(&mut self, lookup: &Lookup, mut within: Within) -> Vec<Next> {
         let Lookup { set, from, to, flags } = lookup;
         let (from, to, negated) = (*from, *to, flags & key::LOOKUP_INVERTED != 0);
         let Some(length) = self.table.sets.get(set).map(|set| set.key_length) else {
@@ -25,7 +25,6 @@ impl<F: Facts> Evaluation<'_, F> {
         match found {
             LookupResult::Unknown(why) => {
                 self.unknown(&format!("whether @{set} has the key: {why}"));
-                let mut within = within;
                 if let Some(to) = to {
                     within.registers.write(to, &unknown(16));
                 }

@@ -165,7 +165,9 @@ fn explain_once(
     let others = kernel.other_chains(&packet.input)?;
     notes.extend(others.iter().map(|chain| format!("{chain} is not evaluated")));
     notes.extend(kernel.legacy_tables(family));
-    notes.extend(passes_ingress(&prediction).then(|| ON_THE_LINK.to_owned()));
+    let at_ingress =
+        |step: &Step| matches!(step, Step::Hook { name, .. } if *name == walk::INGRESS);
+    notes.extend(prediction.steps.iter().any(at_ingress).then(|| ON_THE_LINK.to_owned()));
     let source_ranges = kernel.source_ranges(&ours, &prediction, packet.source)?;
     let direct = kernel.direct_return(&rules, &packet, &prediction);
     let mut explanation = Explanation {
@@ -198,11 +200,6 @@ fn closed_node_port(kernel: &mut Kernel, packet: &Packet) -> Option<ClosedNodePo
 /// What rules at the ingress of a device may compare.
 const ON_THE_LINK: &str =
     "at ingress, it is sent to the hardware address of this node, whole, and with 64 hops left";
-
-fn passes_ingress(prediction: &Prediction) -> bool {
-    let mut steps = prediction.steps.iter();
-    steps.any(|step| matches!(step, Step::Hook { name, .. } if *name == walk::INGRESS))
-}
 
 /// Builds the packet of a question. Open values are chosen as in the kernel, and noted.
 fn packet(

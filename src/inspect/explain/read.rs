@@ -12,7 +12,7 @@ use nft::kernel::{
 use nft::{AnyElement, AnySet, Family, Hook, Name, TableFamily, TableRef};
 
 use super::packet::Interface;
-use super::rules::{Facts, LookupResult, Rules, Table};
+use super::rules::{Facts, LookupResult, Rules};
 use super::walk::INGRESS;
 
 /// The kernel of this thread's network namespace.
@@ -99,19 +99,13 @@ impl Kernel {
         // No packet passes a table without base chains.
         rules.tables.retain(|_, table| !table.base_chains.is_empty());
         for (id, table) in &mut rules.tables {
-            self.fill(id, table)?;
+            for rule in self.nftables.rules(id)? {
+                table.chains.entry(rule.chain.clone()).or_default().push(rule);
+            }
+            let sets = self.nftables.sets(id)?.into_iter();
+            table.sets = sets.map(|set| (set.name.clone(), set)).collect();
         }
         Ok(rules)
-    }
-
-    fn fill(&mut self, id: &TableRef, table: &mut Table) -> Result<(), ReadError> {
-        for rule in self.nftables.rules(id)? {
-            table.chains.entry(rule.chain.clone()).or_default().push(rule);
-        }
-        for set in self.nftables.sets(id)? {
-            table.sets.insert(set.name.clone(), set);
-        }
-        Ok(())
     }
 
     /// Describes base chains that are not evaluated: those of family bridge, at the egress of

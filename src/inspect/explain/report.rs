@@ -78,15 +78,12 @@ impl Explanation {
             return line(f, format_args!("{found}, {why}"));
         }
         let Some(service) = summary.service else {
-            return writeln!(
-                f,
-                "service   {}",
-                if summary.is_cluster_ip {
-                    "none: the address is a ClusterIP, but no service has this port there"
-                } else {
-                    "not ours: no service has this address and port"
-                }
-            );
+            let why = if summary.is_cluster_ip {
+                "none: the address is a ClusterIP, but no service has this port there"
+            } else {
+                "not ours: no service has this address and port"
+            };
+            return writeln!(f, "service   {why}");
         };
         let found = found(&service);
         match service.route {

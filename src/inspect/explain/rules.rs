@@ -56,10 +56,3 @@ pub enum LookupResult {
     /// The result is unknown; the text is the reason.
     Unknown(String),
 }
-
-impl Table {
-    /// Returns the rules of a chain; none if the chain does not exist.
-    pub fn rules(&self, chain: &str) -> &[ListedRule] {
-        self.chains.get(chain).map_or(&[], Vec::as_slice)
-    }
-}

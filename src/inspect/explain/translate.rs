@@ -12,6 +12,14 @@ use super::rules::Facts;
 use super::state::State;
 use super::step::{Event, Hop};
 
+impl Within {
+    fn address(&self, register: Reg) -> Option<IpAddr> {
+        let destination = self.state.packet().destination;
+        let length = octets(destination).len();
+        ip(Family::of(destination), &self.registers.read(register, length))
+    }
+}
+
 impl<F: Facts> Evaluation<'_, F> {
     /// Translates the source of a packet; this ends the base chain for it.
     pub(super) fn translate_source(&mut self, mut within: Within) -> Vec<Next> {
@@ -30,10 +38,8 @@ impl<F: Facts> Evaluation<'_, F> {
         if differs(nat.last_address, nat.address) || differs(nat.last_port, nat.port) {
             self.unknown("the kernel chooses of a range; its first address and port are shown");
         }
-        let family = within.state.packet().family();
-        let length = octets(within.state.packet().destination).len();
         let to = match nat.address {
-            Some(address) => ip(family, &within.registers.read(address, length)),
+            Some(register) => within.address(register),
             None => Some(within.state.packet().destination),
         };
         let port = match nat.port {
@@ -76,10 +82,7 @@ impl<F: Facts> Evaluation<'_, F> {
 
     /// Sends a packet by a device; without an address, its hardware addresses stay as they are.
     pub(super) fn hand_on(&mut self, fwd: &Fwd, within: Within) -> Vec<Next> {
-        let family = within.state.packet().family();
-        let length = octets(within.state.packet().destination).len();
-        let address =
-            fwd.address.map(|address| ip(family, &within.registers.read(address, length)));
+        let address = fwd.address.map(|register| within.address(register));
         let device = number(&within.registers.read(fwd.device, 4));
         let (Some(device), None | Some(Some(_))) = (device, address) else {
             return self.unknown_expression("fwd", within);

@@ -236,7 +236,7 @@ impl<'a, F: Facts> Walk<'a, F> {
         };
         let device = Some(input.name.to_string().into());
         let chains =
-            self.base_chains(Hook { family: TableFamily::Netdev, number: 0, device }, &belongs);
+            self.base_chains(&Hook { family: TableFamily::Netdev, number: 0, device }, &belongs);
         if !chains.is_empty() {
             self.of.steps.push(Step::Hook { name: INGRESS, share: total(&states) });
         }
@@ -258,7 +258,7 @@ impl<'a, F: Facts> Walk<'a, F> {
             [family.into(), TableFamily::Inet].contains(&of) && base.hook == point as u32
         };
         let hook = Hook { family: family.into(), number: point as u32, device: None };
-        for (id, name, base) in self.base_chains(hook, &belongs) {
+        for (id, name, base) in self.base_chains(&hook, &belongs) {
             if base.priority > CONNTRACK_PRIORITY {
                 track(&mut states);
             }
@@ -279,7 +279,7 @@ impl<'a, F: Facts> Walk<'a, F> {
     /// Returns the base chains at a hook in the order in which the kernel calls them.
     fn base_chains(
         &mut self,
-        hook: Hook,
+        hook: &Hook,
         belongs: &dyn Fn(TableFamily, &BaseChain) -> bool,
     ) -> Vec<Placed<'a>> {
         let mut chains: Vec<Placed<'a>> = Vec::new();
@@ -287,7 +287,7 @@ impl<'a, F: Facts> Walk<'a, F> {
             let here = table.base_chains.iter().filter(|(_, base)| belongs(id.family, base));
             chains.extend(here.map(|(name, base)| (id, name, base)));
         }
-        let called = || self.facts.called_chains(&hook);
+        let called = || self.facts.called_chains(hook);
         for unordered in sort(&mut chains, called, self.is_reversed) {
             if !self.of.unordered.contains(&unordered) {
                 self.of.unordered.push(unordered);
@@ -338,7 +338,7 @@ impl<'a, F: Facts> Walk<'a, F> {
             return through;
         }
         let context = RuleContext { family: place.table.family, sets: &[], interfaces: &|_| None };
-        for rule in table.rules(&place.chain) {
+        for rule in table.chains.get(&place.chain).into_iter().flatten() {
             if states.is_empty() {
                 break;
             }

@@ -2,10 +2,8 @@
 //!
 //! Lookups in our own sets and maps are described by the meaning of their elements.
 
-use std::net::SocketAddr;
-
 use engine::model::HashedSource;
-use engine::ruleset::number::{Flags, ListId, Route};
+use engine::ruleset::number::{Flags, Route};
 use engine::ruleset::{SetId, TABLE, TableElement, Unserved, without_scheduler};
 use nft::{ElementData, ElementView, Family, Verdict};
 
@@ -64,7 +62,7 @@ fn line(event: &Event, ours: Option<Family>, step: &RuleStep, protocol: &str) ->
             format!("marked for masquerade: {}", why_masquerade(&step.place, &step.text))
         }
         Event::Mark { from, to } => format!("the mark becomes {to:#x}, from {from:#x}"),
-        Event::Destination(to) => format!("the destination becomes {}", with(*to, protocol)),
+        Event::Destination(to) => format!("the destination becomes {to}/{protocol}"),
         Event::Source => "masquerade: the source becomes the node's address".to_owned(),
         Event::Verdict(Verdict::Drop) => "the packet is dropped".to_owned(),
         Event::Verdict(Verdict::Accept) => "accept: the packet goes on to the next hook".to_owned(),
@@ -73,10 +71,6 @@ fn line(event: &Event, ours: Option<Family>, step: &RuleStep, protocol: &str) ->
         Event::Reject => "the packet is refused: its sender receives an error".to_owned(),
         Event::Unknown(what) => format!("{what} ({})", step.place),
     })
-}
-
-fn with(to: SocketAddr, protocol: &str) -> String {
-    format!("{to}/{protocol}")
 }
 
 fn found_elsewhere(set: &str, data: Option<&ElementData>, comment: Option<&str>) -> String {
@@ -135,12 +129,10 @@ fn found(event: &Event, family: Family) -> Option<String> {
     })
 }
 
-/// The scheduler that only the comment of a frontend names.
-const BALANCED: &str = ", scheduler lc: weights follow live connections";
-
 /// Describes the number of a route to a service whose scheduler may be `lc`.
 pub(super) fn policy_words(route: Route, is_balanced: bool) -> String {
-    let scheduler = if is_balanced { BALANCED } else { "" };
+    let scheduler =
+        if is_balanced { ", scheduler lc: weights follow live connections" } else { "" };
     format!("{}{scheduler}", route_words(route))
 }
 
@@ -154,7 +146,8 @@ fn route_words(route: Route) -> String {
         (fewest, most) if fewest == most => format!("{most} endpoints"),
         (fewest, most) => format!("{fewest} to {most} endpoints"),
     };
-    let mut words = format!("{} {list}, {count}", list_noun(list));
+    let noun = if list.has_affinity() { "session" } else { "endpoint list" };
+    let mut words = format!("{noun} {list}, {count}");
     let hashed = route.size().table().map(|(source, _)| match source {
         HashedSource::Address => ", scheduler mh: a hash of the source address chooses",
         HashedSource::AddressAndPort => {
@@ -172,10 +165,6 @@ fn route_words(route: Route) -> String {
         words.push_str(if is_set { text } else { "" });
     }
     words
-}
-
-fn list_noun(list: ListId) -> &'static str {
-    if list.has_affinity() { "session" } else { "endpoint list" }
 }
 
 /// Describes a missing key of one of our sets; `None` if not notable.

@@ -25,9 +25,8 @@ impl Nftables {
         })
     }
 
-    /// Returns the base chains of nftables at a hook, in the order in which the kernel calls them.
-    /// Returns `None` if the kernel does not tell (`CONFIG_NETFILTER_NETLINK_HOOK`). Many kernels leave
-    /// out chains of type nat.
+    /// Returns the base chains at a hook, in the order in which the kernel calls them; `None` if it does
+    /// not tell (`CONFIG_NETFILTER_NETLINK_HOOK`). Many kernels leave out chains of type nat.
     ///
     /// # Errors
     /// See [`ReadError`].
