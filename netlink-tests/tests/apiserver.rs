@@ -399,8 +399,8 @@ async fn objects_are_listed_anew_at_once_after_etcd_was_restored_from_a_backup()
         source.until_services(&["default/new", "default/web"]).await;
         source
             .until(|_, reports| {
-                let is_over = |it: &&Report| matches!(it, Report::Recovered { .. });
-                reports.iter().filter(is_over).count() == ALL.len()
+                let over = |it: &&Report| matches!(it, Report::Recovered { .. });
+                reports.iter().filter(over).count() == ALL.len()
             })
             .await;
     }
@@ -419,9 +419,9 @@ async fn a_backup_without_services_is_looked_at_again_before_all_go() {
     server.stop();
     server.restore(backup);
     server.reopen();
-    for expected in [SourceError::WentBack(String::new()), SourceError::Emptied] {
-        let is_expected = |error: &SourceError| error.reason() == expected.reason();
-        source.until(|_, reports| reports.iter().any(|it| is_trouble(it, is_expected))).await;
+    for reason in ["restored", "incomplete"] {
+        let expected = |error: &SourceError| error.reason() == reason;
+        source.until(|_, reports| reports.iter().any(|it| is_trouble(it, expected))).await;
     }
     assert_eq!(services(&source.seen).len(), 1, "a second look follows");
     source.until_services(&[]).await;
@@ -998,6 +998,6 @@ async fn a_stopped_server_gets_no_whole_list_when_it_is_back() {
     server.reopen();
     server.wait_for_requests(LIMIT, |requests| requests.len() >= before + Kind::ALL.len());
     let requests = server.requests();
-    let is_small = |it: &Request| matches!(it.on, On::Watch | On::Check);
-    assert!(requests[before..].iter().all(is_small), "{requests:#?}");
+    let small = |it: &Request| matches!(it.on, On::Watch | On::Check);
+    assert!(requests[before..].iter().all(small), "{requests:#?}");
 }

@@ -98,12 +98,11 @@ impl Entry {
         let Attributes { original, original_bytes, reply, status, protocol_info, id, zone, .. } =
             Attributes::decode(kind, payload)?;
         let protocol = original.protocol.filter(|it| reply.protocol == Some(*it))?;
-        let is_unanswered = || -> Option<bool> {
-            let state = protocol_info.as_ref().and_then(State::read);
-            Some(status? & (IPS_SEEN_REPLY | IPS_ASSURED) == 0 && state?.is_first())
-        };
-        if protocol != Protocol::Udp && is_unanswered() != Some(true) {
-            return None;
+        if protocol != Protocol::Udp {
+            let is_first = State::read(protocol_info.as_ref()?)?.is_first();
+            if !is_first || status? & (IPS_SEEN_REPLY | IPS_ASSURED) != 0 {
+                return None;
+            }
         }
         let (sent_to, answered_by) = (original.destination.target()?, reply.source.target()?);
         let flow = Flow { protocol, sent_to, answered_by };

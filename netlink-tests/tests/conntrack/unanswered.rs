@@ -58,10 +58,10 @@ fn wait_for_entry(node: &Host, sent_to: &str, answered_by: &str) {
 fn connections(node: &Host, sent_to: &str) -> Vec<(u32, Stage)> {
     let sent_to: SocketAddr = sent_to.parse().unwrap();
     let mut found = Vec::new();
-    let is_to = |it: &Connection| {
+    let goes_there = |it: &Connection| {
         (it.sent_to.address, it.sent_to.port.get()) == (sent_to.ip(), sent_to.port())
     };
-    let each = |it: Connection| found.extend(is_to(&it).then_some((it.id, it.stage)));
+    let each = |it: Connection| found.extend(goes_there(&it).then_some((it.id, it.stage)));
     node.run(|| ConntrackTable::open().unwrap().connections(each)).unwrap();
     found
 }

@@ -21,6 +21,7 @@ mod headers;
 mod kubeconfig;
 mod left_out;
 mod line;
+mod methods;
 mod notices;
 mod outages;
 mod outlet;

@@ -15,12 +15,13 @@ impl Patience {
         Self(Box::pin(tokio::time::sleep(Duration::ZERO)))
     }
 
-    /// Returns the next item of the stream; `None` if there is none within `limit`.
+    /// Returns the next item of the stream; `None` if there is none within `limit`, which may be none.
     pub(super) async fn next<S: Stream + Unpin>(
         &mut self,
-        limit: Duration,
+        limit: Option<Duration>,
         stream: &mut S,
     ) -> Option<Option<S::Item>> {
+        let Some(limit) = limit else { return Some(stream.next().await) };
         let due = Instant::now() + limit;
         if self.0.deadline() > due {
             self.0.as_mut().reset(due);
@@ -61,12 +62,12 @@ mod tests {
         let mut patience = Patience::new();
         let mut items = items(&[50, 50, 50]);
         for _ in 0..3 {
-            assert_eq!(patience.next(SECOND * 60, &mut items).await, Some(Some(50)));
+            assert_eq!(patience.next(Some(SECOND * 60), &mut items).await, Some(Some(50)));
         }
         let started = Instant::now();
-        assert_eq!(patience.next(SECOND * 60, &mut items).await, None);
+        assert_eq!(patience.next(Some(SECOND * 60), &mut items).await, None);
         assert_eq!(started.elapsed().as_secs(), 60);
-        assert_eq!(patience.next(SECOND, &mut items).await, None);
+        assert_eq!(patience.next(Some(SECOND), &mut items).await, None);
         assert_eq!(started.elapsed().as_secs(), 61);
     }
 
@@ -74,9 +75,9 @@ mod tests {
     async fn a_shorter_limit_after_a_longer_one_is_kept() {
         let mut patience = Patience::new();
         let mut items = items(&[1]);
-        assert_eq!(patience.next(SECOND * 60, &mut items).await, Some(Some(1)));
+        assert_eq!(patience.next(Some(SECOND * 60), &mut items).await, Some(Some(1)));
         let started = Instant::now();
-        assert_eq!(patience.next(SECOND, &mut items).await, None);
+        assert_eq!(patience.next(Some(SECOND), &mut items).await, None);
         assert_eq!(started.elapsed().as_secs(), 1);
     }
 }

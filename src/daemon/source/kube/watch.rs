@@ -29,11 +29,12 @@ use super::error::SourceError;
 use super::failure::Failure;
 use super::format::{Asked, Formats};
 use super::left_out::LeftOut;
+use super::methods::Methods;
 use super::outlet::{Closed, Outlet, Report};
 use super::pace::{Pace, excessive_wait};
 use super::patience::Patience;
 use super::rate_limit::rate_limited;
-use super::reflector::{self, Event as Received, Freshness, Method, Selection, reflect};
+use super::reflector::{self, Event as Received, Freshness, Selection, reflect};
 use super::resources::Watched;
 use super::seen::{Content, SECOND_LOOK, Seen};
 use super::trouble::Trouble;
@@ -46,9 +47,6 @@ const MAX_EVENTS: usize = 512;
 /// Time limit without data in a streaming list. Servers that do not support it may open the watch
 /// and never send the bookmark that ends the list.
 const STALLED: Duration = Duration::from_secs(60);
-
-/// Time after which a read method that failed is tried again; servers are upgraded in place.
-const RETRY_METHOD_AFTER: Duration = Duration::from_secs(3600);
 
 /// Interval of checks whether an optional resource exists now.
 const ABSENT: Duration = Duration::from_secs(300);
@@ -84,39 +82,6 @@ struct Sender {
     /// Version of the last object.
     resource_version: Option<NonZeroU64>,
     left_out: LeftOut,
-}
-
-/// The methods to read the resource that fail with this server. Each is tried again after
-/// [`RETRY_METHOD_AFTER`].
-#[derive(Clone, Copy, Debug, Default)]
-struct Methods {
-    formats: Formats,
-    /// Time at which the server first refused a streaming list.
-    lists_since: Option<Instant>,
-    /// Time at which the server first sent protobuf that cannot be read, or refused it.
-    json_since: Option<Instant>,
-    /// Time at which the server first sent an object of the wrong shape in JSON.
-    careful_since: Option<Instant>,
-}
-
-impl Methods {
-    /// Forgets failures that are old.
-    fn forget(&mut self) {
-        let old = |since: &mut Instant| since.elapsed() >= RETRY_METHOD_AFTER;
-        self.lists_since.take_if(old);
-        self.json_since.take_if(old);
-        self.careful_since.take_if(old);
-    }
-
-    /// Returns the best method not known to fail.
-    fn best(&self) -> Method {
-        let asked = match (self.careful_since, self.json_since, self.formats) {
-            (Some(_), ..) => Asked::CarefulJson,
-            (None, Some(_), _) | (None, None, Formats::Json) => Asked::Json,
-            (None, None, Formats::Any) => Asked::Any,
-        };
-        Method { streams_lists: self.lists_since.is_none(), asked }
-    }
 }
 
 impl Sender {
@@ -273,10 +238,8 @@ impl<T: Watched> Watch<T> {
             };
             if let Some(next) = next {
                 self.pace.end_list();
-                match next {
-                    Next::Resume(_) if self.holds() => {}
-                    Next::Reopen(_) if self.holds() => self.sender.events.clear(),
-                    Next::Resume(_) | Next::Reopen(_) => self.sender.flush().await?,
+                if !self.holds() {
+                    self.sender.flush().await?;
                 }
                 match next {
                     Next::Resume(wait) => {
@@ -285,7 +248,10 @@ impl<T: Watched> Watch<T> {
                             self.pace.begin_list().await;
                         }
                     }
-                    Next::Reopen(wait) => return Ok(wait),
+                    Next::Reopen(wait) => {
+                        self.sender.events.clear();
+                        return Ok(wait);
+                    }
                 }
             }
         }
@@ -324,18 +290,12 @@ impl<T: Watched> Watch<T> {
         }
         let event = loop {
             let limit = self.limit();
-            let event = async {
-                match limit {
-                    Some(limit) => self.patience.next(limit, stream).await,
-                    None => Some(stream.next().await),
-                }
-            };
             let event = tokio::select! {
                 biased;
                 versions = self.access.restored() => {
                     Some(Some(Err(reflector::Error::went_back(&versions))))
                 }
-                event = event => event,
+                event = self.patience.next(limit, stream) => event,
             };
             if event.is_some() || self.stage != Stage::Watching {
                 break event;
