@@ -5,7 +5,7 @@ use std::thread;
 
 use netlink_tests::{Host, Net, eventually};
 
-use crate::machine::SOON;
+use crate::machine::{End, SOON};
 
 /// As many as the services of a large cluster have.
 const ELEMENTS: u32 = 60_000;
@@ -19,12 +19,24 @@ fn load(node: &Host) {
     ));
 }
 
-/// Commits until `stop`.
-fn commit(node: &Host, commits: &AtomicU32, stop: &AtomicBool) {
-    while !stop.load(Ordering::Relaxed) {
-        for operation in ["add", "delete"] {
-            node.nft_script(&format!("{operation} element ip other changing {{ 1 }}"));
-            commits.fetch_add(1, Ordering::Relaxed);
+/// Commits by other programs: their number so far, and whether they end.
+#[derive(Default)]
+struct Commits {
+    number: AtomicU32,
+    end: AtomicBool,
+}
+
+impl Commits {
+    fn number(&self) -> u32 {
+        self.number.load(Ordering::Relaxed)
+    }
+
+    fn go_on(&self, node: &Host) {
+        while !self.end.load(Ordering::Relaxed) {
+            for operation in ["add", "delete"] {
+                node.nft_script(&format!("{operation} element ip other changing {{ 1 }}"));
+                self.number.fetch_add(1, Ordering::Relaxed);
+            }
         }
     }
 }
@@ -35,20 +47,20 @@ fn a_listing_without_elements_ends_while_others_commit() {
     let net = Net::new();
     let node = net.node();
     load(node);
-    let (commits, stop) = (AtomicU32::new(0), AtomicBool::new(false));
+    let commits = Commits::default();
     thread::scope(|scope| {
-        scope.spawn(|| commit(node, &commits, &stop));
-        let committed = || commits.load(Ordering::Relaxed);
-        eventually("commits", SOON, || (committed() > 2).then_some(()));
+        scope.spawn(|| commits.go_on(node));
+        let end = End(&commits.end);
+        eventually("commits", SOON, || (commits.number() > 2).then_some(()));
         let mut whole = node.spawn("nft", &["list", "ruleset"]);
         for _ in 0..3 {
-            let before = committed();
+            let before = commits.number();
             let listed = node.nft("-t list ruleset");
             assert!(listed.contains("set numbers") && !listed.contains("elements"), "{listed}");
-            eventually("commits go on", SOON, || (committed() > before + 10).then_some(()));
+            eventually("more commits", SOON, || (commits.number() > before + 10).then_some(()));
         }
-        eprintln!("{} commits, whole listing ended: {}", committed(), !whole.is_running());
-        stop.store(true, Ordering::Relaxed);
+        eprintln!("{} commits; the whole listing runs: {}", commits.number(), whole.is_running());
+        drop(end);
         assert!(whole.finish(SOON).ok().contains("0x0000ea5f"));
     });
 }

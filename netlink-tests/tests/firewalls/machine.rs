@@ -1,12 +1,22 @@
 //! A mount namespace for programs with fixed paths: /run is empty, and what they write to /etc and
 //! /var is gone at its end.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use netlink_tests::{Finished, Host, Process};
 
 /// Limit of a wait, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
+
+/// Ends a loop of another thread, also when the test fails.
+pub(crate) struct End<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 /// Ends as a process that keeps the namespace.
 const SETUP: &str = "set -e

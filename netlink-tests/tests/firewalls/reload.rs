@@ -14,6 +14,7 @@ use netlink_tests::scenario::NODE_PORT;
 
 use crate::cluster::{Cluster, Tables};
 use crate::firewalld::Firewalld;
+use crate::machine::End;
 
 /// A daemon without optimization reads a manifest in a millisecond.
 const LOAD_LIMIT: Duration = Duration::from_secs(600);
@@ -66,9 +67,10 @@ fn reload(cluster: &Cluster) -> (usize, usize) {
             let answered: Vec<_> = answered.collect();
             (answered.len(), answered.iter().filter(|it| !**it).count())
         });
+        let end = End(&stop);
         let mut command = cluster.machine.spawn("firewall-cmd --reload");
         eventually("the reload", LOAD_LIMIT, || (!command.is_running()).then_some(()));
-        stop.store(true, Ordering::Relaxed);
+        drop(end);
         clients.join().unwrap()
     })
 }
