@@ -223,9 +223,10 @@ test-upgrade: ## Let FORMER=PATH, a program of another version, and this build f
 
 # Not part of `test`: it installs packages. Their programs need the machine's root.
 .PHONY: test-neighbours
-NEIGHBOUR_TESTS = firewalls
-test-neighbours: ## Run firewalls of Debian beside the tables (root; installs their packages)
+NEIGHBOUR_TESTS = firewalls container_hosts
+test-neighbours: ## Run firewalls and container hosts of Debian beside the tables (root; installs packages)
 	sh netlink-tests/neighbour-packages
+	sh netlink-tests/container-host-packages
 	@[ "$$(id -u)" = 0 ] || { echo "make test-neighbours needs root" >&2; exit 1; }
 	$(BUILD_PROGRAMS)
 	cargo test --locked $(PARTS) $$(printf '%s\n' $(NEIGHBOUR_TESTS) | $(NAMES)) --no-run
