@@ -18,7 +18,7 @@ use super::node::NodeState;
 use super::stale_by_commit;
 use crate::diff::Diff;
 use crate::flow::{Flow, StaleFlow};
-use crate::model::{Protocol, Target};
+use crate::model::Target;
 use crate::ruleset::Frontend;
 
 /// Frontends that no longer exist, as long as flows to them may be left.
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
     use crate::model::{
         Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName,
-        Service, ServiceCidr, ServicePort,
+        Protocol, Service, ServiceCidr, ServicePort,
     };
     use crate::routing::{Routing, ServedServices};
     use crate::{Engine, FoundTable};
