@@ -27,7 +27,8 @@ pub(super) fn bearer(what: &str, token: &str) -> Result<HeaderValue, Fault> {
 }
 
 fn header(what: &str, text: &str) -> Result<HeaderValue, Fault> {
-    HeaderValue::from_bytes(text.as_bytes())
+    // As in Go, blanks at the end are not sent.
+    HeaderValue::from_bytes(text.trim_end_matches([' ', '\t']).as_bytes())
         .map_err(|_| Fault::new(what, "it has a character that no header can have"))
 }
 

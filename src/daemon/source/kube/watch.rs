@@ -426,7 +426,7 @@ impl<T: Watched> Watch<T> {
         if is_emptied {
             wait += SECOND_LOOK;
         }
-        // A version that is too old or too new is normal and not reported, one that went back is not.
+        // A version that is too old or too new is normal. Versions that went back are reported.
         if !failure.lacks_version() || failure.went_back() {
             let error = SourceError::from(failure);
             self.link.lost(error.reason());
