@@ -41,7 +41,7 @@ seen() {
 # FORWARDING: the policy of FORWARD after a start on a host with this setting.
 policy() {
     echo "$1" >/proc/sys/net/ipv4/ip_forward
-    dockerd >/tmp/log 2>&1 &
+    dockerd --cgroup-parent=deltaproxy-findings >/tmp/log 2>&1 &
     until_true docker version || { cat /tmp/log; exit 1; }
     iptables --list-rules FORWARD | head -1
 }
@@ -69,5 +69,6 @@ wait
 after=$(iptables --list-rules FORWARD | head -1)
 echo "the host did not forward: $(cat /tmp/policy); after the end of Docker: $after"
 [ "$after" = "-P FORWARD DROP" ] || wrong=1
+rmdir /sys/fs/cgroup/deltaproxy-findings 2>/dev/null
 exit $wrong
 END

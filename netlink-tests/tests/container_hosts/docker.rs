@@ -9,6 +9,9 @@ use crate::machine::{Daemon, SOON};
 
 const PORT: u16 = 18081;
 
+/// Control groups belong to the whole machine, which may have a Docker of its own.
+const DOCKERD: &str = "dockerd --cgroup-parent=deltaproxy-tests";
+
 /// A pod of the node.
 const POD: &str = "10.244.1.5";
 
@@ -31,7 +34,7 @@ impl Docker {
 impl Neighbour for Docker {
     fn start(&mut self, cluster: &Cluster) {
         let machine = &cluster.machine;
-        self.daemon = Some(machine.daemon("dockerd", "dockerd"));
+        self.daemon = Some(machine.daemon("dockerd", DOCKERD));
         let is_ready = || (machine.run("docker version").code() == Some(0)).then_some(());
         eventually("dockerd", SOON, is_ready);
         let _ = machine.ok(&format!(
@@ -48,6 +51,8 @@ impl Neighbour for Docker {
 
     fn stop(&mut self, cluster: &Cluster) {
         self.daemon.take().expect("it runs").end(&cluster.machine, "TERM");
+        // That of another test has containers.
+        let _ = cluster.machine.run("rmdir /sys/fs/cgroup/deltaproxy-tests");
     }
 
     #[track_caller]
@@ -123,4 +128,5 @@ fn docker_leaves_the_policy_of_a_node_that_forwards() {
     assert_eq!(policy(&cluster), "-P FORWARD ACCEPT");
     cluster.start();
     cluster.assert_serves("beside Docker");
+    docker.stop(&cluster);
 }
