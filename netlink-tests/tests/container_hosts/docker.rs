@@ -35,8 +35,8 @@ impl Neighbour for Docker {
     fn start(&mut self, cluster: &Cluster) {
         let machine = &cluster.machine;
         self.daemon = Some(machine.daemon("dockerd", DOCKERD));
-        let is_ready = || (machine.run("docker version").code() == Some(0)).then_some(());
-        eventually("dockerd", SOON, is_ready);
+        let has_answered = || machine.run("docker version").code() == Some(0);
+        eventually("dockerd", SOON, || has_answered().then_some(()));
         let _ = machine.ok(&format!(
             "docker inspect web >/dev/null 2>&1 || {{
                  {RUN} --publish {PORT}:8080 programs {SERVER}

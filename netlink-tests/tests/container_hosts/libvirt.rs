@@ -95,8 +95,8 @@ impl Neighbour for Libvirt {
 #[track_caller]
 fn start_libvirtd(machine: &Machine) -> Daemon {
     let daemon = machine.daemon("libvirtd", "libvirtd");
-    let is_ready = || (machine.run(&format!("{VIRSH} net-list")).code() == Some(0)).then_some(());
-    eventually("libvirtd", SOON, is_ready);
+    let list = format!("{VIRSH} net-list");
+    eventually("libvirtd", SOON, || (machine.run(&list).code() == Some(0)).then_some(()));
     daemon
 }
 
