@@ -14,7 +14,7 @@ use daemon::source::kube::{
 };
 use engine::model::{Event, HostAddresses, Resource};
 use engine::routing::Routing;
-use netlink_tests::apiserver::{ApiServer, Fault, Kind, On, object};
+use netlink_tests::apiserver::{ApiServer, Fault, Kind, On, Request, object};
 use nft::expression::Immediate;
 use nft::kernel::{Kernel, Nftables};
 use nft::{
@@ -132,16 +132,18 @@ fn a_healthy_server_without_events_is_never_lost() {
         for round in 1..=4 {
             seen.lock().unwrap().heard.clear();
             jump(SECOND * 76).await;
-            until(|| server.requests().len() >= RESOURCES * (round + 1)).await;
+            until(|| server.requests().len() >= RESOURCES * (2 * round + 1)).await;
             // A further jump before the answer would be a late answer.
             until(|| seen.lock().unwrap().hears_all()).await;
         }
         let requests = server.requests();
-        assert_eq!(requests.len(), RESOURCES * 5, "{requests:#?}");
-        let version = requests[RESOURCES].parameter("resourceVersion").to_owned();
-        for request in &requests[RESOURCES..] {
+        let (checks, watches): (Vec<_>, Vec<_>) =
+            requests[RESOURCES..].iter().partition(|it| it.on == On::Check);
+        assert_eq!([checks.len(), watches.len()], [RESOURCES * 4; 2], "{requests:#?}");
+        for request in &watches {
             assert_eq!(request.on, On::Watch);
-            assert_eq!(request.parameter("resourceVersion"), version);
+            let versions = [*request, watches[0]].map(|it| it.parameter("resourceVersion"));
+            assert_eq!(versions[0], versions[1]);
         }
         server.push(object::service("default/new", "10.96.0.7", 80));
         until(|| format!("{:?}", seen.lock().unwrap().events).contains("default/new")).await;
@@ -159,14 +161,15 @@ fn watches_from_an_address_that_was_removed_begin_again_at_once() {
         let seen = follow_at(&server, addresses.clone()).await;
         addresses.send_replace(vec![own].into());
         addresses.send_replace(vec![other].into());
-        until(|| server.requests().len() >= RESOURCES * 2).await;
+        until(|| server.requests().len() >= RESOURCES * 3).await;
         let requests = server.requests();
-        assert!(requests[RESOURCES..].iter().all(|it| it.on == On::Watch), "{requests:#?}");
+        let small = |it: &Request| matches!(it.on, On::Watch | On::Check);
+        assert!(requests[RESOURCES..].iter().all(small), "{requests:#?}");
         server.push(object::service("default/new", "10.96.0.7", 80));
         until(|| format!("{:?}", seen.lock().unwrap().events).contains("default/new")).await;
         let seen = seen.lock().unwrap();
         assert!(seen.reports.is_empty() && seen.lost.is_empty(), "{seen:#?}");
-        assert_eq!(server.requests().len(), RESOURCES * 2, "the other address was not in use");
+        assert_eq!(server.requests().len(), RESOURCES * 3, "the other address was not in use");
     });
 }
 

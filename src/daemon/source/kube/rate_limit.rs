@@ -38,12 +38,18 @@ pub(super) fn rate_limited(access: &Access, link: &Link) -> Client {
                 let mut limit = limit.lock().await;
                 tokio::time::sleep_until(limit.start(Instant::now())).await;
             }
-            let silence =
-                if is_watch(request.uri().query()) { Silent::Ends } else { Silent::Fails };
+            let query = request.uri().query();
+            let is_short = is_watch(query) || is_check(query);
+            let silence = if is_short { Silent::Ends } else { Silent::Fails };
             heard(access.client().send(request), silence, &link).await
         }
     });
     Client::new(service, namespace)
+}
+
+/// The check before a watch, for one object, is answered as fast as the watch.
+fn is_check(query: Option<&str>) -> bool {
+    query.is_some_and(|query| query.split('&').any(|pair| pair == "limit=1"))
 }
 
 fn is_further_page(query: Option<&str>) -> bool {
