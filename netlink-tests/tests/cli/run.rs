@@ -130,9 +130,15 @@ fn the_tables_stay_when_the_daemon_ends_and_the_next_one_adopts_them() {
     let plain = || {
         tables(net.node()).map(|table| {
             let mut table = table.unwrap();
-            // The owner changes; rules keep their handles.
+            // The owner changes; rules keep their handles, but in the chains that get kube-proxy's
+            // priority at the end.
             table.flags = 0;
             table.chains.get_mut(check).unwrap().rules.clear();
+            for name in ["nat-prerouting", "nat-output"] {
+                let chain = table.chains.get_mut(name).unwrap();
+                chain.hook = None;
+                chain.rules.iter_mut().for_each(|rule| rule.handle = 0);
+            }
             table
         })
     };
