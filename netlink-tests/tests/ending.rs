@@ -67,8 +67,9 @@ impl Served {
         let delete = |all: String| format!("delete element ip held s {{ {all} }}");
         let start = Instant::now();
         node.nft_script(&delete(elements(ELEMENTS - TRIED..ELEMENTS)));
-        let count = HELD.div_duration_f64(start.elapsed()) * f64::from(TRIED);
-        let count = (count as u32).clamp(1, ELEMENTS / 2);
+        let each = start.elapsed() / TRIED;
+        let fits = |count: &u32| each * *count >= HELD;
+        let count = (1..ELEMENTS / 2).find(fits).unwrap_or(ELEMENTS / 2);
         let rest = ELEMENTS - TRIED;
         let newest = delete(elements(rest - count..rest));
         let file = NamedTempFile::new().unwrap();
