@@ -7,7 +7,7 @@ use daemon::other_modes;
 use engine::ruleset::base::has_guard;
 use engine::ruleset::table;
 use nft::kernel::{Contents, Kernel, Nftables};
-use nft::{Family, Operation, TableRef, Transaction};
+use nft::{Chain, Family, Operation, TableRef, Transaction};
 
 use super::failure::Failure;
 use super::output::print;
@@ -51,7 +51,7 @@ pub fn cleanup(flags: CleanupFlags) -> Result<(), Failure> {
 /// removed. Returns a line for each removal.
 pub(super) fn remove(kernel: &mut Nftables, all: bool) -> Result<Vec<String>, Failure> {
     let mut removed = Vec::new();
-    let mut transaction = Transaction::default();
+    let (mut first, mut transaction) = (Transaction::default(), Transaction::default());
     let mut was_guarded = false;
     for family in Family::ALL {
         let table = table(family);
@@ -66,6 +66,12 @@ pub(super) fn remove(kernel: &mut Nftables, all: bool) -> Result<Vec<String>, Fa
                  of another kube-proxy\n"
             ),
         });
+        if matches!(*operations, [Operation::DeleteTable(_)]) {
+            // A packet inside these chains still finds elements, so it is not refused.
+            let hooked = contents.chains.iter().filter(|chain| chain.base.is_some());
+            let delete = |chain: &Chain| Operation::DeleteChain(table.clone(), chain.name.clone());
+            first.operations.extend(hooked.map(delete));
+        }
         was_guarded |= has_guard(&contents.rules);
         transaction.operations.extend(operations);
     }
@@ -76,7 +82,9 @@ pub(super) fn remove(kernel: &mut Nftables, all: bool) -> Result<Vec<String>, Fa
     if daemon::direct::remove_tunnel().map_err(Failure::new)? {
         removed.push(format!("delete device {}\n", daemon::direct::TUNNEL_DEVICE));
     }
-    kernel.commit(&transaction).map_err(Failure::new)?;
+    for transaction in [first, transaction] {
+        kernel.commit(&transaction).map_err(Failure::new)?;
+    }
     let handover = remove_handover_tables(kernel).map_err(Failure::new)?;
     removed.extend(handover.iter().map(|table| format!("delete table {table}\n")));
     if was_guarded {
