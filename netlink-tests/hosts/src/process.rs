@@ -13,7 +13,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::deadline::{eventually, stretched};
+use crate::deadline::{LENIENCE, eventually, stretched};
 
 /// A running program; killed when this is dropped. If the test fails, its output is shown, so that a
 /// program that ended early says why.
@@ -133,7 +133,8 @@ impl Process {
         };
         let waiting = |output: &mut Output| matches(output).is_none() && output.open_streams > 0;
         let output = self.lines.lock();
-        let waited = self.lines.grown.wait_timeout_while(output, stretched(limit), waiting);
+        let waited =
+            self.lines.grown.wait_timeout_while(output, stretched(limit * LENIENCE), waiting);
         let (output, _) = waited.expect("readers do not panic");
         let found = matches(&output).map(|at| (at, output.lines[at].text.clone()));
         let has_ended = output.open_streams == 0;
