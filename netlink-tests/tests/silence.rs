@@ -133,8 +133,10 @@ fn a_healthy_server_without_events_is_never_lost() {
             seen.lock().unwrap().heard.clear();
             jump(SECOND * 76).await;
             until(|| server.requests().len() >= RESOURCES * (2 * round + 1)).await;
-            // A further jump before the answer would be a late answer.
+            // A further jump before the answers would make them late. That of a check is heard, that of
+            // the watch after it leaves no trace, and takes microseconds.
             until(|| seen.lock().unwrap().hears_all()).await;
+            sleep(SECOND).await;
         }
         let requests = server.requests();
         let (checks, watches): (Vec<_>, Vec<_>) =
