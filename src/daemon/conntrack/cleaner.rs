@@ -234,23 +234,24 @@ impl Worker {
         }
     }
 
-    /// Sends the connections that have waited for an answer to the receiver.
+    /// Lists the connections without an answer, and sends those that may be deleted to the receiver.
     fn look(&mut self) {
         let worked = processor_time();
         let outcome = self.table.with(|table| table.unanswered(now()));
         let busy = processor_time().saturating_sub(worked);
-        let (flows, count) = outcome.unwrap_or_else(|error| {
-            tracing::warn!("cannot list unanswered connections: {error}; trying again");
-            (Vec::new(), usize::MAX)
-        });
-        let is_empty = flows.is_empty();
-        let is_sent = is_empty || self.lists.try_send(FlowList { flows, is_clean: false }).is_ok();
-        let mut queue = self.shared.lock();
-        queue.looked(now(), busy, count > 0);
-        // The look failed, or the receiver has an unread list.
-        if count == usize::MAX || !is_sent {
-            queue.request_looks(now());
-        }
+        let found = match outcome {
+            Ok((flows, count)) => {
+                // Otherwise the receiver has an unread list.
+                let is_taken = flows.is_empty()
+                    || self.lists.try_send(FlowList { flows, is_clean: false }).is_ok();
+                is_taken.then_some(count > 0)
+            }
+            Err(error) => {
+                tracing::warn!("cannot list unanswered connections: {error}; trying again");
+                None
+            }
+        };
+        self.shared.lock().looked(now(), busy, found);
     }
 }
 

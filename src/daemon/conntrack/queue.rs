@@ -84,9 +84,10 @@ const LONGEST_REST: Duration = Duration::from_secs(1);
 /// one processor's time, however many entries the table has and services change.
 const LEAST_REST: u32 = 9;
 
-/// Returns the rest after a pass or a look that took `busy` of a processor.
-fn rest(busy: Duration) -> Duration {
-    (busy * REST).min(LONGEST_REST).max(busy * LEAST_REST)
+/// Returns the rest after a pass or a look that took `busy` of a processor, and failed or not.
+fn rest(busy: Duration, has_failed: bool) -> Duration {
+    let rest = if has_failed { LONGEST_REST } else { (busy * REST).min(LONGEST_REST) };
+    rest.max(busy * LEAST_REST)
 }
 
 impl Default for Limits {
@@ -142,8 +143,8 @@ impl Queue {
         self.list_at = Some(self.list_at.map_or(at, |planned| planned.min(at)));
     }
 
-    /// Schedules a look, and another one later if it finds something: what both find has waited for
-    /// an answer.
+    /// Schedules a look, and another one later if it finds something: connections in both have had
+    /// time for an answer.
     pub(super) fn request_looks(&mut self, now: Instant) {
         self.look_at = Some(self.look_resting_until.map_or(now, |until| until.max(now)));
         self.is_second_look = false;
@@ -180,8 +181,7 @@ impl Queue {
 
     /// Starts the pause after a pass that ended at `now`. Requests a list if the pass failed.
     pub(super) fn passed(&mut self, now: Instant, cleaned: &Cleaned) {
-        let rest = if cleaned.complete { rest(cleaned.busy) } else { LONGEST_REST };
-        let until = now + rest.max(cleaned.busy * LEAST_REST);
+        let until = now + rest(cleaned.busy, !cleaned.complete);
         self.resting_until = self.resting_until.max(Some(until));
         if !cleaned.complete {
             self.has_missed = true;
@@ -190,10 +190,11 @@ impl Queue {
     }
 
     /// Starts the pause after a look that ended at `now` and took `busy` of a processor. Schedules the
-    /// second look if the first one has `found` something.
-    pub(super) fn looked(&mut self, now: Instant, busy: Duration, found: bool) {
-        let until = now + rest(busy);
+    /// second look if the first one has `found` something, and the same again without a result.
+    pub(super) fn looked(&mut self, now: Instant, busy: Duration, found: Option<bool>) {
+        let until = now + rest(busy, found.is_none());
         self.look_resting_until = Some(until);
+        let Some(found) = found else { return self.request_looks(now) };
         self.is_second_look = !self.is_second_look && found;
         let again = until.max(now + ConntrackTable::ANSWERED_WITHIN);
         self.look_at = self.is_second_look.then_some(again);
@@ -321,12 +322,12 @@ mod tests {
         assert_eq!(queue.next(now), Next::List);
         assert!(queue.listed(now, 10 * MS));
         assert_eq!(queue.next(now), Next::Look);
-        queue.looked(now, 10 * MS, false);
+        queue.looked(now, 10 * MS, Some(false));
         assert_eq!(queue.next(now), Next::Wait(Some(60 * SECOND)));
         queue.request_list(now);
         assert_eq!(queue.next(now), Next::Wait(Some(10 * SECOND)));
         assert!(queue.listed(now, 2 * SECOND));
-        queue.looked(now, 10 * MS, false);
+        queue.looked(now, 10 * MS, Some(false));
         assert_eq!(queue.next(now), Next::Wait(Some(198 * SECOND)), "a hundredth of the time");
     }
 
@@ -347,12 +348,12 @@ mod tests {
         for found in [true, false] {
             queue.request_looks(now);
             assert_eq!(queue.next(now), Next::Look);
-            queue.looked(now, 10 * MS, found);
+            queue.looked(now, 10 * MS, Some(found));
             assert_eq!(queue.next(now), Next::Wait(found.then_some(SECOND)));
             now += SECOND;
             if found {
                 assert_eq!(queue.next(now), Next::Look);
-                queue.looked(now, 10 * MS, true);
+                queue.looked(now, 10 * MS, Some(true));
                 assert_eq!(queue.next(now), Next::Wait(None));
                 now += SECOND;
             }
@@ -360,10 +361,19 @@ mod tests {
     }
 
     #[test]
+    fn a_look_that_fails_is_repeated_after_a_second() {
+        let (mut queue, now) = queue(1);
+        queue.request_looks(now);
+        queue.looked(now, Duration::ZERO, None);
+        assert_eq!(queue.next(now), Next::Wait(Some(SECOND)));
+        assert_eq!(queue.next(now + SECOND), Next::Look);
+    }
+
+    #[test]
     fn looks_after_many_changes_use_a_tenth_of_the_time_and_passes_come_before_them() {
         let (mut queue, now) = queue(1);
         queue.request_looks(now);
-        queue.looked(now, 300 * MS, true);
+        queue.looked(now, 300 * MS, Some(true));
         queue.request_looks(now);
         assert_eq!(queue.next(now), Next::Wait(Some(2_700 * MS)));
         assert_eq!(queue.add(vec![flow(53)], now + 2_700 * MS), 0);
@@ -378,7 +388,7 @@ mod tests {
         assert_eq!(queue.add(vec![flow(53)], now), 0);
         queue.request_looks(now);
         assert_eq!(queue.next(now), Next::Look);
-        queue.looked(now, MS, true);
+        queue.looked(now, MS, Some(true));
         let found = StaleFlow { protocol: Protocol::Tcp, ..flow(80) };
         assert_eq!(queue.add(vec![found], now), 0);
         assert_eq!(queue.next(now), Next::Pass(HashSet::from_iter([found])));
