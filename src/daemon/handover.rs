@@ -27,14 +27,14 @@ mod stepwise;
 mod tables;
 
 pub use stepwise::{Step, Stepwise, list};
-pub use tables::{HANDOVER_TABLE, LIFETIME};
+pub use tables::{HANDOVER_TABLE, LIFETIME, remove};
 
 use engine::ruleset::base::CLUSTER_IPS_CHECK;
 use engine::ruleset::{SetId, TABLE_COMMENT, table};
 use nft::kernel::{Contents, CopyTableError, Kernel, Nftables};
 use nft::{Family, Operation, TableFlags, TableRef, Transaction};
 
-use self::tables::{PieceSizes, flags_of_ours, handover_table, remove};
+use self::tables::{PieceSizes, flags_of_ours, handover_table};
 
 /// At the end of a daemon. Other programs can commit, and the handover can be interrupted, between
 /// two parts of the handover table; tables of some 10,000 services are replaced in one transaction.
@@ -68,8 +68,9 @@ pub fn hand_over(
 pub fn remove_handover_tables(kernel: &mut Nftables) -> Result<Vec<TableRef>, CopyTableError> {
     let mut removed = Vec::new();
     for family in Family::ALL {
-        if remove(kernel, family)? {
-            removed.push(handover_table(family));
+        let table = handover_table(family);
+        if remove(kernel, &table)? {
+            removed.push(table);
         }
     }
     Ok(removed)
@@ -88,7 +89,7 @@ fn hand_over_table(
     let copied = steps.copy(kernel, is_interrupted);
     let retired = copied.and_then(|()| if flags.persist { steps.retire(kernel) } else { Ok(()) });
     if let Err(error) = retired {
-        remove(kernel, own.family)?;
+        remove(kernel, &handover_table(own.family))?;
         return Err(error);
     }
     if flags.persist {

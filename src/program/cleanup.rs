@@ -1,13 +1,13 @@
 //! `cleanup`: removes what deltaproxy left on the node, also while another kube-proxy runs.
 
 use clap::Args;
-use daemon::handover::{hand_over, is_of_deltaproxy, remains, remove_handover_tables};
+use daemon::handover::{self, hand_over, is_of_deltaproxy, remains, remove_handover_tables};
 use daemon::node::UNGUARDED;
 use daemon::other_modes;
 use engine::ruleset::base::has_guard;
 use engine::ruleset::table;
 use nft::kernel::{Contents, Kernel, Nftables};
-use nft::{Chain, Family, Operation, TableRef, Transaction};
+use nft::{Family, Operation, TableRef, Transaction};
 
 use super::failure::Failure;
 use super::output::print;
@@ -51,7 +51,7 @@ pub fn cleanup(flags: CleanupFlags) -> Result<(), Failure> {
 /// removed. Returns a line for each removal.
 pub(super) fn remove(kernel: &mut Nftables, all: bool) -> Result<Vec<String>, Failure> {
     let mut removed = Vec::new();
-    let (mut first, mut transaction) = (Transaction::default(), Transaction::default());
+    let (mut whole, mut transaction) = (Vec::new(), Transaction::default());
     let mut was_guarded = false;
     for family in Family::ALL {
         let table = table(family);
@@ -60,20 +60,17 @@ pub(super) fn remove(kernel: &mut Nftables, all: bool) -> Result<Vec<String>, Fa
         let deleted = operations.iter().filter(|it| !matches!(it, Operation::FlushChain(..)));
         removed.push(match (operations.as_slice(), deleted.count()) {
             ([], _) => format!("table {table} stays: it is of another kube-proxy\n"),
-            ([whole @ Operation::DeleteTable(_)], _) => format!("{whole}\n"),
+            ([removal @ Operation::DeleteTable(_)], _) => format!("{removal}\n"),
             (_, deleted) => format!(
                 "delete {deleted} chains and sets of deltaproxy in table {table}, which stays: it is \
                  of another kube-proxy\n"
             ),
         });
-        if matches!(*operations, [Operation::DeleteTable(_)]) {
-            // A packet inside these chains still finds elements, so it is not refused.
-            let hooked = contents.chains.iter().filter(|chain| chain.base.is_some());
-            let delete = |chain: &Chain| Operation::DeleteChain(table.clone(), chain.name.clone());
-            first.operations.extend(hooked.map(delete));
-        }
         was_guarded |= has_guard(&contents.rules);
-        transaction.operations.extend(operations);
+        match *operations {
+            [Operation::DeleteTable(_)] => whole.push(table),
+            _ => transaction.operations.extend(operations),
+        }
     }
     // Before the tables that translate what this node keeps.
     if daemon::direct::remove(kernel).map_err(Failure::new)? {
@@ -82,8 +79,9 @@ pub(super) fn remove(kernel: &mut Nftables, all: bool) -> Result<Vec<String>, Fa
     if daemon::direct::remove_tunnel().map_err(Failure::new)? {
         removed.push(format!("delete device {}\n", daemon::direct::TUNNEL_DEVICE));
     }
-    for transaction in [first, transaction] {
-        kernel.commit(&transaction).map_err(Failure::new)?;
+    kernel.commit(&transaction).map_err(Failure::new)?;
+    for table in whole {
+        handover::remove(kernel, &table).map_err(Failure::new)?;
     }
     let handover = remove_handover_tables(kernel).map_err(Failure::new)?;
     removed.extend(handover.iter().map(|table| format!("delete table {table}\n")));

@@ -136,7 +136,7 @@ impl Stepwise {
         let family = self.own.table.family;
         match &mut self.stage {
             Stage::Removal => {
-                remove(kernel, family)?;
+                remove(kernel, &handover_table(family))?;
                 self.stage = Stage::Copy(CopyProgress::default());
                 Ok(Step::Copied)
             }

@@ -156,15 +156,15 @@ pub(super) fn new_table(own: &Definition, flags: TableFlags) -> CopyTarget {
     CopyTarget { table: own.table.name.clone(), flags, priority_shift: 0, lifetime: None }
 }
 
-/// Removes the base chains first: a packet inside them then still finds the elements.
-pub(super) fn remove(
-    kernel: &mut Nftables,
-    family: impl Into<TableFamily>,
-) -> Result<bool, CopyTableError> {
-    let table = handover_table(family);
-    let Some(definition) = kernel.read_definition(&table)? else { return Ok(false) };
+/// Removes a table; returns whether it existed. Its base chains go first: a packet inside them then
+/// still finds the elements.
+///
+/// # Errors
+/// See [`CopyTableError`].
+pub fn remove(kernel: &mut Nftables, table: &TableRef) -> Result<bool, CopyTableError> {
+    let Some(definition) = kernel.read_definition(table)? else { return Ok(false) };
     delete_base_chains(kernel, &definition)?;
-    kernel.commit(&Transaction { operations: vec![Operation::DeleteTable(table)] })?;
+    kernel.commit(&Transaction { operations: vec![Operation::DeleteTable(table.clone())] })?;
     Ok(true)
 }
 
