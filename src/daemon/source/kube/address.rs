@@ -62,12 +62,8 @@ impl Address {
 
     /// Returns host and port, which may be the usual one of the scheme.
     pub(super) fn host_and_port(&self) -> (&str, u16) {
-        let usual = match &*self.scheme {
-            "http" => 80,
-            "socks5" | "socks5h" => 1080,
-            _ => 443,
-        };
-        (self.authority.host(), self.authority.port_u16().unwrap_or(usual))
+        let port = self.authority.port_u16();
+        (self.authority.host(), port.unwrap_or_else(|| usual_port(&self.scheme)))
     }
 
     /// Returns the URL of an API server.
@@ -88,6 +84,15 @@ impl Address {
     /// Returns the value of `Authorization` or `Proxy-Authorization` for its user.
     pub(super) fn authorization(&self) -> Option<HeaderValue> {
         self.user.as_ref().map(|(name, password)| basic(name, password))
+    }
+}
+
+/// Returns the port of an address without one.
+pub(super) fn usual_port(scheme: &str) -> u16 {
+    match scheme {
+        "http" => 80,
+        "socks5" | "socks5h" => 1080,
+        _ => 443,
     }
 }
 

@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use tower::util::MapRequestLayer;
 use tower::{BoxError, Service, service_fn};
 
+use super::address::usual_port;
 use super::error::{SourceError, causes};
 use super::kubeconfig::Selected;
 use super::proxy::Route;
@@ -206,8 +207,8 @@ fn name_program(mut request: Request<Body>) -> Request<Body> {
 
 /// Returns host and port of a URL, whose port may be that of its scheme.
 fn host_and_port(url: &Uri) -> Arc<str> {
-    let usual = if url.scheme_str() == Some("http") { 80 } else { 443 };
-    format!("{}:{}", url.host().unwrap_or_default(), url.port_u16().unwrap_or(usual)).into()
+    let port = url.port_u16().unwrap_or_else(|| usual_port(url.scheme_str().unwrap_or_default()));
+    format!("{}:{port}", url.host().unwrap_or_default()).into()
 }
 
 #[cfg(test)]

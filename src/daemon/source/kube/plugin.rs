@@ -59,7 +59,7 @@ static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Plugin {
     exec: Exec,
-    /// What the plugin is told about the cluster.
+    /// Field `cluster` of the plugin's input (`provideClusterInfo`).
     cluster: Option<Value>,
     /// Where it is named.
     what: String,
@@ -206,13 +206,9 @@ impl Plugin {
             format!("{command} cannot be run: {error}. {hint}")
         })?;
         let ended = timeout(LIMIT, outputs(&mut child)).await;
-        let (output, errors) = match ended {
-            Ok(Ok(outputs)) => outputs,
-            Ok(Err(error)) => return Err(stop(&child, &format!("{command}: {error}"))),
-            Err(_) => {
-                return Err(stop(&child, &format!("{command} ran for {} s", LIMIT.as_secs())));
-            }
-        };
+        let ended = ended.map_err(|_| format!("{command} ran for {} s", LIMIT.as_secs()));
+        let outputs = ended.and_then(|it| it.map_err(|error| format!("{command}: {error}")));
+        let (output, errors) = outputs.inspect_err(|_| stop(&child))?;
         let status = child.wait().await.map_err(|error| format!("{command}: {error}"))?;
         let failed = || format!("{command} failed ({status}): {}", shortened(&errors));
         if status.success() { Ok(output) } else { Err(failed()) }
@@ -297,15 +293,14 @@ async fn read(pipe: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Ends a plugin with its children, and returns why.
-fn stop(child: &Child, why: &str) -> String {
+/// Ends a plugin with its children.
+fn stop(child: &Child) {
     let group = child.id().and_then(|id| i32::try_from(id).ok());
     if let Some(group) = group {
         // It may have ended meanwhile. An interactive one, which has no group of its own, ends when
         // it is dropped.
         let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
     }
-    why.to_owned()
 }
 
 /// Returns the first characters of a text, without line ends and control characters.
