@@ -10,8 +10,7 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use daemon::direct::read;
-use daemon::read_back::{Lists, read_watching};
+use daemon::read_back::{Lists, read_direct_return as read, read_watching};
 use engine::direct::ruleset::{Destination, DirectElement, NodeNumber, SetId, table};
 use engine::direct::{Links, Reach, Unreachable, Unsuitable};
 use engine::model::{
@@ -19,7 +18,7 @@ use engine::model::{
     Problem, ProblemKind, Protocol, Resource, Service, ServicePort, Weighing,
 };
 use engine::routing::{DirectMode, DirectReturn, Routing};
-use engine::{Answer, Engine};
+use engine::{Answer, Cause, Engine, Refused, TableId};
 use fake_kernel::Fake;
 use nft::kernel::{CommitError, Kernel as _};
 use nft::{Errno, Expression, Family, Operation, TableFlags, Transaction};
@@ -73,7 +72,6 @@ impl World {
     /// Ends the first lists, and commits on the tables that exist.
     fn begin(&mut self) {
         self.apply(Resource::ALL.map(Event::Listed));
-        self.read_direct();
         let layouts = Arc::clone(self.engine.tables().layouts());
         let reading = read_watching(&mut self.kernel, &layouts, (Lists::Now, &|| ())).unwrap();
         self.engine.replace_installed_state(reading.tables);
@@ -82,7 +80,7 @@ impl World {
 
     fn read_direct(&mut self) {
         let found = read(&mut self.kernel).unwrap();
-        self.engine.direct_mut().unwrap().replace_installed(found);
+        self.engine.replace_direct_return(found);
     }
 
     /// Lets all nodes be on the link but for those of `unreachable`.
@@ -94,8 +92,7 @@ impl World {
         });
         let devices = vec!["eth0".into()];
         let links = Links { reach: reach.collect(), devices, ..self.links.clone() };
-        self.engine.learn_links(links);
-        if self.engine.direct().unwrap().reading_due().is_some() {
+        if self.engine.learn_links(links) {
             self.read_direct();
         }
         // Unknown hardware addresses are awaited no longer.
@@ -107,11 +104,24 @@ impl World {
         let mut transactions = Vec::new();
         while let Some(transaction) = self.engine.next_transaction(self.kernel.max_batch()) {
             let outcome = self.kernel.commit(&transaction);
-            let answer = self.engine.answer(&transaction, &outcome);
-            assert!(matches!(answer, Answer::Applied | Answer::NotHanded), "{outcome:?}");
+            assert_eq!(self.engine.answer(&transaction, &outcome), Answer::Applied, "{outcome:?}");
             transactions.push(transaction);
         }
         transactions
+    }
+
+    /// Commits the next transaction; returns the cause of a refusal.
+    fn commit_next(&mut self) -> Option<Cause> {
+        let transaction = self.engine.next_transaction(self.kernel.max_batch()).unwrap();
+        let outcome = self.kernel.commit(&transaction);
+        match self.engine.answer(&transaction, &outcome) {
+            Answer::Applied => None,
+            Answer::ReadBack(cause) => {
+                assert_eq!(self.engine.refused(&transaction), Some(Refused::DirectReturn));
+                Some(cause)
+            }
+            Answer::Blocked(_) => panic!("{outcome:?}"),
+        }
     }
 
     fn wait(&mut self, time: Duration) {
@@ -418,8 +428,8 @@ fn an_element_that_another_program_deleted_is_added_after_a_refusal() {
     let delete = Operation::DeleteElements(table(), set, keys.collect());
     world.kernel.tamper(&Transaction { operations: vec![delete] }).unwrap();
     world.apply([Event::Peer(Change::Gone(ObjectName::cluster_scoped("n3")))]);
-    world.commit();
-    assert!(world.engine.direct().unwrap().reading_due().is_some(), "its deletion was refused");
+    let refused = std::iter::from_fn(|| Some(world.commit_next())).take(9).flatten().next();
+    assert_eq!(refused, Some(Cause::Table(TableId::DirectReturn)), "its deletion was refused");
     world.read_direct();
     world.commit();
     let after = world.elements();
@@ -453,7 +463,8 @@ fn without_the_kernels_part_services_are_translated_with_a_problem() {
         reason: None,
         what: "a rule".to_owned(),
     };
-    assert_eq!(world.engine.answer(&transaction, &Err(error)), Answer::NotHanded);
+    let answer = world.engine.answer(&transaction, &Err(error));
+    assert_eq!(answer, Answer::ReadBack(Cause::NoForwarding));
     world.read_direct();
     world.commit();
     assert!(!world.has_table());
@@ -497,4 +508,85 @@ fn node_ports_of_tcp_are_handed_on_at_the_nodes_address_where_they_are_open() {
         let has_other = elements.contains(&DirectElement::Address(node_address(2)));
         assert_eq!(has_other, expected, "{case}");
     }
+}
+
+/// A world in which nodes hand the packets of `web` to each other.
+fn world_with_web() -> World {
+    let mut world = World::new(DirectMode::LoadBalancers);
+    world.begin();
+    world.learn(&[]);
+    world.apply([is(service(None)), endpoints(&[1, 2, 3])]);
+    world.end_news();
+    assert!(world.is_local());
+    world
+}
+
+/// Refuses what adds the frontend of another address than that of `web`.
+fn refusal(transaction: &Transaction) -> Option<CommitError> {
+    let web = Destination { address: VIP.into(), protocol: Protocol::Tcp, port: PORT };
+    let others = |it: &Operation| {
+        let Operation::AddElements(_, set, elements) = it else { return None };
+        let is_frontend = set.name == SetId::frontends(web.family()).name();
+        let other = elements.iter().position(|it| !it.key.as_bytes().starts_with(&VIP));
+        other.filter(|_| is_frontend)
+    };
+    let operations = transaction.operations.iter().map(others).enumerate();
+    let (operation, element) = operations.filter_map(|(i, element)| Some((i, element?))).next()?;
+    let (errno, reason, what) = (Errno::EINVAL, None, "an element".to_owned());
+    let (operation, element) = (Some(operation), Some(element));
+    Some(CommitError::Refused { operation, element, errno, reason, what })
+}
+
+#[test]
+fn a_service_whose_element_is_refused_twice_is_translated_until_it_changes() {
+    let mut world = world_with_web();
+    let mut other = Service { load_balancer_ips: vec![[203, 0, 113, 2].into()], ..service(None) };
+    other.name = name("other");
+    other.cluster_ips = vec![[10, 96, 0, 2].into()];
+    let Event::EndpointSlice(Change::Is(slice)) = endpoints(&[1, 2]) else { panic!("no slice") };
+    let slice = EndpointSlice { name: name("other-1"), service: name("other"), ..slice };
+    world.apply([is(other.clone()), Event::EndpointSlice(Change::Is(slice))]);
+    let mut causes = Vec::new();
+    while let Some(transaction) = world.engine.next_transaction(usize::MAX) {
+        let outcome = match refusal(&transaction) {
+            Some(error) => Err(error),
+            None => world.kernel.commit(&transaction),
+        };
+        if let Answer::ReadBack(cause) = world.engine.answer(&transaction, &outcome) {
+            assert_eq!(world.engine.refused(&transaction), Some(Refused::DirectReturn));
+            causes.push(cause);
+            assert!(causes.len() < 9, "{causes:?}");
+            world.read_direct();
+        }
+    }
+    assert_eq!(causes, [Cause::Suspected(name("other")), Cause::Excluded(name("other"))]);
+    assert!(world.is_local(), "web is handed on");
+    let problems = world.problems();
+    let [problem] = &problems[..] else { panic!("{problems:?}") };
+    assert!(problem.message.starts_with("IPv4 packets are translated: refused: "), "{problem}");
+
+    let frontends = |world: &mut World| {
+        world.elements().iter().filter(|it| matches!(it, DirectElement::Frontend(..))).count()
+    };
+    assert_eq!(frontends(&mut world), 1);
+    other.ports[0].node_port = NonZeroU16::new(30_080);
+    world.apply([is(other)]);
+    world.end_news();
+    assert_eq!(frontends(&mut world), 2);
+}
+
+#[test]
+fn services_are_translated_while_the_table_is_not_written() {
+    let mut world = world_with_web();
+    let error = CommitError::NotSent(std::io::Error::other("another program owns it"));
+    world.engine.block(TableId::DirectReturn, &error);
+    let commits = world.commit();
+    assert!(commits.iter().all(|commit| commit.family().is_some()), "{commits:?}");
+    assert!(!world.is_local());
+    assert!(world.engine.is_settled());
+    world.read_direct();
+    world.end_news();
+    world.wait(REMEMBER);
+    world.end_news();
+    assert!(world.is_local(), "handed on again");
 }

@@ -53,7 +53,7 @@ fn a_flowtable_is_created_once_and_kept_with_its_devices() {
     assert_eq!(commit(&mut next, &mut kernel), [""; 0], "a restart");
     let found = read_back(&mut kernel, next.tables().layouts()).unwrap();
     for family in Family::ALL {
-        let contents = found[family.index()].contents.as_ref().unwrap();
+        let contents = found.contents(family.into()).unwrap();
         assert_eq!(contents.flowtables[0].devices.len(), 1);
         assert!(next.are_rules_as_desired(family, Some(contents)), "for the background check");
         assert!(next.tables().has_flowtable(family));

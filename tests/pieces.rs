@@ -16,7 +16,7 @@ use engine::model::{
     ServicePort,
 };
 use engine::ruleset;
-use engine::{Engine, FoundTable};
+use engine::{Engine, FoundTable, FoundTables};
 use nft::kernel::{Contents, Generation};
 use nft::{Family, Operation, Table, Transaction};
 use nix::time::{ClockId, clock_gettime};
@@ -169,7 +169,8 @@ fn rendering_without_differences_can_be_interrupted() {
 #[test]
 fn a_replaced_table_has_all_services_at_once_despite_queued_changes() {
     let mut engine = cluster::engine(MANY, 5);
-    engine.replace_installed_state([Family::Ip, Family::Ip6].map(of_another_layout));
+    let of_services = [Family::Ip, Family::Ip6].map(of_another_layout);
+    engine.replace_installed_state(FoundTables { of_services, ..FoundTables::nothing() });
     engine.apply([slice(0, 0..6)]);
     let transaction = engine.next_transaction_unless(MAX_BATCH, || true).unwrap();
     for endpoint in [endpoint_address(0, 5), endpoint_address(MANY - 1, 0)] {

@@ -15,7 +15,7 @@ use engine::model::{
     Resource, Service, ServicePort, TrafficPolicy,
 };
 use engine::ruleset::SetId;
-use engine::{Answer, Cause, Engine};
+use engine::{Answer, Cause, Engine, Refused};
 use fake_kernel::Fake;
 use nft::Errno;
 use nft::kernel::{CommitError, Kernel};
@@ -66,7 +66,9 @@ fn refuse(engine: &mut Engine, kernel: &mut Fake) -> Transaction {
     let transaction = engine.next_transaction(usize::MAX).unwrap();
     let refused = Err(CommitError::refused(&transaction, None, Errno::EINVAL));
     assert_eq!(engine.answer(&transaction, &refused), Answer::ReadBack(Cause::Unattributed));
-    let places = engine.places_of_refused(&transaction).unwrap();
+    let Some(Refused::Elements(places)) = engine.refused(&transaction) else {
+        panic!("{transaction}")
+    };
     let changed = look_up_changed(kernel, &places).unwrap();
     assert!(engine.undo_step(&changed));
     transaction

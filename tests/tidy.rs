@@ -29,27 +29,13 @@ const LAYERS: &[Layers] = &[
             ("routing", &["counters", "flowtable", "model"]),
             ("ruleset", &["counters", "flowtable", "model"]),
             ("stable_hash", &["model"]),
-            ("base_state", &["ruleset"]),
             ("desired", &["model", "ruleset", "stable_hash"]),
             ("piece", &["ruleset"]),
             ("diff", &["desired", "model", "piece", "ruleset"]),
+            ("direct", &["desired", "diff", "model", "routing", "ruleset", "stable_hash"]),
             (
-                "direct",
+                "reconcile",
                 &[
-                    "base_state",
-                    "desired",
-                    "diff",
-                    "model",
-                    "piece",
-                    "routing",
-                    "ruleset",
-                    "stable_hash",
-                ],
-            ),
-            (
-                "state",
-                &[
-                    "base_state",
                     "counters",
                     "desired",
                     "diff",
@@ -62,7 +48,6 @@ const LAYERS: &[Layers] = &[
                     "ruleset",
                 ],
             ),
-            ("doubt", &["diff", "model", "ruleset", "state"]),
         ],
     ),
     (
@@ -157,10 +142,11 @@ const WITH_CLOCK: [&str; 9] = [
 ];
 
 /// Files that name tables other than ours, with the reason.
-const OTHER_TABLES: [(&str, &str); 5] = [
+const OTHER_TABLES: [(&str, &str); 6] = [
     ("src/nft/", "any table, as bytes and text"),
     ("src/daemon/other_modes/", "tables of kube-proxy's other modes, by its names alone"),
     ("src/engine/direct/", "table direct-return, which it writes"),
+    ("src/engine/reconcile/tables.rs", "the tables that it names alone"),
     ("src/daemon/handover/tables.rs", "the handover tables, which it names and deletes"),
     ("src/program/live_trace.rs", "the table of `explain --trace`, which it makes and deletes"),
 ];

@@ -15,8 +15,8 @@ use engine::model::{
     ServicePort,
 };
 use engine::routing::Routing;
-use engine::{Engine, FoundTable};
-use nft::{Family, TableFlags};
+use engine::{Engine, FoundTables};
+use nft::TableFlags;
 
 /// Maximum size of a transaction in bytes, enough for all of them.
 pub(crate) const MAX_BATCH: usize = 64 << 20;
@@ -28,7 +28,7 @@ pub(crate) fn engine(services: u32, endpoints: u32) -> Engine {
         engine.apply([service(number), slice(number, 0..endpoints)]);
     }
     engine.apply(Resource::ALL.map(Event::Listed));
-    engine.replace_installed_state([Family::Ip, Family::Ip6].map(FoundTable::nothing));
+    engine.replace_installed_state(FoundTables::nothing());
     while engine.next_transaction(MAX_BATCH).is_some() {
         engine.committed(Duration::ZERO);
     }

@@ -16,7 +16,7 @@ use engine::model::{
     Protocol, Resource, Scheduler, Service, ServiceCidr, ServicePort, TrafficPolicy, Zones,
 };
 use engine::routing::Routing;
-use engine::{Answer, Engine};
+use engine::{Answer, Engine, Refused};
 use fake_kernel::{Fake, Mishap};
 use ipnet::IpNet;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
@@ -105,8 +105,8 @@ fn observe(engine: &mut Engine, kernel: &mut Fake) {
 
 /// Looks up the elements of a refused transaction; returns false if the tables must be read.
 fn undo(engine: &mut Engine, kernel: &mut Fake, transaction: &Transaction) -> bool {
-    let places = engine.places_of_refused(transaction);
-    let changed = places.and_then(|places| look_up_changed(kernel, &places));
+    let Some(Refused::Elements(places)) = engine.refused(transaction) else { return false };
+    let changed = look_up_changed(kernel, &places);
     changed.is_some_and(|changed| engine.undo_step(&changed))
 }
 
@@ -124,7 +124,6 @@ fn commit_all(engine: &mut Engine, kernel: &mut Fake) {
         }
         match engine.answer(&transaction, &outcome) {
             Answer::Applied | Answer::Blocked(_) => {}
-            Answer::NotHanded => panic!("direct return is off"),
             Answer::ReadBack(cause) => {
                 if !cause.is_caused_by_services() || !undo(engine, kernel, &transaction) {
                     observe(engine, kernel);

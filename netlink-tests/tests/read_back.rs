@@ -110,7 +110,7 @@ impl<K: Kernel> Noting<K> {
         let engine = Engine::new(Routing::default(), TableFlags::default());
         let found = read_back(self, engine.tables().layouts()).unwrap();
         (
-            found,
+            found.of_services,
             ["ip endpoints", "ip6 endpoints"]
                 .map(|name| self.dumped.iter().any(|dumped| dumped == name)),
         )

@@ -74,7 +74,7 @@ pub fn commit_all<K: Kernel>(
         match (outcome, answer) {
             (Ok(committed), _) => each(&transaction, &committed),
             // The other tables are still written.
-            (Err(error), Answer::Blocked(_) | Answer::NotHanded) => blocking = Some(error),
+            (Err(error), Answer::Blocked(_)) => blocking = Some(error),
             (Err(error), Answer::Applied | Answer::ReadBack(_)) => return Ok(Some(error)),
         }
     }

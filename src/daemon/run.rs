@@ -45,11 +45,12 @@ pub use reads::OpenReader;
 use std::convert::Infallible;
 use std::time::Duration;
 
+use engine::direct::Direct;
 use engine::doubt::{self, Request};
 use engine::model::{Arrival, HostAddresses};
 use engine::ruleset::CLIENTS;
 use engine::schedule::{Input, Schedule, Task};
-use engine::{Answer, Engine};
+use engine::{Answer, Engine, TableId};
 use futures::FutureExt;
 use nft::Transaction;
 use nft::family::Family;
@@ -61,7 +62,6 @@ use self::blocked::BlockedTables;
 use self::clients::Clients;
 use self::commits::{Commits, Follows, SyncOutcome};
 use self::devices::{DeviceStep, next_step};
-use self::direct::{DirectStep, next_direct};
 use self::flows::{Flows, left};
 use self::least_connections::{counted, due};
 use self::own_node::{OwnNode, changed};
@@ -166,7 +166,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             let handover_due = Handovers::due(self.handovers.as_ref());
             let service_cidrs_due = self.arrivals.service_cidrs_due();
             let count_due = due(self.flows.balancing.as_ref());
-            let direct_due = DirectFollowing::due(self.links.direct.as_ref(), &self.engine);
+            let direct_due = self.engine.direct().and_then(Direct::due);
             tokio::select! {
                 // The first ready branch runs: first a due commit, so that a stream of events does
                 // not delay it. Checks and background requests come last, because no
@@ -187,8 +187,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
                     self.note_change();
                 }
                 step = next_step(&mut self.links.devices) => self.follow_devices(step?),
-                step = next_direct(&mut self.links.direct) => self.work_on_direct(Some(step?)),
-                () = sleep_until(direct_due) => self.work_on_direct(None),
+                links = direct::changed(&mut self.links.direct) => self.take_links(links).await?,
+                () = sleep_until(direct_due) => self.note_time(),
                 reply = self.reads.answered(), if is_early || is_dumping => {
                     if is_early {
                         self.take_early_part(reply?);
@@ -310,16 +310,21 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
     }
 
-    /// Takes a step of direct return, or does what is due, and schedules a commit if something
-    /// differs then.
-    fn work_on_direct(&mut self, step: Option<DirectStep>) {
-        match step {
-            Some(step) => direct::take(step, &mut self.engine),
-            None => self.engine.note_time(now()),
+    /// Takes what is known of the links, and reads the table of direct return if the kernel may have
+    /// changed it.
+    async fn take_links(&mut self, links: engine::direct::Links) -> Result<(), WriterGone> {
+        self.engine.note_time(now());
+        if self.engine.learn_links(links) {
+            self.reads.doubt.handle(doubt::Input::DirectReturn, now());
+            self.make_certain().await?;
         }
-        if let Some(following) = &mut self.links.direct {
-            following.work(&self.engine, &self.writer, self.reads.open_reader.as_ref());
-        }
+        self.note_time();
+        Ok(())
+    }
+
+    /// Schedules a commit if something of direct return differs now.
+    fn note_time(&mut self) {
+        self.engine.note_time(now());
         self.report.causes.add(Cause::Nodes);
         self.note_change();
     }
@@ -467,12 +472,12 @@ impl<K: Kernel + Send + 'static> Run<K> {
             Err(error) => {
                 self.report.refused(&transaction);
                 log_refusal(&answer, &error);
-                if let Answer::Blocked(family) = answer {
-                    self.commits.ahead = ahead.filter(|ahead| ahead.family() != Some(family));
+                if let Answer::Blocked(table) = answer {
+                    self.commits.ahead = ahead.filter(|it| TableId::written_by(it) != Some(table));
                 }
                 let is_undone = match &answer {
                     Answer::ReadBack(cause) => self.undo(cause, &transaction).await?,
-                    Answer::Blocked(_) | Answer::NotHanded | Answer::Applied => false,
+                    Answer::Blocked(_) | Answer::Applied => false,
                 };
                 Ok(SyncOutcome::of_refusal(&answer, is_undone))
             }

@@ -3,21 +3,19 @@
 //! No I/O, no clock, no log, no async, no Kubernetes types: the same events and answers give the same
 //! operations, in the same order, in every process.
 
-mod base_state;
 pub mod counters;
 pub mod desired;
 pub mod diff;
 pub mod direct;
-pub mod doubt;
 pub mod flow;
 pub mod flowtable;
 pub mod model;
 pub mod piece;
 pub mod printable;
+mod reconcile;
 pub mod routing;
 pub mod ruleset;
 pub mod schedule;
 mod stable_hash;
-mod state;
 
-pub use self::state::*;
+pub use self::reconcile::*;

@@ -12,7 +12,7 @@
 //!
 //! Any other input leaves the state as it is, with its time.
 //!
-//! [`Doubt`](crate::doubt::Doubt) decides whether the tables must be read before the next commit.
+//! [`Doubt`](crate::reconcile::doubt::Doubt) decides whether the tables must be read before the next commit.
 
 use std::time::{Duration, Instant};
 
@@ -79,7 +79,7 @@ impl Schedule {
     }
 
     /// Returns the work that is due and its time. `tables_due` is that of
-    /// [`Doubt`](crate::doubt::Doubt::tables_due).
+    /// [`Doubt`](crate::reconcile::doubt::Doubt::tables_due).
     pub fn due(&self, tables_due: Option<Instant>) -> Option<(Instant, Task)> {
         match (self.state, tables_due) {
             (State::Waiting, _) | (State::Idle { .. }, None) => None,

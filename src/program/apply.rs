@@ -5,11 +5,10 @@ use std::time::Instant;
 
 use conntrack::{ConntrackError, ConntrackTable};
 use daemon::converge::converge;
-use daemon::direct::{RemoveError, removal};
 use daemon::node::UNGUARDED;
 use engine::Engine;
 use nft::TableFlags;
-use nft::kernel::{Kernel, Nftables};
+use nft::kernel::Nftables;
 
 use super::failure::Failure;
 use super::localhost;
@@ -46,9 +45,9 @@ pub fn apply(input: &Input<'_>, settings: &Settings, output: Output) -> Result<(
         problems.push(why);
         converge(&mut engine)?;
     }
-    let is_direct = settings.config.routing.direct_return.is_some();
-    let left = end_direct_return(is_direct, &mut kernel, &mut summary);
-    problems.extend(left.err().map(|error| format!("table direct-return stays: {error}")));
+    if settings.config.routing.direct_return.is_some() {
+        tracing::warn!("direct return needs a daemon: all packets are translated on this node");
+    }
     problems.extend(engine.take_problems().iter().map(ToString::to_string));
     problems.extend(clean(&mut engine).err().map(|error| format!("stale flows stay: {error}")));
     match output {
@@ -56,21 +55,6 @@ pub fn apply(input: &Input<'_>, settings: &Settings, output: Output) -> Result<(
         Output::Json => print(&format_args!("{}\n", summary.json(&problems))),
     }
     Failure::of_problems(problems)
-}
-
-/// Removes the table of direct return: without a daemon, nothing would take nodes that go out of it.
-fn end_direct_return(
-    is_wanted: bool,
-    kernel: &mut Nftables,
-    summary: &mut Summary,
-) -> Result<(), RemoveError> {
-    if is_wanted {
-        tracing::warn!("direct return needs a daemon: all packets are translated on this node");
-    }
-    if let Some(removal) = removal(kernel)? {
-        summary.add(&removal, &kernel.commit(&removal)?);
-    }
-    Ok(())
 }
 
 #[allow(clippy::disallowed_methods)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use daemon::direct;
 use engine::routing::DirectReturn;
 use engine::ruleset::{self, Frontend, SetId, TableElement};
-use engine::{Engine, FoundTable};
+use engine::{Engine, FoundTable, FoundTables};
 use nft::kernel::{ElementRead, Kernel, Nftables};
 use nft::{ElementView, Family};
 use tokio::time::Instant;
@@ -25,7 +25,7 @@ pub(super) struct Comparison<'a> {
     /// Settings of direct return, if it is on.
     pub(super) direct_return: Option<&'a DirectReturn>,
     /// Called with the tables before they are compared.
-    pub(super) accept: fn(&mut Engine, &[FoundTable; 2]),
+    pub(super) accept: fn(&mut Engine, &FoundTables),
 }
 
 impl Comparison<'_> {
@@ -34,9 +34,8 @@ impl Comparison<'_> {
     /// # Errors
     /// The tables, or with direct return the links, cannot be read.
     pub(super) fn changes(&mut self, each: &mut dyn FnMut(Change)) -> Result<(), Failure> {
-        match self.direct_return {
-            Some(settings) => self.start(settings)?,
-            None => self.leftover(each)?,
+        if let Some(settings) = self.direct_return {
+            self.start(settings)?;
         }
         self.observe()?;
         self.drain(each);
@@ -59,8 +58,7 @@ impl Comparison<'_> {
     fn observe(&mut self) -> Result<(), Failure> {
         let found = read_tables(self.engine, self.kernel)?;
         if let Some(direct) = self.engine.direct_mut() {
-            direct.note_local(local_frontends(self.kernel, &found)?);
-            direct.replace_installed(direct::read(self.kernel).map_err(Failure::new)?);
+            direct.note_local(local_frontends(self.kernel, &found.of_services)?);
         }
         (self.accept)(self.engine, &found);
         self.engine.replace_installed_state(found);
@@ -77,14 +75,6 @@ impl Comparison<'_> {
             }
             self.engine.committed(Duration::ZERO);
         }
-    }
-
-    /// A daemon without direct return removes its table.
-    fn leftover(&mut self, each: &mut dyn FnMut(Change)) -> Result<(), Failure> {
-        let removal = direct::removal(self.kernel).map_err(Failure::new)?;
-        let operations = removal.into_iter().flat_map(|removal| removal.operations);
-        operations.flat_map(|it| changes(&it)).for_each(|change| each((change, None)));
-        Ok(())
     }
 }
 

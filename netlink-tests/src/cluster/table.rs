@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 use std::ops::Range;
 
-use daemon::direct::read;
+use daemon::read_back::read_direct_return as read;
 use engine::direct::node_number;
 use engine::direct::ruleset::{Destination, DirectElement, SetId, table};
 use engine::model::Protocol;

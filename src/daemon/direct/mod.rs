@@ -18,5 +18,5 @@ pub use allowed_devices::AllowedDevices;
 pub use look::look;
 pub use neighbours::{Following, Neighbours};
 pub(crate) use requested::{other_nodes, own_address};
-pub use table::{RemoveError, read, removal, remove};
+pub use table::{RemoveError, remove};
 pub use tunnel::{DEVICE as TUNNEL_DEVICE, TunnelEnds, TunnelSettings, remove as remove_tunnel};

@@ -1,71 +1,20 @@
-//! Table direct-return in the kernel: read, and removed.
+//! Table direct-return in the kernel: removed.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use engine::direct::ruleset::{DirectElement, SetId, table};
-use engine::direct::{Found, is_own};
-use engine::ruleset::stray;
-use nft::kernel::{CommitError, ElementRead, Kernel, ReadError};
-use nft::{DecodedSet, Element, Operation, Transaction};
-
-/// Reads the table with its elements, but for those that packets write.
-///
-/// # Errors
-/// See [`Kernel::read_table`] and [`Kernel::read_elements`].
-pub fn read<K: Kernel>(kernel: &mut K) -> Result<Found, ReadError> {
-    let contents = kernel.read_table(&table())?;
-    let mut found = Found { contents, ..Found::default() };
-    let own = found.contents.iter().filter(|contents| is_own(contents));
-    let sets = own.flat_map(|contents| &contents.sets);
-    let ours = sets.filter_map(|set| Some((SetId::by_name(&set.name)?, set.clone())));
-    let ours: BTreeMap<SetId, DecodedSet> = ours.collect();
-    for (id, decoded) in ours.into_iter().filter(|(id, _)| !id.is_written_by_packets()) {
-        let strays = read_set(kernel, id, &mut found.elements)?;
-        if let Some(set) = decoded.set.filter(|_| !strays.is_empty()) {
-            found.cleanup.push(Operation::DeleteElements(table(), Arc::new(set), strays));
-        }
-    }
-    Ok(found)
-}
-
-/// Reads the elements of a set; returns those that this program never writes.
-fn read_set<K: Kernel>(
-    kernel: &mut K,
-    id: SetId,
-    elements: &mut Vec<DirectElement>,
-) -> Result<Vec<Element>, ReadError> {
-    let (before, mut strays) = (elements.len(), Vec::new());
-    kernel.read_elements(&table(), id.name(), &mut |read| match read {
-        ElementRead::Start => {
-            elements.truncate(before);
-            strays.clear();
-        }
-        ElementRead::Element(view) => match DirectElement::read(id, &view) {
-            Some(element) => elements.push(element),
-            None => strays.extend(stray(&view)),
-        },
-    })?;
-    Ok(strays)
-}
+use engine::direct::is_own;
+use engine::direct::ruleset::table;
+use nft::kernel::{CommitError, Kernel, ReadError};
+use nft::{Operation, Transaction};
 
 /// Removes the table, if this program created it; returns whether it did.
 ///
 /// # Errors
 /// The table cannot be read, or the kernel refused its removal.
 pub fn remove<K: Kernel>(kernel: &mut K) -> Result<bool, RemoveError> {
-    let Some(removal) = removal(kernel)? else { return Ok(false) };
-    kernel.commit(&removal)?;
+    if !kernel.read_table(&table())?.is_some_and(|contents| is_own(&contents)) {
+        return Ok(false);
+    }
+    kernel.commit(&Transaction { operations: vec![Operation::DeleteTable(table())] })?;
     Ok(true)
-}
-
-/// Returns the transaction that removes the table; `None` without a table of this program.
-///
-/// # Errors
-/// See [`Kernel::read_table`].
-pub fn removal<K: Kernel>(kernel: &mut K) -> Result<Option<Transaction>, ReadError> {
-    let own = kernel.read_table(&table())?.filter(is_own);
-    Ok(own.map(|_| Transaction { operations: vec![Operation::DeleteTable(table())] }))
 }
 
 /// Why table direct-return stays.

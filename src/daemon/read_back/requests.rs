@@ -8,6 +8,7 @@ use engine::{Changed, ElementId, Finding, InstalledElement};
 use nft::kernel::{ElementRead, Kernel, ReadError};
 use nft::{Family, Value};
 
+use super::direct_return::read_direct_return;
 use super::slots::read_lists;
 use super::tables::{Lists, read_watching};
 
@@ -34,6 +35,7 @@ pub fn answer<K: Kernel>(
             let read = read_watching(kernel, layouts, (lists, &progress))?;
             Reply::Tables(Box::new(Reading { took: clock() - started, ..read }))
         }
+        Request::DirectReturn => Reply::DirectReturn(read_direct_return(kernel)?),
         Request::Lists(family, lists) => {
             read_lists(kernel, *family, lists.clone()).map_or(Reply::Failed, Reply::Lists)
         }

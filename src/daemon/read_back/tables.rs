@@ -1,17 +1,17 @@
-//! Reading both tables as a whole.
+//! Reading our tables as a whole.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::FoundTable;
 use engine::diff;
-use engine::direct;
 use engine::doubt::Reading;
 use engine::ruleset::{self, Layouts, SetId, TableElement, TableSets};
+use engine::{FoundTable, FoundTables, TableId};
 use nft::kernel::{Contents, ElementRead, Kernel, ReadError};
 use nft::{DecodedSet, Family, Operation};
 
+use super::direct_return::read_direct_return;
 use super::slots::read_lists;
 
 /// Elements of a dump between two calls of `progress`.
@@ -29,18 +29,15 @@ pub enum Lists {
     Later,
 }
 
-/// Reads both tables; `ip` first. Does not detect changes of other programs meanwhile.
+/// Reads our tables. Does not detect changes of other programs meanwhile.
 ///
 /// # Errors
 /// See [`Kernel::read_table`] and [`Kernel::read_elements`].
-pub fn read_back<K: Kernel>(
-    kernel: &mut K,
-    layouts: &Layouts,
-) -> Result<[FoundTable; 2], ReadError> {
+pub fn read_back<K: Kernel>(kernel: &mut K, layouts: &Layouts) -> Result<FoundTables, ReadError> {
     read(kernel, layouts, (Lists::Now, &|| ()))
 }
 
-/// Reads both tables, and watches changes of other programs from then on. Calls `progress` now and
+/// Reads our tables, and watches changes of other programs from then on. Calls `progress` now and
 /// then.
 ///
 /// # Errors
@@ -50,8 +47,7 @@ pub fn read_watching<K: Kernel>(
     layouts: &Layouts,
     (lists, progress): (Lists, &dyn Fn()),
 ) -> Result<Reading, ReadError> {
-    let [ip, ip6] = Family::ALL.map(ruleset::table);
-    kernel.watch_others(&[ip, ip6, direct::ruleset::table()])?;
+    kernel.watch_others(&TableId::ALL.map(TableId::reference))?;
     // The tables as read below include the changes reported before.
     kernel.tampered();
     let tables = read(kernel, layouts, (lists, progress))?;
@@ -63,9 +59,10 @@ fn read<K: Kernel>(
     kernel: &mut K,
     layouts: &Layouts,
     how: (Lists, &dyn Fn()),
-) -> Result<[FoundTable; 2], ReadError> {
+) -> Result<FoundTables, ReadError> {
     let mut read = |family| read_table(kernel, layouts.of(family), how);
-    Ok([read(Family::Ip)?, read(Family::Ip6)?])
+    let of_services = [read(Family::Ip)?, read(Family::Ip6)?];
+    Ok(FoundTables { of_services, direct_return: read_direct_return(kernel)? })
 }
 
 fn read_table<K: Kernel>(

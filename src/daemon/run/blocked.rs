@@ -2,9 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use engine::ruleset;
-use engine::{Blocked, Tables};
-use nft::family::Family;
+use engine::{Blocked, TableId, Tables};
 use nft::kernel::{Kernel, ReadError};
 
 use super::wait::now;
@@ -16,7 +14,7 @@ use crate::writer::{Writer, WriterGone};
 /// A retry is due exactly while the kernel refuses a table or a service.
 #[derive(Debug, Default)]
 pub(super) struct BlockedTables {
-    logged: [Option<Blocked>; 2],
+    logged: [Option<Blocked>; 3],
     retry: Option<Retry>,
 }
 
@@ -31,7 +29,7 @@ struct Retry {
 /// The first pause between attempts after a refusal; each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 
-/// The longest pause: an attempt reads both tables.
+/// The longest pause: an attempt reads all tables.
 const LONGEST_PAUSE: Duration = Duration::from_secs(512);
 
 impl BlockedTables {
@@ -42,9 +40,9 @@ impl BlockedTables {
         tables: &Tables,
         writer: &Writer<K>,
     ) -> Result<bool, WriterGone> {
-        for family in Family::ALL {
-            if let Some(Blocked::Owned(_)) = tables.blocked(family) {
-                let table = ruleset::table(family);
+        for id in TableId::ALL {
+            if let Some(Blocked::Owned(_)) = tables.blocked(id) {
+                let table = id.reference();
                 let other = writer.run(move |kernel| {
                     let owner = kernel.owner(&table)?;
                     Ok::<_, ReadError>(owner.filter(|owner| *owner != kernel.port()))
@@ -67,15 +65,17 @@ impl BlockedTables {
         true
     }
 
-    /// Logs when a family is no longer programmed, or is again; starts or ends attempts.
+    /// Logs when a table is no longer programmed, or is again; starts or ends attempts.
     pub(super) fn report(&mut self, tables: &Tables, observe: &Observe, now: Instant) {
-        for family in Family::ALL {
-            let (blocked, name) = (tables.blocked(family), family.name());
-            let logged = &mut self.logged[family.index()];
+        for id in TableId::ALL {
+            let (blocked, name) = (tables.blocked(id), id.name());
+            let logged = &mut self.logged[id.index()];
             if blocked == logged.as_ref() {
                 continue;
             }
-            observe.table_blocked(family, blocked.map(Blocked::reason));
+            if let Some(family) = id.reference().family.of_addresses() {
+                observe.table_blocked(family, blocked.map(Blocked::reason));
+            }
             match blocked {
                 Some(blocked) => {
                     tracing::error!("{name} is not programmed: {}; trying again", blocked.reason());

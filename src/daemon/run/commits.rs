@@ -44,12 +44,12 @@ pub(super) enum Follows {
 /// The outcome of commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SyncOutcome {
-    /// The transaction was applied, or dropped with a blocked table or with direct return.
+    /// The transaction was applied, or dropped with a blocked table.
     Done,
     /// The kernel refused a transaction, and the installed state is known again.
     Undone,
-    /// The kernel refused a transaction. The next one differs: it is smaller, or without flowtables.
-    /// So the tables are read at once.
+    /// The kernel refused a transaction. The next one differs: it is smaller, or without what the kernel
+    /// lacks. So the tables are read at once.
     Narrowed,
     /// Retried after a pause.
     Failed,
@@ -60,9 +60,11 @@ impl SyncOutcome {
     /// before its step.
     pub(super) fn of_refusal(answer: &Answer, is_undone: bool) -> Self {
         match answer {
-            Answer::Blocked(_) | Answer::NotHanded => Self::Done,
+            Answer::Blocked(_) => Self::Done,
             Answer::ReadBack(_) if is_undone => Self::Undone,
-            Answer::ReadBack(Cause::Unattributed | Cause::NoFlowtables) => Self::Narrowed,
+            Answer::ReadBack(Cause::Unattributed | Cause::NoFlowtables | Cause::NoForwarding) => {
+                Self::Narrowed
+            }
             Answer::ReadBack(_) | Answer::Applied => Self::Failed,
         }
     }
@@ -80,7 +82,7 @@ impl SyncOutcome {
 
 #[cfg(test)]
 mod tests {
-    use nft::family::Family;
+    use engine::TableId;
 
     use super::*;
 
@@ -88,12 +90,12 @@ mod tests {
     fn a_refusal_is_retried_as_its_cause_demands() {
         use SyncOutcome::{Done, Failed, Narrowed, Undone};
         for (answer, is_undone, outcome) in [
-            (Answer::Blocked(Family::Ip), false, Done),
-            (Answer::NotHanded, false, Done),
+            (Answer::Blocked(TableId::Ip), false, Done),
             (Answer::ReadBack(Cause::Unattributed), true, Undone),
             (Answer::ReadBack(Cause::Unattributed), false, Narrowed),
             (Answer::ReadBack(Cause::NoFlowtables), false, Narrowed),
-            (Answer::ReadBack(Cause::Table(Family::Ip)), false, Failed),
+            (Answer::ReadBack(Cause::NoForwarding), false, Narrowed),
+            (Answer::ReadBack(Cause::Table(TableId::Ip)), false, Failed),
             (Answer::ReadBack(Cause::Unknown), false, Failed),
         ] {
             assert_eq!(SyncOutcome::of_refusal(&answer, is_undone), outcome, "{answer:?}");

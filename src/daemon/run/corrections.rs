@@ -29,6 +29,10 @@ impl<K: Kernel + Send + 'static> Run<K> {
             tracing::warn!("rules of {} are not as written; writing them again", family.name());
             self.note_difference(DifferenceKind::Rules, 1);
         }
+        if corrections.direct_return {
+            tracing::warn!("elements of direct return are not as written; writing them again");
+            self.note_difference(DifferenceKind::Changed, 1);
+        }
         for &(family, set, excess) in &corrections.sizes {
             self.report_size(family, set, excess);
         }

@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use engine::ElementId;
 use engine::doubt::{Ended, Input, Reading, Reply, Request, Rules};
+use engine::{ElementId, TableId};
 use futures::FutureExt;
 use nft::Transaction;
-use nft::family::Family;
 use nft::kernel::{Kernel, OthersChanges, ReadError};
 
 use super::devices::devices_of;
-use super::direct;
 use super::own_node::report_lost_guard;
 use super::reads::Answered;
 use super::{Run, now};
@@ -75,7 +73,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     }
 
     /// Makes the requests for which commits must wait.
-    async fn make_certain(&mut self) -> Result<(), WriterGone> {
+    pub(super) async fn make_certain(&mut self) -> Result<(), WriterGone> {
         while self.reads.doubt.must_wait() {
             self.make_request().await?;
         }
@@ -123,9 +121,6 @@ impl<K: Kernel + Send + 'static> Run<K> {
             tracing::debug!(ms, ?cause, "the tables are certain again");
         }
         self.report_corrections(&corrections);
-        if let Some(direct) = self.engine.direct_mut().filter(|_| corrections.ended.is_some()) {
-            direct.compare();
-        }
         if let Some((cause, _)) = before {
             self.report.causes.add_doubt(cause);
         }
@@ -161,22 +156,20 @@ impl<K: Kernel + Send + 'static> Run<K> {
         };
         let Reply::Tables(read) = &reading else { return Ok(false) };
         let Reading { tables, port, .. } = &**read;
-        let owners =
-            tables.each_ref().map(|found| found.contents.as_ref()?.owned_by_another(*port));
-        self.report.sizes.found(tables);
+        let owner = |id: &TableId| Some((*id, tables.contents(*id)?.owned_by_another(*port)?));
+        let owners: Vec<_> = TableId::ALL.iter().filter_map(owner).collect();
+        self.report.sizes.found(&tables.of_services);
         if let Some((cause, _)) = self.reads.doubt.reason() {
             self.report.causes.add_doubt(cause);
         }
-        let devices = devices_of(tables);
+        let devices = devices_of(&tables.of_services);
         self.reads.doubt.answer(reading, &mut self.engine, now());
         if let Some(following) = &mut self.links.devices {
             following.note_read(self.engine.tables(), devices);
         }
         report_lost_guard(&self.engine);
-        for (family, owner) in Family::ALL.into_iter().zip(owners) {
-            if let Some(error) = &owner {
-                self.engine.block(family, error);
-            }
+        for (table, error) in &owners {
+            self.engine.block(*table, error);
         }
         self.reads.is_watching = true;
         Ok(true)
@@ -211,7 +204,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     /// Requests endpoint lists that a reading lacks, so that they are read while all services are
     /// compared for the first time.
     fn request_ahead(&mut self, reading: &mut Reading) {
-        for table in &mut reading.tables {
+        for table in &mut reading.tables.of_services {
             let family = table.elements.family();
             for lists in table.elements.lists_ahead() {
                 let request = self.request(Request::Lists(family, lists), &self.writer);
@@ -265,17 +258,23 @@ impl<K: Kernel + Send + 'static> Run<K> {
             }
             return Ok(());
         }
-        let mut changes = if self.reads.is_watching {
+        let changes = if self.reads.is_watching {
             self.writer.run(K::others_changes).await?
         } else {
             OthersChanges::Nothing
         };
-        direct::take_changes(&mut changes, &mut self.engine);
         match changes {
             OthersChanges::Nothing => {}
-            OthersChanges::Elements(keys) if self.engine.has_installed_state() => {
-                let input = ElementId::all_of(&keys).map_or(Input::Anything, Input::Elements);
-                self.reads.doubt.handle(input, now());
+            OthersChanges::Elements(mut keys) if self.engine.has_installed_state() => {
+                let all = keys.len();
+                keys.retain(|key| key.table != TableId::DirectReturn.reference());
+                if keys.len() < all {
+                    self.reads.doubt.handle(Input::DirectReturn, now());
+                }
+                if !keys.is_empty() {
+                    let input = ElementId::all_of(&keys).map_or(Input::Anything, Input::Elements);
+                    self.reads.doubt.handle(input, now());
+                }
                 self.make_certain().await?;
             }
             OthersChanges::Elements(_) | OthersChanges::Anything => {
@@ -286,7 +285,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         Ok(())
     }
 
-    /// Looks up the elements of a refused transaction, so that the tables need not be read. Returns
+    /// Looks up the elements of a refused transaction, so that all tables need not be read. Returns
     /// false if they must be.
     pub(super) async fn undo(
         &mut self,
@@ -294,9 +293,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
         transaction: &Transaction,
     ) -> Result<bool, WriterGone> {
         let is_possible = cause.is_caused_by_services() && !self.reads.doubt.is_start();
-        let places = self.engine.places_of_refused(transaction).filter(|_| is_possible);
-        let Some(places) = places else { return Ok(false) };
-        self.reads.doubt.handle(Input::Refused(places), now());
+        let refused = self.engine.refused(transaction).filter(|_| is_possible);
+        let Some(refused) = refused else { return Ok(false) };
+        self.reads.doubt.handle(Input::Refused(refused), now());
         self.make_certain().await?;
         Ok(self.reads.doubt.tables_due().is_none())
     }

@@ -21,12 +21,12 @@ pub(super) type Answered = Result<Result<Reply, ReadError>, WriterGone>;
 /// What is not certain about the tables, and the requests that make it certain.
 pub(super) struct Reads<K> {
     pub(super) doubt: Doubt,
-    /// A request for which commits do not wait: parts of both tables while the source lists objects,
+    /// A request for which commits do not wait: parts of the tables while the source lists objects,
     /// later dumps.
     pub(super) long_request: Option<BoxFuture<'static, Answered>>,
     /// Requests for endpoint lists that were sent before the answer to the last one was processed.
     pub(super) lists_ahead: VecDeque<BoxFuture<'static, Answered>>,
-    /// The parts of both tables that were read while the source lists objects.
+    /// The parts of the tables that were read while the source lists objects.
     pub(super) early: Option<Box<Reading>>,
     /// The kernel reports changes of our tables by other programs: no process owns them.
     pub(super) is_watching: bool,
@@ -71,7 +71,7 @@ impl<K: Kernel + Send + 'static> Reads<K> {
         self.early = match (part, self.early.take()) {
             (Ok(Reply::Tables(read)), None) => Some(read),
             (Ok(Reply::Lists(lists)), Some(mut read)) => {
-                read.tables[lists.family.index()].elements.read_lists(lists);
+                read.tables.of_services[lists.family.index()].elements.read_lists(lists);
                 Some(read)
             }
             // The tables are read once everything is listed.

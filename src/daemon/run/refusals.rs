@@ -11,8 +11,8 @@ pub(super) fn log_refusal(answer: &Answer, error: &CommitError) {
             let service = Printable(service);
             tracing::warn!("Service {service}: {error}; looking its elements up and trying again");
         }
-        // Reported as a problem of the service.
-        Answer::ReadBack(Cause::Excluded(_)) => {}
+        // Reported as a problem of the services.
+        Answer::ReadBack(Cause::Excluded(_) | Cause::NoForwarding) => {}
         Answer::ReadBack(Cause::NoFlowtables) => {
             tracing::warn!(
                 "this kernel has no flowtables (modules nf_flow_table, nf_flow_table_inet and \
@@ -22,11 +22,8 @@ pub(super) fn log_refusal(answer: &Answer, error: &CommitError) {
         Answer::ReadBack(Cause::Unattributed) => {
             tracing::warn!("{error}; trying again with smaller transactions or fewer services");
         }
-        // Reported with the family.
+        // Reported with the table.
         Answer::Blocked(_) => {}
-        Answer::NotHanded => {
-            tracing::warn!("{error}; nodes hand no packets on until table direct-return is read");
-        }
         Answer::ReadBack(Cause::Unknown | Cause::Table(_)) | Answer::Applied => {
             tracing::error!("{error}; reading the tables and trying again");
         }

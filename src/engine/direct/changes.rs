@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use nft::{Element, Operation};
+use nft::{Operation, Set};
 
-use super::elements::{Elements, Place};
-use super::ruleset::{self, DirectElement, List, NodeNumber, SetId};
+use super::ruleset::{self, DirectElement, List, NodeNumber};
+use crate::ruleset::base::Base;
 
 /// A part of a change that is committed before the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,14 +74,6 @@ impl Change {
         }
     }
 
-    /// Records the change.
-    pub(super) fn apply(&self, elements: &mut Elements) {
-        match self {
-            Self::Add(new) | Self::Replace(_, new) => elements.put(*new),
-            Self::Delete(old) => elements.remove(&Place::of(old)),
-        }
-    }
-
     /// Returns the element after the change, or the deleted one.
     pub(super) fn element(&self) -> &DirectElement {
         match self {
@@ -105,27 +97,27 @@ impl Change {
 }
 
 /// Returns the operations of changes, deletions first, so that an element can be replaced.
-/// `connections` is the size of the map of connections.
-pub(super) fn operations(changes: &[Change], connections: u32) -> Vec<Operation> {
-    let elements_of = |id: SetId, of: fn(&Change) -> Option<&DirectElement>| {
-        let elements = changes.iter().filter_map(of).filter(move |it| it.set() == id);
-        elements.collect::<Vec<_>>()
+pub(super) fn operations(changes: &[Change], base: &Base) -> Vec<Operation> {
+    let elements = |set: &Set, of: fn(&Change) -> Option<&DirectElement>| {
+        let elements = changes.iter().filter_map(of);
+        let elements = elements.filter(|it| it.set().name() == set.name);
+        elements.copied().collect::<Vec<_>>()
     };
     let mut operations = Vec::new();
-    for id in SetId::ALL {
-        let elements: Vec<Element> =
-            elements_of(id, Change::deleted).into_iter().map(DirectElement::to_key).collect();
-        if !elements.is_empty() {
-            let set = Arc::new(id.set(connections));
-            operations.push(Operation::DeleteElements(ruleset::table(), set, elements));
+    for set in &base.sets {
+        let deleted = elements(set, Change::deleted);
+        if !deleted.is_empty() {
+            let deleted = deleted.iter().map(DirectElement::to_key).collect();
+            let set = Arc::clone(set);
+            operations.push(Operation::DeleteElements(ruleset::table(), set, deleted));
         }
     }
-    for id in SetId::ALL {
-        let elements: Vec<Element> =
-            elements_of(id, Change::added).into_iter().map(DirectElement::to_element).collect();
-        if !elements.is_empty() {
-            let set = Arc::new(id.set(connections));
-            operations.push(Operation::AddElements(ruleset::table(), set, elements));
+    for set in &base.sets {
+        let added = elements(set, Change::added);
+        if !added.is_empty() {
+            let added = added.iter().map(DirectElement::to_element).collect();
+            let set = Arc::clone(set);
+            operations.push(Operation::AddElements(ruleset::table(), set, added));
         }
     }
     operations

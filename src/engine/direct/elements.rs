@@ -10,7 +10,7 @@ use super::ruleset::{Destination, DirectElement, List, NodeNumber, Route};
 /// Elements by their places.
 ///
 /// A list has hundreds or thousands of slots, so these are stored as an array.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub(super) struct Elements {
     lists: BTreeMap<List, Vec<Option<NodeNumber>>>,
     others: BTreeMap<Place, DirectElement>,

@@ -25,8 +25,7 @@ impl Default for Lists {
 impl Lists {
     /// Continues after the numbers of the table.
     pub(super) fn adopt(&mut self, table: &Table) {
-        let lists = table.installed().into_iter().flat_map(|installed| installed.lists());
-        self.numbers.adopt(lists.map(List::get));
+        self.numbers.adopt(table.installed().lists().map(List::get));
     }
 
     /// Lets numbers that were freed two commits ago be used again.

@@ -7,8 +7,8 @@
 //! translates to one of its own endpoints, by the list of local endpoints in table kube-proxy.
 //!
 //! ```text
-//!  Cluster, Reach --> wanted --> phase --> elements, desired --changes--> Transaction
-//!                                             installed <-- applied, read
+//!  Cluster, Reach --> wanted --> phase --> table, desired --changes, by stages--> Engine
+//!                                           installed <-- read
 //! ```
 
 mod changes;
@@ -24,7 +24,6 @@ mod phase;
 mod planned;
 mod plans;
 mod reach;
-mod reading;
 mod room;
 pub mod ruleset;
 mod table;

@@ -23,6 +23,8 @@ pub(super) enum Obstacle {
     NoNode,
     /// The kernel lacks `fwd to` with an address.
     KernelWithoutFwd,
+    /// The kernel refuses its elements, or the table.
+    Refused,
     /// Services of its namespace request more than its share of the slot budget.
     NoSlots,
     /// Packets of UDP or SCTP to this address of a node may be answers to masqueraded connections.
@@ -39,6 +41,7 @@ impl Obstacle {
             Self::UnsuitableDevice(_, reason) => reason.name(),
             Self::NoNode => "no-node",
             Self::KernelWithoutFwd => "kernel-without-fwd",
+            Self::Refused => "refused",
             Self::NoSlots => "no-slots",
             Self::NoTcpAtNodeAddress(_) => "udp-at-node-address",
         }
@@ -78,6 +81,7 @@ impl fmt::Display for Obstacle {
             Self::KernelWithoutFwd => {
                 f.write_str(": this kernel cannot forward packets to an address (fwd ip to)")
             }
+            Self::Refused => f.write_str(": the kernel refuses table direct-return or an element"),
             Self::NoSlots => f.write_str(
                 ": services of this namespace request more than its share of the node's slots \
                  (deltaproxy.slotBudget)",

@@ -44,10 +44,21 @@ pub(super) struct Plans {
     /// Frontends whose packets table kube-proxy translates to endpoints of this node alone, if known.
     local: BTreeSet<Frontend>,
     pub(super) lists: Lists,
-    lacks_fwd: bool,
+    refused: Refused,
     now: Instant,
     /// The earliest end of a phase.
     next_end: Option<Instant>,
+}
+
+/// What the kernel refuses.
+#[derive(Debug, Default)]
+struct Refused {
+    /// Packets cannot be forwarded to an address.
+    forwarding: bool,
+    /// The table is not written.
+    table: bool,
+    /// Services with a refused element, until they change.
+    services: BTreeSet<ObjectName>,
 }
 
 impl Plans {
@@ -62,7 +73,7 @@ impl Plans {
             destinations: Destinations::default(),
             local: BTreeSet::new(),
             lists: Lists::default(),
-            lacks_fwd: false,
+            refused: Refused::default(),
             now,
             next_end: None,
         }
@@ -104,6 +115,24 @@ impl Plans {
         }
     }
 
+    /// Notes whether the table is not written.
+    pub(super) fn note_blocked(&mut self, is_blocked: bool) {
+        if std::mem::replace(&mut self.refused.table, is_blocked) != is_blocked {
+            self.touch_all();
+        }
+    }
+
+    /// Leaves a service out, whose elements the kernel refuses, until it changes.
+    pub(super) fn exclude(&mut self, name: &ObjectName, cluster: &Cluster) {
+        self.refused.services.insert(name.clone());
+        self.touch(name, cluster);
+    }
+
+    /// Notes that a service has changed, so that it is not left out any more.
+    pub(super) fn include(&mut self, name: &ObjectName) {
+        self.refused.services.remove(name);
+    }
+
     /// Notes that every service may have changed.
     pub(super) fn touch_all(&mut self) {
         self.touched.extend(self.services.keys().cloned());
@@ -111,7 +140,7 @@ impl Plans {
 
     /// Notes that the kernel cannot forward packets to an address.
     pub(super) fn note_lack_of_fwd(&mut self) {
-        self.lacks_fwd = true;
+        self.refused.forwarding = true;
         self.touch_all();
     }
 
@@ -145,7 +174,9 @@ impl Plans {
 
     /// Returns whether a service needs the table, and the kernel can have it.
     pub(super) fn need_table(&self) -> bool {
-        !self.lacks_fwd && self.services.values().any(Planned::has_elements)
+        !self.refused.forwarding
+            && !self.refused.table
+            && self.services.values().any(Planned::has_elements)
     }
 
     /// Records the frontends whose packets table kube-proxy translates to endpoints of this node
@@ -244,8 +275,16 @@ impl Plans {
         world: World<'_>,
     ) -> Target {
         let Some(view) = view else { return Target::default() };
-        let obstacle = self.lacks_fwd.then_some(Obstacle::KernelWithoutFwd);
+        let obstacle = match (self.refused.forwarding, self.refused.table) {
+            (true, _) => Some(Obstacle::KernelWithoutFwd),
+            (false, true) => Some(Obstacle::Refused),
+            (false, false) => None,
+        };
         let ports = wanted::ports(view, self.node_port_address(view, family), family, world.diff);
+        if self.refused.services.contains(&view.service.name) {
+            let obstacle = (!ports.is_empty()).then_some(Obstacle::Refused);
+            return Target { ports: Vec::new(), obstacle };
+        }
         if self.includes(Some(view)) && obstacle.is_none() {
             return Target::of((view, ports), family, (nodes, &self.node_addresses), world);
         }
@@ -268,8 +307,8 @@ impl Plans {
     ) {
         let own = own_number(cluster);
         if plan.phase.is_none() {
-            let former = table.installed().zip(own);
-            let former = former.map(|(elements, own)| Former { elements, own, local: &self.local });
+            let (elements, local) = (table.installed(), &self.local);
+            let former = own.map(|own| Former { elements, own, local });
             plan.phase = former.and_then(|former| former.adopt(plan, &target));
         }
         let remember = self.settings.remember;

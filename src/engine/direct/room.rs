@@ -2,21 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
-use nft::kernel::CommitError;
-use nft::{Errno, Expression, Name, Operation, TableFlags, Transaction};
+use nft::{Name, Operation};
 
 use super::links::Links;
 use super::nodes::Nodes;
 use super::plans::Plans;
-use super::reading::Readings;
-use super::ruleset::{Destination, List, Settings};
-use super::table::{Found, Table};
+use super::ruleset::{self, DirectElement, DirectSubject, SetId, Settings};
+use super::table::Table;
 use super::target::World;
+use crate::diff::Diff;
 use crate::model::{Cluster, Handed, ObjectName};
 use crate::routing::DirectReturn;
-use crate::ruleset::Frontend;
+use crate::ruleset::base::Base;
+use crate::ruleset::{Frontend, Subject};
 
 /// Direct return on this node.
 #[derive(Debug)]
@@ -28,31 +28,29 @@ pub struct Direct {
     nodes: Nodes,
     plans: Plans,
     table: Table,
-    readings: Readings,
-    now: Instant,
+    /// The settings of the desired rules; `None` without any.
+    settings: Option<Settings>,
     /// Nothing was rendered since the start.
     is_new: bool,
 }
 
 impl Direct {
     /// Returns direct return with these settings; the table must be read before anything else.
-    pub fn new(settings: DirectReturn, hash_seed: u32, flags: TableFlags, now: Instant) -> Self {
+    pub fn new(settings: DirectReturn, hash_seed: u32, now: Instant) -> Self {
         Self {
             hash_seed,
             devices: Vec::new(),
             tunnel: None,
             nodes: Nodes::new(now),
             plans: Plans::new(settings, now),
-            table: Table::new(flags),
-            readings: Readings::new(now),
-            now,
+            table: Table::default(),
+            settings: None,
             is_new: true,
         }
     }
 
     /// Sets the time for what follows.
     pub(crate) fn note_time(&mut self, now: Instant) {
-        self.now = now;
         self.plans.note_time(now);
         self.nodes.note_time(now);
     }
@@ -77,17 +75,36 @@ impl Direct {
         self.plans.note_open_node_ports(addresses);
     }
 
-    /// Records what is known of the links.
-    pub(crate) fn learn(&mut self, links: Links, cluster: &Cluster) {
-        if self.devices != links.devices || self.tunnel != links.tunnel {
+    /// Notes that the table is not written, until it is read.
+    pub(crate) fn block(&mut self) {
+        self.plans.note_blocked(true);
+    }
+
+    /// Leaves a service out, whose elements the kernel refuses, until it changes.
+    pub(crate) fn exclude(&mut self, name: &ObjectName, cluster: &Cluster) {
+        self.plans.exclude(name, cluster);
+    }
+
+    /// Notes that a service has changed, so that it is not left out any more.
+    pub(crate) fn include(&mut self, name: &ObjectName) {
+        self.plans.include(name);
+    }
+
+    /// Notes that the kernel cannot forward packets to an address.
+    pub(crate) fn note_lack_of_fwd(&mut self) {
+        self.plans.note_lack_of_fwd();
+    }
+
+    /// Records what is known of the links; returns whether there are other devices.
+    pub(crate) fn learn(&mut self, links: Links, cluster: &Cluster) -> bool {
+        let differ = self.devices != links.devices || self.tunnel != links.tunnel;
+        if differ {
             self.devices.clone_from(&links.devices);
             self.tunnel.clone_from(&links.tunnel);
-            // The kernel takes a device that goes out of the chain.
-            self.compare();
-            self.want_rules();
         }
         self.nodes.learn(links);
         self.end_wait(cluster);
+        differ
     }
 
     /// Ends the wait of the start, if all is known. Without devices it is not: the address of this
@@ -98,20 +115,10 @@ impl Direct {
         }
     }
 
-    /// Returns whether the kernel holds what is desired, as far as that can be known now.
-    pub fn is_settled(&self) -> bool {
-        let is_planned = self.plans.are_done() && !self.nodes.is_stale;
-        !self.may_plan() || is_planned && self.table.is_settled()
-    }
-
-    /// Returns whether a transaction waits for its outcome.
-    pub(crate) fn is_in_flight(&self) -> bool {
-        self.table.is_in_flight()
-    }
-
-    /// Returns whether the table exists, as far as is known.
-    pub fn has_table(&self) -> bool {
-        self.table.exists()
+    /// Returns whether everything is planned, and no element differs.
+    pub(crate) fn is_settled(&self) -> bool {
+        let has_no_changes = self.settings.is_none() || self.table.is_settled();
+        self.plans.are_done() && !self.nodes.is_stale && has_no_changes
     }
 
     /// Returns the number of services whose packets nodes hand to each other.
@@ -129,8 +136,9 @@ impl Direct {
         self.plans.next_end().into_iter().chain(self.nodes.due()).min()
     }
 
-    fn may_plan(&self) -> bool {
-        self.readings.due().is_none() && self.nodes.are_known()
+    /// Returns whether it is known how nodes are reached.
+    pub(crate) fn may_plan(&self) -> bool {
+        self.nodes.are_known()
     }
 
     /// Brings the desired elements up to date. Returns the services whose packets are to be
@@ -144,34 +152,37 @@ impl Direct {
             self.nodes.want(world.cluster, &mut self.table);
             self.plans.note_nodes(world.cluster, &mut self.table);
         }
-        let changed = self.plans.plan((&self.nodes, &mut self.table), world);
-        self.want_rules();
-        changed
+        self.plans.plan((&self.nodes, &mut self.table), world)
     }
 
-    /// A table whose devices are gone stays: it remembers the connections until they are back.
-    fn want_rules(&mut self) {
-        let has_use = !self.devices.is_empty() || self.table.exists();
+    /// Returns the desired rules if they are others than before; `None` for no table. `exists` tells
+    /// whether the table is in the kernel.
+    pub(crate) fn new_rules(&mut self, exists: bool) -> Option<Option<Base>> {
+        let has_use = !self.devices.is_empty() || exists;
         let is_needed = self.plans.need_table() && has_use;
         let settings = self.plans.settings();
-        self.table.want_rules(is_needed.then(|| Settings {
+        let settings = is_needed.then(|| Settings {
             devices: self.devices.clone(),
             tunnel: self.tunnel.clone(),
             remember: settings.remember,
             connections: settings.connections,
             node_ports: settings.node_ports,
             hash_seed: self.hash_seed,
-        }));
+        });
+        if self.settings == settings {
+            return None;
+        }
+        self.settings = settings;
+        Some(self.settings.as_ref().map(ruleset::base))
     }
 
     /// Returns the services that nodes handed to each other when an earlier run ended, once before
     /// anything is rendered. They stay so until it is known how the nodes are reached.
     pub(crate) fn take_adopted(&mut self, cluster: &Cluster) -> Vec<(ObjectName, Handed)> {
-        let installed = self.table.installed().filter(|_| self.is_new);
-        let adopt = |installed| self.plans.adopted(cluster, installed);
-        let adopted = installed.map(adopt).unwrap_or_default();
-        self.is_new = false;
-        adopted
+        if !std::mem::take(&mut self.is_new) {
+            return Vec::new();
+        }
+        self.plans.adopted(cluster, self.table.installed())
     }
 
     /// Records the frontends whose packets table kube-proxy translates to endpoints of this node
@@ -182,80 +193,44 @@ impl Direct {
         self.plans.note_local(local);
     }
 
-    /// Returns the next transaction; `None` if nothing differs, or not now.
-    pub(crate) fn next_transaction(&mut self, max_batch: usize) -> Option<Transaction> {
-        if self.may_plan() { self.table.next_transaction(max_batch) } else { None }
+    /// Returns the operations of the next changes of elements; none if nothing differs. They count as
+    /// installed from now on.
+    pub(crate) fn next_stage(&mut self, base: &Base, most: usize) -> Vec<Operation> {
+        self.table.next_stage(base, most)
     }
 
-    /// Records the outcome of the last transaction.
-    pub(crate) fn answer(&mut self, transaction: &Transaction, outcome: Result<(), &CommitError>) {
-        let Err(error) = outcome else {
-            self.applied();
-            return;
-        };
-        self.table.failed();
-        self.readings.failed(self.now);
-        if shows_lack_of_fwd(transaction, error) {
-            self.plans.note_lack_of_fwd();
-        }
-    }
-
-    /// Records that the last transaction was applied.
-    pub(crate) fn applied(&mut self) {
-        self.readings.applied();
+    /// Records that a transaction was applied.
+    pub(crate) fn committed(&mut self) {
         self.plans.lists.end_rest();
-        self.table.applied();
     }
 
-    /// Returns the service with a list of nodes.
-    pub(crate) fn holder(&self, list: List) -> Option<&ObjectName> {
-        self.plans.lists.holder(list)
+    /// Returns the service that an element of the table belongs to.
+    pub(crate) fn service_of<'a>(
+        &'a self,
+        set: &str,
+        key: &[u8],
+        diff: &'a Diff,
+    ) -> Option<&'a ObjectName> {
+        let destination = match DirectSubject::read(SetId::by_name(set)?, key)? {
+            DirectSubject::List(list) => return self.plans.lists.holder(list),
+            DirectSubject::Destination(destination) => destination,
+            DirectSubject::Address(address) => self.plans.destination_at(address)?,
+        };
+        let family = destination.family();
+        let frontends = [destination.frontend(), destination.node_port()];
+        frontends.into_iter().find_map(|it| diff.service_of(family, Subject::Frontend(it)))
     }
 
-    /// Returns a destination with elements at an address.
-    pub(crate) fn destination_at(&self, address: IpAddr) -> Option<Destination> {
-        self.plans.destination_at(address)
+    /// Records that the kernel has no elements any more.
+    pub(crate) fn forget_installed(&mut self) {
+        self.table.forget_installed();
     }
 
-    /// Returns the transaction of a daemon that ends, after which nodes hand packets on until `end`
-    /// only; `None` if they do not.
-    pub fn ending(&self, end: SystemTime) -> Option<Transaction> {
-        self.table.ending(end)
-    }
-
-    /// Lets the table be compared with what is desired, if it exists.
-    pub fn compare(&mut self) {
-        if self.table.exists() {
-            self.readings.request(self.now);
-        }
-    }
-
-    /// Records that the table could not be read.
-    pub fn failed_reading(&mut self) {
-        self.readings.failed(self.now);
-    }
-
-    /// Returns when the table is to be read, if it must be.
-    pub fn reading_due(&self) -> Option<Instant> {
-        self.readings.due()
-    }
-
-    /// Replaces what is installed by what was read.
-    pub fn replace_installed(&mut self, found: Found) {
-        self.readings.done();
-        self.table.replace_installed(found);
+    /// Replaces the installed elements by those that were read; returns whether they differed.
+    pub(crate) fn replace_installed(&mut self, found: Vec<DirectElement>) -> bool {
+        self.plans.note_blocked(false);
+        let differed = self.table.replace_installed(found);
         self.plans.lists.adopt(&self.table);
+        differed
     }
-}
-
-/// Returns whether the kernel refused a rule that hands packets to an address.
-fn shows_lack_of_fwd(transaction: &Transaction, error: &CommitError) -> bool {
-    let CommitError::Refused { operation: Some(operation), errno, .. } = error else {
-        return false;
-    };
-    let Some(Operation::AddRule(_, rule)) = transaction.operations.get(*operation) else {
-        return false;
-    };
-    rule.expressions.iter().any(|it| matches!(it, Expression::Fwd(_)))
-        && matches!(*errno, Errno::ENOENT | Errno::EOPNOTSUPP | Errno::EINVAL)
 }

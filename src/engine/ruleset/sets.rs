@@ -263,12 +263,6 @@ impl TableSets {
         let is_same = (&found.key, &found.data, found.flags) == (&ours.key, &ours.data, ours.flags);
         is_same.then_some(id)
     }
-
-    /// Returns whether a set found in the kernel equals one of ours, counters included.
-    pub fn is_desired(&self, found: &DecodedSet) -> bool {
-        let counter = found.set.as_ref().map(|set| set.counter);
-        self.identify(found).is_some_and(|id| counter == Some(self.get(id).counter))
-    }
 }
 
 impl Default for Layouts {

@@ -11,7 +11,7 @@ use crate::ruleset::phrase;
 
 /// Returns the operations after which nodes hand packets on until `end` only, and each node then
 /// serves what comes to it. The next start replaces these rules.
-pub(in crate::direct) fn ending(base: &Base, end: SystemTime) -> Vec<Operation> {
+pub(crate) fn ending(base: &Base, end: SystemTime) -> Vec<Operation> {
     let since_1970 = end.duration_since(UNIX_EPOCH).unwrap_or_default();
     let nanoseconds = u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX);
     let ingress = base.chains.iter().filter(|spec| spec.chain.name == INGRESS);

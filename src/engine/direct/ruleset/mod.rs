@@ -36,7 +36,7 @@ mod subject;
 
 pub use base::base;
 pub use element::{Destination, DirectElement};
-pub(super) use ending::ending;
+pub(crate) use ending::ending;
 pub use layout::{LAYOUT, TABLE, TABLE_COMMENT, table, table_comment};
 pub use number::{List, NodeNumber, Route};
 pub use sets::SetId;

@@ -8,17 +8,30 @@ use std::collections::BTreeSet;
 use nft::{Operation, Transaction};
 
 use super::steps::Steps;
+use super::table_id::TableId;
 use crate::diff::ElementId;
 use crate::ruleset::SetId;
 
+/// What is in doubt after a refused transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// These elements.
+    Elements(Vec<ElementId>),
+    /// The table of direct return.
+    DirectReturn,
+}
+
 impl Steps {
-    /// Returns the places of all elements of a refused transaction, and of the other parts of its
-    /// step.
+    /// Returns what is in doubt after a refused transaction: all its elements, and those of the other
+    /// parts of its step.
     /// `None` if the tables must be read: more than elements was to change, or a lookup by key does
     /// not suffice.
-    pub(super) fn places_of_refused(&self, transaction: &Transaction) -> Option<Vec<ElementId>> {
+    pub(super) fn refused(&self, transaction: &Transaction) -> Option<Refused> {
         if self.in_flight.is_empty() || self.parts().any(|it| it.base.is_some()) {
             return None;
+        }
+        if self.has_parts(TableId::DirectReturn) {
+            return Some(Refused::DirectReturn);
         }
         let mut places = BTreeSet::new();
         let of_parts = self.prepared.iter().flat_map(|part| &part.operations);
@@ -38,6 +51,6 @@ impl Steps {
                 key: element.key,
             }));
         }
-        Some(places.into_iter().collect())
+        Some(Refused::Elements(places.into_iter().collect()))
     }
 }

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use nft::Errno;
 use nft::kernel::{CommitError, Committed};
-use nft::{Expression, Family, Operation, TableFlags, Transaction};
+use nft::{Errno, Expression, Family, Operation, TableFlags, Transaction};
 
 use super::Engine;
 use super::answer::{Answer, Cause};
 use super::bisect::Services;
 use super::blocked::Blocked;
+use super::table_id::TableId;
 use crate::model::{ObjectName, ObjectRef, Problem, ProblemKind};
 use crate::ruleset::{SetId, Subject};
 
@@ -20,9 +20,6 @@ impl Engine {
         transaction: &Transaction,
         outcome: &Result<Committed, CommitError>,
     ) -> Answer {
-        if self.tables.handing.is_in_flight() {
-            return self.tables.handing.answer(transaction, outcome.as_ref().map(|_| ()));
-        }
         let error = match outcome {
             Ok(committed) => {
                 self.committed(committed.kernel_time);
@@ -30,37 +27,35 @@ impl Engine {
             }
             Err(error) => error,
         };
-        let Some(family) = self.steps.in_flight.front().map(|in_flight| in_flight.family) else {
+        let Some(table) = self.steps.in_flight.front().map(|in_flight| in_flight.table) else {
             return Answer::ReadBack(Cause::Unknown);
         };
         match error {
-            CommitError::Refused { operation: Some(operation), errno, .. }
-                if self.finds_no_flowtables(transaction.operations.get(*operation), *errno) =>
-            {
-                Answer::ReadBack(Cause::NoFlowtables)
-            }
-            CommitError::Refused { operation: Some(operation), element, .. } => {
+            CommitError::Refused { operation: Some(operation), element, errno, .. } => {
+                if let Some(cause) = self.lack(transaction.operations.get(*operation), *errno) {
+                    return Answer::ReadBack(cause);
+                }
                 let element = element.unwrap_or_default();
                 match self.service_of(transaction, *operation, element) {
-                    Some(service) => Answer::ReadBack(self.blame(service, error)),
-                    None => self.suspect(family, error),
+                    Some(service) => Answer::ReadBack(self.blame(table, service, error)),
+                    None => self.suspect(table, error),
                 }
             }
             CommitError::Refused { operation: None, errno, .. } => {
-                self.refused_unattributed(family, Some(*errno), error)
+                self.refused_unattributed(table, Some(*errno), error)
             }
             CommitError::NotSent(cause) => {
                 let errno = cause.raw_os_error().map(Errno::from_raw);
                 if errno.is_some_and(is_caused_by_size) {
-                    self.refused_unattributed(family, errno, error)
+                    self.refused_unattributed(table, errno, error)
                 } else {
                     Answer::ReadBack(Cause::Unknown)
                 }
             }
             CommitError::Unknown(_) => Answer::ReadBack(Cause::Unknown),
             CommitError::Owned { .. } => {
-                self.block(family, error);
-                Answer::Blocked(family)
+                self.block(table, error);
+                Answer::Blocked(table)
             }
         }
     }
@@ -86,16 +81,14 @@ impl Engine {
     /// Records that the oldest transaction in flight was applied within `time`. The size of later
     /// pieces follows from it.
     pub fn committed(&mut self, time: Duration) {
-        if self.tables.handing.is_in_flight() {
-            self.tables.handing.applied();
-            return;
-        }
         let Some(in_flight) = self.steps.in_flight.pop_front() else { return };
         self.steps.piece_size.learn(in_flight.bytes, time);
-        let table = self.tables.of_mut(in_flight.family);
+        let table = self.tables.of_mut(in_flight.table);
         table.is_suspect = false;
         self.problems.add(table.bisect.committed(in_flight.services.count));
-        self.steps.undone[in_flight.family.index()] = false;
+        if let Some(undone) = self.steps.undone.get_mut(in_flight.table.index()) {
+            *undone = false;
+        }
         self.applied(in_flight);
         if self.steps.in_flight.is_empty() && self.is_settled() {
             self.steps.suspects.clear();
@@ -118,37 +111,47 @@ impl Engine {
         };
         let key = elements.get(element)?.key;
         let Some(family) = table.family.of_addresses() else {
-            return self.tables.handing.service_of(&set.name, key.as_bytes(), &self.diff).cloned();
+            let direct = self.tables.direct.as_ref()?;
+            return direct.service_of(&set.name, key.as_bytes(), &self.diff).cloned();
         };
         let set = SetId::by_name(&set.name)?;
         let subject = Subject::read(family, set, key.as_bytes())?;
         self.diff.service_of(family, subject).cloned()
     }
 
-    fn blame(&mut self, service: ObjectName, error: &CommitError) -> Cause {
+    /// Suspects a service of the refusal of one of its elements, and leaves it out of the table the
+    /// second time.
+    fn blame(&mut self, table: TableId, service: ObjectName, error: &CommitError) -> Cause {
         if self.steps.suspects.insert(service.clone()) {
             return Cause::Suspected(service);
         }
-        self.exclude(service.clone());
-        self.problems.add([left_out(&service, error)]);
+        match &mut self.tables.direct {
+            Some(direct) if table == TableId::DirectReturn => {
+                direct.exclude(&service, &self.cluster);
+            }
+            _ => {
+                self.exclude(service.clone());
+                self.problems.add([left_out(&service, error)]);
+            }
+        }
         Cause::Excluded(service)
     }
 
     /// Handles a refusal that concerns no service. Another program may have changed the table; if
     /// not, the next transaction is refused too.
-    fn suspect(&mut self, family: Family, error: &CommitError) -> Answer {
-        if !std::mem::replace(&mut self.tables.of_mut(family).is_suspect, true) {
-            return Answer::ReadBack(Cause::Table(family));
+    fn suspect(&mut self, table: TableId, error: &CommitError) -> Answer {
+        if !std::mem::replace(&mut self.tables.of_mut(table).is_suspect, true) {
+            return Answer::ReadBack(Cause::Table(table));
         }
-        self.block(family, error);
-        Answer::Blocked(family)
+        self.block(table, error);
+        Answer::Blocked(table)
     }
 
     /// Handles a refusal that concerns no part of the transaction. Makes the next transactions
     /// smaller, then limits their services, down to one.
     fn refused_unattributed(
         &mut self,
-        family: Family,
+        table: TableId,
         errno: Option<Errno>,
         error: &CommitError,
     ) -> Answer {
@@ -158,28 +161,28 @@ impl Engine {
         // Never empty: `answer` has checked it.
         let services = self.services_in_flight();
         match services.last {
-            None => self.suspect(family, error),
+            None => self.suspect(table, error),
             Some(_) if services.count > 1 => {
-                self.tables.of_mut(family).bisect.narrow(services.count);
+                self.tables.of_mut(table).bisect.narrow(services.count);
                 Answer::ReadBack(Cause::Unattributed)
             }
             Some(service) => {
                 let is_new = self.steps.suspects.insert(service.clone());
                 let problem = left_out(&service, error);
-                if is_new || self.exclude_alone(family, service, problem) {
+                if is_new || self.exclude_alone(table, service, problem) {
                     return Answer::ReadBack(Cause::Unattributed);
                 }
-                self.block(family, error);
-                Answer::Blocked(family)
+                self.block(table, error);
+                Answer::Blocked(table)
             }
         }
     }
 
-    /// Excludes a service that was refused alone in the table of `family`. After too many of them,
-    /// includes all again and returns false: services are not the cause.
-    fn exclude_alone(&mut self, family: Family, service: ObjectName, problem: Problem) -> bool {
+    /// Excludes a service that was refused alone in a table. After too many of them, includes all again
+    /// and returns false: services are not the cause.
+    fn exclude_alone(&mut self, table: TableId, service: ObjectName, problem: Problem) -> bool {
         self.exclude(service.clone());
-        let not_the_cause = self.tables.of_mut(family).bisect.refused_alone(service, problem);
+        let not_the_cause = self.tables.of_mut(table).bisect.refused_alone(service, problem);
         let is_plausible = not_the_cause.is_none();
         for service in not_the_cause.into_iter().flatten() {
             self.include(service);
@@ -213,10 +216,15 @@ impl Engine {
         }
     }
 
-    /// Sends no transaction for the table of `family` until the tables are read back.
-    pub fn block(&mut self, family: Family, error: &CommitError) {
-        self.tables.of_mut(family).blocked = Some(Blocked::by(error));
-        self.drop_parts(family);
+    /// Sends no transaction for a table until the tables are read back.
+    pub fn block(&mut self, table: impl Into<TableId>, error: &CommitError) {
+        let table = table.into();
+        self.tables.of_mut(table).blocked = Some(Blocked::by(error));
+        self.drop_parts(table);
+        if let Some(direct) = self.tables.direct.as_mut().filter(|_| table == TableId::DirectReturn)
+        {
+            direct.block();
+        }
     }
 
     /// Records the flags of a table after a handover.
@@ -224,24 +232,23 @@ impl Engine {
         self.tables.of_mut(family).installed.set_flags(flags);
     }
 
-    /// Handles the refusal of an operation. Returns whether its cause is that the kernel lacks
-    /// flowtables; the next transactions then have none.
-    fn finds_no_flowtables(&mut self, refused: Option<&Operation>, errno: Errno) -> bool {
-        let needs_flowtables = match refused {
-            Some(Operation::AddFlowtable(..)) => true,
-            Some(Operation::AddRule(_, rule)) => {
-                rule.expressions.iter().any(|it| matches!(it, Expression::FlowOffload(_)))
-            }
-            _ => false,
-        };
+    /// Returns which part of the kernel the refusal of an operation shows to be missing, if any. The
+    /// next transactions do without it.
+    fn lack(&mut self, refused: Option<&Operation>, errno: Errno) -> Option<Cause> {
+        let has = |is: fn(&Expression) -> bool| matches!(refused, Some(Operation::AddRule(_, rule)) if rule.expressions.iter().any(is));
         // `nft_flowtable_type_get` and `nft_expr_type_get` return the first.
         let is_lack = matches!(errno, Errno::ENOENT | Errno::EOPNOTSUPP);
+        let needs_flowtables = matches!(refused, Some(Operation::AddFlowtable(..)))
+            || has(|it| matches!(it, Expression::FlowOffload(_)));
         if needs_flowtables && is_lack && !self.node.lacks_flowtables {
             self.node.lacks_flowtables = true;
             self.render_tables();
-            return true;
+            return Some(Cause::NoFlowtables);
         }
-        false
+        let is_refused = is_lack || errno == Errno::EINVAL;
+        let direct = self.tables.direct.as_mut().filter(|_| is_refused)?;
+        has(|it| matches!(it, Expression::Fwd(_))).then(|| direct.note_lack_of_fwd())?;
+        Some(Cause::NoForwarding)
     }
 }
 

@@ -168,8 +168,8 @@ mod tests {
         Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName,
         Protocol, Service, ServiceCidr, ServicePort,
     };
+    use crate::reconcile::{Engine, FoundTables};
     use crate::routing::{Routing, ServedServices};
-    use crate::{Engine, FoundTable};
 
     fn target(text: &str) -> Target {
         let socket: SocketAddr = text.parse().unwrap();
@@ -219,7 +219,7 @@ mod tests {
     fn engine_with(routing: Routing) -> Engine {
         let mut engine = Engine::new(routing, TableFlags::default());
         engine.set_local_addresses(vec![ip("127.0.0.1"), ip("192.0.2.1"), ip("192.0.2.2")]);
-        engine.replace_installed_state(Family::ALL.map(FoundTable::nothing));
+        engine.replace_installed_state(FoundTables::nothing());
         let node = Node {
             name: ObjectName::cluster_scoped("node"),
             zone: None,

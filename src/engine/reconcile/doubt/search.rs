@@ -6,8 +6,8 @@
 use nft::Family;
 
 use super::limits::AT_A_TIME;
-use crate::ElementId;
 use crate::diff::Diff;
+use crate::reconcile::ElementId;
 use crate::ruleset::SetId;
 
 /// The state of a search.

@@ -9,12 +9,14 @@
 //! and the outcome of each transaction.
 
 mod answer;
+mod base_state;
 mod bisect;
 mod blocked;
 mod changed_elements;
 mod devices;
+mod direct_return;
+pub mod doubt;
 mod found;
-mod handing;
 mod health_checks;
 mod installed;
 mod least_connections;
@@ -31,6 +33,7 @@ mod routing;
 mod stale_by_commit;
 mod stale_in_conntrack;
 mod steps;
+mod table_id;
 mod tables;
 mod transactions;
 mod unused;
@@ -43,10 +46,12 @@ pub use bisect::Services;
 pub use blocked::Blocked;
 pub use changed_elements::{Corrected, Difference};
 pub use devices::{DeviceAnswer, FlowtableDevices};
-pub use found::FoundTable;
+pub use found::{FoundTable, FoundTables};
 pub use node::NodeState;
+pub use not_applied::Refused;
 pub use queue::ChangeSize;
 pub use routing::ClosedNodePorts;
+pub use table_id::TableId;
 pub use tables::Tables;
 pub use unused::GRACE;
 
@@ -54,7 +59,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Instant, SystemTime};
 
 use nft::kernel::Release;
-use nft::{Family, TableFlags};
+use nft::{Family, TableFlags, Transaction};
 use smallvec::SmallVec;
 
 use self::listeners::Listeners;
@@ -145,11 +150,11 @@ impl Engine {
         let was_listed = self.cluster.is_listed();
         for mut event in events {
             self.routing.adapt(&mut event);
-            self.tables.handing.note(&event, &self.cluster);
+            self.tables.note_created(&event, &self.cluster);
             self.cluster.apply(event, &mut self.touched);
         }
         self.cluster.complete(&mut self.touched);
-        self.tables.handing.touch_nodes(&mut self.touched);
+        self.tables.touch_nodes(&mut self.touched);
         self.keep_triggers();
         let node = std::mem::take(&mut self.touched.node);
         let ranges = std::mem::take(&mut self.touched.service_cidrs)
@@ -180,6 +185,9 @@ impl Engine {
             self.listeners.note(name, &self.cluster);
             if !self.diff.excluded.is_empty() {
                 self.diff.excluded.remove(name);
+            }
+            if let Some(direct) = &mut self.tables.direct {
+                direct.include(name);
             }
         }
         let inputs = (&self.cluster, self.routing.direct_return.as_ref());
@@ -271,7 +279,7 @@ impl Engine {
             && self.steps.prepared.is_empty()
             && self.diff.is_settled()
             && self.tables.are_as_desired()
-            && self.tables.handing.is_settled()
+            && self.tables.is_direct_return_settled()
     }
 
     /// Returns the flows that committed changes have made stale, each once.
@@ -290,7 +298,8 @@ impl Engine {
 
     fn gather_stale_flows(&mut self) {
         let waits = Family::ALL.map(|family| {
-            self.steps.has_parts(family) || self.steps.undone[family.index()] && !self.is_settled()
+            self.steps.has_parts(family.into())
+                || self.steps.undone[family.index()] && !self.is_settled()
         });
         self.flows.gather(&mut self.diff, &mut self.node, waits);
     }
@@ -340,33 +349,40 @@ impl Engine {
     /// time until [`Engine::note_time`].
     pub fn hand_packets_on(&mut self, now: Instant) {
         self.cluster.forget_handed();
-        let flags = self.tables.flags;
-        self.tables.handing.start(&self.routing, flags, now);
-        self.tables.handing.note_open_node_ports(self.node.serving.wanted());
+        self.tables.start_direct_return(&self.routing, now);
+        if let Some(direct) = &mut self.tables.direct {
+            direct.note_open_node_ports(self.node.serving.wanted());
+        }
     }
 
     /// Returns direct return; `None` while it is off.
     pub fn direct(&self) -> Option<&Direct> {
-        self.tables.handing.get()
+        self.tables.direct.as_deref()
     }
 
     /// Returns direct return; `None` while it is off.
     pub fn direct_mut(&mut self) -> Option<&mut Direct> {
-        self.tables.handing.get_mut()
+        self.tables.direct.as_deref_mut()
     }
 
-    /// Records what is known of the links of this node.
-    pub fn learn_links(&mut self, links: Links) {
-        if let Some(direct) = self.tables.handing.get_mut() {
-            direct.learn(links, &self.cluster);
-        }
+    /// Records what is known of the links of this node. Returns whether the kernel may have changed the
+    /// table: it takes a device that goes out of the chain.
+    pub fn learn_links(&mut self, links: Links) -> bool {
+        self.tables.learn_links(links, &self.cluster)
     }
 
     /// Sets the time for what follows, on which direct return depends.
     pub fn note_time(&mut self, now: Instant) {
-        if let Some(direct) = self.tables.handing.get_mut() {
+        if let Some(direct) = &mut self.tables.direct {
             direct.note_time(now);
         }
+    }
+
+    /// Returns the transaction of a daemon that ends, after which nodes hand packets on until `end`
+    /// only; `None` if they do not.
+    pub fn ending(&self, end: SystemTime) -> Option<Transaction> {
+        let is_known = !self.steps.has_parts(TableId::DirectReturn);
+        self.tables.ending(end).filter(|_| is_known)
     }
 
     /// Returns the slots that services request and are given.
@@ -417,8 +433,8 @@ impl Engine {
 
     /// Accepts tables without flowtables, if neither of `found` has one: the kernel may lack them.
     /// For commands that commit nothing, before [`Engine::replace_installed_state`].
-    pub fn accept_missing_flowtables(&mut self, found: &[FoundTable; 2]) {
-        let mut contents = found.iter().filter_map(|found| found.contents.as_ref());
+    pub fn accept_missing_flowtables(&mut self, found: &FoundTables) {
+        let mut contents = found.of_services.iter().filter_map(|found| found.contents.as_ref());
         let is_found = contents.any(|contents| !contents.flowtables.is_empty());
         if self.routing.flowtable.is_some() && !is_found {
             self.node.lacks_flowtables = true;
@@ -447,7 +463,9 @@ impl Engine {
         let mut serving = addresses;
         serving.extend(served);
         state.serving.want(serving);
-        self.tables.handing.note_open_node_ports(state.serving.wanted());
+        if let Some(direct) = &mut self.tables.direct {
+            direct.note_open_node_ports(self.node.serving.wanted());
+        }
     }
 }
 

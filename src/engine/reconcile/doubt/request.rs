@@ -6,16 +6,19 @@ use nft::Family;
 use nft::kernel::Contents;
 
 use crate::diff::ReadLists;
+use crate::direct;
+use crate::reconcile::{Changed, ElementId, FoundTable, FoundTables};
 use crate::ruleset::{NamedList, SetId};
-use crate::{Changed, ElementId, FoundTable};
 
 /// Something to be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Both tables as a whole. Commits wait for the answer.
+    /// All tables as a whole. Commits wait for the answer.
     Tables,
     /// As `Tables`, without endpoint lists that can be read later.
     TablesWithoutLists,
+    /// The table of direct return as a whole: it is small.
+    DirectReturn,
     /// Endpoint lists of one table. Commits of services with other lists do not wait.
     Lists(Family, Vec<NamedList>),
     /// Chains, rules and sets of a table.
@@ -31,8 +34,10 @@ pub enum Request {
 /// The answer to a [`Request`].
 #[derive(Debug)]
 pub enum Reply {
-    /// Both tables.
+    /// All tables.
     Tables(Box<Reading>),
+    /// The table of direct return.
+    DirectReturn(direct::Found),
     /// Endpoint lists.
     Lists(ReadLists),
     /// Chains, rules and sets.
@@ -47,11 +52,11 @@ pub enum Reply {
     Failed,
 }
 
-/// Both tables as read.
+/// All tables as read.
 #[derive(Debug)]
 pub struct Reading {
-    /// `ip` first.
-    pub tables: [FoundTable; 2],
+    /// What was found.
+    pub tables: FoundTables,
     /// Another program changed one of them meanwhile, so that the contents may never have existed.
     pub is_torn: bool,
     /// The netlink port of our socket.
@@ -67,7 +72,7 @@ impl Reading {
             let lists = table.elements.next_lists();
             (!lists.is_empty()).then(|| (table.elements.family(), lists))
         };
-        self.tables.iter_mut().find_map(next)
+        self.tables.of_services.iter_mut().find_map(next)
     }
 }
 

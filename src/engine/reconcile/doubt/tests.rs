@@ -8,9 +8,10 @@ use std::num::NonZeroU16;
 use nft::{Family, TableFlags, Value};
 
 use super::*;
+use crate::direct;
 use crate::model::{Change, Event, ObjectName, Resource, Service, ServicePort};
+use crate::reconcile::{ElementId, Finding, FoundTables};
 use crate::routing::Routing;
-use crate::{ElementId, Finding, FoundTable};
 
 const ALL: [Extent; 7] = [
     Extent::Nothing,
@@ -39,17 +40,18 @@ fn doubt(extent: Extent, now: Instant) -> Doubt {
         Extent::Nothing | Extent::Tables => {}
         Extent::Keys => doubt.handle(Input::Elements(vec![key(1)]), now),
         Extent::Lists => doubt.has_unread_lists = true,
-        Extent::Rules => doubt.handle(Input::Refused(vec![key(1)]), now),
+        Extent::Rules => doubt.handle(Input::Refused(Refused::Elements(vec![key(1)])), now),
         Extent::Sets => doubt.search = Search::Due(vec![(Family::Ip, SetId::Endpoints)]),
         Extent::All => doubt.handle(Input::Anything, now),
     }
     doubt
 }
 
-fn inputs() -> [(&'static str, Input); 6] {
+fn inputs() -> [(&'static str, Input); 7] {
     [
         ("Elements", Input::Elements(vec![key(2)])),
-        ("Refused", Input::Refused(vec![key(2)])),
+        ("Refused", Input::Refused(Refused::Elements(vec![key(2)]))),
+        ("DirectReturn", Input::DirectReturn),
         ("Anything", Input::Anything),
         ("ReadNow", Input::ReadNow),
         ("Failed", Input::Failed),
@@ -58,17 +60,17 @@ fn inputs() -> [(&'static str, Input); 6] {
 }
 
 /// Each extent with the extents after the inputs in the order of [`inputs`].
-fn every_pair() -> [(Extent, [Extent; 6]); ALL.len()] {
+fn every_pair() -> [(Extent, [Extent; 7]); ALL.len()] {
     use Extent::{All, Keys, Lists, Nothing, Rules, Sets, Tables};
-    //         Elements Refused Anything ReadNow Failed  Committed
+    //         Elements Refused DirectReturn Anything ReadNow Failed  Committed
     [
-        (Nothing, [Keys, Rules, All, Tables, Tables, Nothing]),
-        (Keys, [Keys, Rules, All, Tables, Tables, Keys]),
-        (Lists, [Lists, Rules, All, Tables, Tables, Lists]),
-        (Rules, [Rules, Rules, All, Tables, Tables, Rules]),
-        (Sets, [Sets, Sets, All, Tables, Tables, Sets]),
-        (All, [All, All, All, Tables, Tables, All]),
-        (Tables, [Tables, Tables, Tables, Tables, Tables, Tables]),
+        (Nothing, [Keys, Rules, Rules, All, Tables, Tables, Nothing]),
+        (Keys, [Keys, Rules, Rules, All, Tables, Tables, Keys]),
+        (Lists, [Lists, Rules, Rules, All, Tables, Tables, Lists]),
+        (Rules, [Rules, Rules, Rules, All, Tables, Tables, Rules]),
+        (Sets, [Sets, Sets, Sets, All, Tables, Tables, Sets]),
+        (All, [All, All, All, All, Tables, Tables, All]),
+        (Tables, [Tables; 7]),
     ]
 }
 
@@ -176,7 +178,7 @@ fn engine() -> Engine {
     let mut engine = Engine::new(Routing::default(), TableFlags::default());
     engine.apply([Event::Service(Change::Is(service))]);
     engine.apply(Resource::ALL.map(Event::Listed));
-    engine.replace_installed_state(Family::ALL.map(FoundTable::nothing));
+    engine.replace_installed_state(FoundTables::nothing());
     while engine.next_transaction(usize::MAX).is_some() {
         engine.committed(Duration::ZERO);
     }
@@ -209,6 +211,7 @@ fn answers(request: &Request, engine: &Engine) -> [Option<Reply>; 2] {
             [None, Some(Reply::Rules(Rules { family: *family, contents: None, port: 0 }))]
         }
         Request::Dump(_) => [Some(Reply::Dump(Vec::new())), None],
+        Request::DirectReturn => [Some(Reply::DirectReturn(direct::Found::default())), None],
         Request::Tables | Request::TablesWithoutLists | Request::Lists(..) | Request::Sizes => {
             panic!("not the first request")
         }
@@ -271,7 +274,7 @@ fn the_tables_are_read_after_a_refusal_of_very_many_elements() {
         let address = |number: u32| Value::new().ip((0x0a60_0000 + number).to_be_bytes().into());
         let refused = (0..count).map(|number| ElementId { key: address(number), ..key(1) });
         let mut doubt = doubt(Extent::Nothing, now);
-        doubt.handle(Input::Refused(refused.collect()), now);
+        doubt.handle(Input::Refused(Refused::Elements(refused.collect())), now);
         assert_eq!(doubt.extent(), expected, "{count}");
     }
 }

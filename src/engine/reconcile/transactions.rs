@@ -1,20 +1,19 @@
 //! Turns differences into transactions: step by step, with one transaction for each table.
 //!
 //! The tables are independent of each other, so a table that cannot be written does not delay the
-//! other one. A step is a set of changes in both tables. It is done when its last transaction is
-//! applied, or belongs to a blocked table.
+//! others. A step is a set of changes in kube-proxy's tables, or in that of direct return once those
+//! are as desired. It is done when its last transaction is applied, or belongs to a blocked table.
 
 use nft::{Acknowledge, Family, Operation, Transaction};
 
 use super::bisect::Services;
 use super::queue::Lane;
 use super::steps::{BaseChange, InFlight};
-use super::tables::header;
+use super::table_id::TableId;
 use super::{Engine, context};
-use crate::base_state::BaseState;
 use crate::diff::{Context, Kept, Progress};
 use crate::model::{Extent, ObjectName};
-use crate::piece::{Piece, PieceLimits};
+use crate::piece::{MEAN_ELEMENT_BYTES, Piece, PieceLimits};
 
 /// Services of a large change that are updated before an interruption, so that the change
 /// completes.
@@ -23,12 +22,12 @@ const UNINTERRUPTED: usize = 256;
 /// The work to compare an endpoint or a source range, as bytes of elements that take as long.
 const ENDPOINT_WORK: usize = 8;
 
-/// The changes of a step in both tables.
+/// The changes of a step.
 #[derive(Debug, Default)]
 struct Step {
     operations: Vec<Operation>,
     /// The change of each table, with the bytes of its operations.
-    bases: [Option<(BaseChange, usize)>; 2],
+    bases: [Option<(BaseChange, usize)>; 3],
     services: Services,
 }
 
@@ -49,7 +48,7 @@ impl Engine {
         max_batch: usize,
         interrupted: impl Fn() -> bool,
     ) -> Option<Transaction> {
-        self.tables.handing.adopt(&mut self.cluster);
+        self.tables.adopt_handed(&mut self.cluster);
         while self.steps.prepared.is_empty() {
             let mut step = self.differences(max_batch, &interrupted);
             if step.is_none() && self.drop_unused_chains() {
@@ -61,10 +60,11 @@ impl Engine {
                     return None;
                 }
                 let (cluster, diff) = (&mut self.cluster, &self.diff);
-                if self.tables.handing.plan(cluster, diff, &mut self.updates) {
-                    continue;
+                if !self.tables.plan_direct_return(cluster, diff, &mut self.updates) {
+                    let step = self.step_of_direct_return(max_batch)?;
+                    self.divide(step);
                 }
-                return self.tables.handing.next_transaction(max_batch);
+                continue;
             };
             self.divide(step);
             if self.steps.prepared.is_empty() && interrupted() {
@@ -79,8 +79,8 @@ impl Engine {
     /// was blocked. `None` if it depends on the outcome of the first, or if nothing else differs.
     pub fn next_transaction_ahead(&mut self, max_batch: usize) -> Option<Transaction> {
         if self.steps.in_flight.len() != 1
-            || self.tables.handing.is_in_flight()
-            || self.tables.states.iter().any(|table| table.blocked.is_some())
+            || self.steps.has_parts(TableId::DirectReturn)
+            || self.tables.have_blocked()
         {
             return None;
         }
@@ -107,16 +107,16 @@ impl Engine {
     fn divide(&mut self, step: Step) {
         let Step { operations, bases, services } = step;
         self.steps.divide(operations, bases, &services);
-        for family in Family::ALL {
-            if self.tables.blocked(family).is_some() {
-                self.drop_parts(family);
+        for id in TableId::ALL {
+            if self.tables.blocked(id).is_some() {
+                self.drop_parts(id);
             }
         }
     }
 
     /// Drops the uncommitted parts of one table, as if they were applied.
-    pub(super) fn drop_parts(&mut self, family: Family) {
-        while let Some(part) = self.steps.take_part(family) {
+    pub(super) fn drop_parts(&mut self, id: TableId) {
+        while let Some(part) = self.steps.take_part(id) {
             self.applied(part);
         }
     }
@@ -124,45 +124,52 @@ impl Engine {
     /// Records the installed state after a transaction.
     pub(super) fn applied(&mut self, in_flight: InFlight) {
         let wanted = self.tables.flags;
-        let table = self.tables.of_mut(in_flight.family);
-        let flags = table.installed.flags_after(wanted);
-        match in_flight.base {
-            Some(BaseChange::Owner) => table.installed.set_flags(flags),
-            Some(BaseChange::Sets) => {
-                table.installed.add_sets(&table.desired);
-                table.cleanup = Vec::new();
+        self.tables.of_mut(in_flight.table).applied(in_flight.base, wanted);
+        match &mut self.tables.direct {
+            Some(direct) if in_flight.table == TableId::DirectReturn => direct.committed(),
+            _ if self.steps.has_step(in_flight.step) => {}
+            _ => {
+                self.diff.committed();
+                self.updates.committed();
             }
-            Some(BaseChange::Contents(base)) => {
-                table.installed = BaseState::after(&base, flags);
-                // The desired table may have changed meanwhile.
-                table.is_stale = table.desired != base;
-                table.cleanup = Vec::new();
-            }
-            None => {}
-        }
-        if !self.steps.has_step(in_flight.step) {
-            self.diff.committed();
-            self.updates.committed();
         }
     }
 
     /// Returns a step that only gives owners to tables that need them before other changes.
-    fn owners_first(&self) -> Option<Step> {
+    fn owners_first(&self, ids: &[TableId]) -> Option<Step> {
         let mut step = Step::default();
-        for (i, table) in self.tables.states.iter().enumerate().filter(|(_, table)| table.is_stale)
-        {
-            let header = header(table.family, &table.installed, self.tables.flags);
-            if table.installed.needs_owner_first(&table.desired, &header) {
-                let (adopt, size) = with_encoded_size(vec![Operation::AddTable(header)]);
-                step.bases[i] = Some((BaseChange::Owner, size));
-                step.operations.extend(adopt);
+        for id in ids {
+            if let Some(adopt) = self.tables.of(*id).owner_first(self.tables.flags) {
+                step.add_base(*id, BaseChange::Owner, vec![adopt]);
             }
         }
         step.checked()
     }
 
+    /// Returns the next step of the table of direct return: its rules, or the elements of one stage.
+    fn step_of_direct_return(&mut self, max_batch: usize) -> Option<Step> {
+        let id = TableId::DirectReturn;
+        if !self.tables.may_change_direct_return() {
+            return None;
+        }
+        if let Some(step) = self.owners_first(&[id]) {
+            return Some(step);
+        }
+        let mut step = Step::default();
+        let operations = self.tables.operations(id);
+        if operations.is_empty() {
+            let most = (max_batch / 2 / MEAN_ELEMENT_BYTES).max(1);
+            step.operations = self.tables.next_stage(most);
+        } else {
+            let desired = self.tables.desired_direct_return();
+            step.add_base(id, BaseChange::Contents(desired), operations);
+        }
+        step.checked()
+    }
+
     fn differences(&mut self, max_batch: usize, interrupted: &impl Fn() -> bool) -> Option<Step> {
-        if let Some(step) = self.owners_first() {
+        let ids = Family::ALL.map(TableId::from);
+        if let Some(step) = self.owners_first(&ids) {
             return Some(step);
         }
         let (mut step, mut bytes) = (Step::default(), 0);
@@ -170,20 +177,18 @@ impl Engine {
         let mut is_replaced = false;
         // Services have not all been compared since the tables were read.
         let elements_differ = self.updates.sweep_due || !self.updates.after_commit.is_empty();
-        for i in 0..self.tables.states.len() {
-            let rules_wait = elements_differ && self.tables.states[i].installed.is_idle();
+        for id in ids {
+            let rules_wait = elements_differ && self.tables.of(id).installed.is_idle();
             let of_table = if rules_wait {
-                self.tables.operations_before_elements(i)
+                self.tables.of(id).operations_before_elements()
             } else {
-                self.tables.operations(i)
+                self.tables.operations(id)
             };
             if of_table.is_empty() {
                 continue;
             }
-            let (of_table, size) = with_encoded_size(of_table);
-            bytes += size;
-            let table = &self.tables.states[i];
-            if matches!(table.installed, BaseState::Foreign) {
+            let table = self.tables.of(id);
+            if table.installed.is_foreign() {
                 // A table is replaced as a whole, if one transaction can hold it.
                 budget = max_batch;
                 is_replaced = true;
@@ -193,17 +198,15 @@ impl Engine {
             } else {
                 BaseChange::Contents(table.desired.clone())
             };
-            step.bases[i] = Some((change, size));
-            step.operations.extend(of_table);
+            bytes += step.add_base(id, change, of_table);
         }
         // A packet runs the rules of the generation in which it began, but looks up the elements of
         // the present one. So the elements that new rules need come one commit after the rules. A
         // table that is new or replaced as a whole gets both at once. Where only another program
         // serves, elements come first: it knew of services of which the table has no element yet.
         let has_rules = step.operations.iter().any(|it| matches!(it, Operation::AddRule(..)));
-        let mut states = self.tables.states.iter();
         let is_alone = self.tables.are_bisecting()
-            || states.all(|table| matches!(table.installed, BaseState::Ours(_)));
+            || self.tables.of_services().all(|table| table.installed.is_ours());
         if has_rules && is_alone {
             return step.checked();
         }
@@ -306,7 +309,9 @@ impl Engine {
             self.problems.end(&name, &updated.problems, &self.diff);
         }
         self.problems.add_updated(updated.conflicts, updated.problems);
-        self.tables.handing.touch(&name, &self.cluster);
+        if let Some(direct) = &mut self.tables.direct {
+            direct.touch(&name, &self.cluster);
+        }
         self.updates.note((name.clone(), lane), &updated.progress, updated.affected);
         let rendered = updated.rendered.or(resumed);
         if let Some(rendered) = rendered.filter(|_| updated.progress == Progress::Partial) {
@@ -333,6 +338,14 @@ impl Engine {
 }
 
 impl Step {
+    /// Adds the change of a table besides its elements; returns the bytes of its operations in a batch.
+    fn add_base(&mut self, id: TableId, change: BaseChange, operations: Vec<Operation>) -> usize {
+        let (operations, bytes) = with_encoded_size(operations);
+        self.bases[id.index()] = Some((change, bytes));
+        self.operations.extend(operations);
+        bytes
+    }
+
     /// Returns the step if it changes something.
     fn checked(self) -> Option<Self> {
         Some(self).filter(|step| !step.operations.is_empty())

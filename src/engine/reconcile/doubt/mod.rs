@@ -8,17 +8,18 @@
 //! ```text
 //! Nothing -+- Elements ----------> Keys     looked up at once; commits wait
 //!          +- Refused -----------> Rules    then its elements; commits wait
+//!          +- DirectReturn ------> Rules    that table is read as a whole; commits wait
 //!          +- Anything ----------> All      compared piece by piece, between commits
 //!          +- ReadNow, Failed ---> Tables   read as a whole; commits wait
 //!
-//! Keys ----+- Refused -----------> Rules
+//! Keys ----+- Refused, DirectReturn -> Rules
 //!          +- Anything ----------> All
 //!          +- ReadNow, Failed ---> Tables
 //!
 //! Rules ---+- Anything ----------> All
 //!          +- ReadNow, Failed ---> Tables
 //!
-//! Lists ---+- Refused -----------> Rules
+//! Lists ---+- Refused, DirectReturn -> Rules
 //!          +- Anything ----------> All
 //!          +- ReadNow, Failed ---> Tables
 //!
@@ -62,8 +63,8 @@ use self::limits::{
 use self::parts::{Origin, Parts};
 use self::round::Round;
 use self::search::Search;
+use crate::reconcile::{Changed, Engine, Refused};
 use crate::ruleset::SetId;
-use crate::{Changed, Engine};
 
 /// What is not certain about the kernel's tables.
 #[derive(Debug)]
@@ -147,17 +148,26 @@ impl Doubt {
             }
             Input::Anything => self.note_anything(now),
             Input::Elements(_) if self.is_start || self.is_changed => self.note_anything(now),
-            Input::Refused(_) | Input::Elements(_) if self.tables.is_some() => {}
+            Input::Refused(_) | Input::DirectReturn | Input::Elements(_)
+                if self.tables.is_some() => {}
+            Input::Refused(Refused::DirectReturn) => {
+                self.note_cause(Cause::Commit, now);
+                self.parts.add_direct_return(Origin::Refused);
+            }
+            Input::DirectReturn => {
+                self.note_cause(Cause::OtherProgram, now);
+                self.parts.add_direct_return(Origin::OtherProgram);
+            }
             Input::Elements(mut keys) => {
                 // Packets write this map.
                 keys.retain(|it| it.set != SetId::AffinityClients);
                 self.note_cause(Cause::OtherProgram, now);
                 self.parts.add_keys(keys, Origin::OtherProgram);
             }
-            Input::Refused(keys) if keys.len() > MAX_REFUSED => {
+            Input::Refused(Refused::Elements(keys)) if keys.len() > MAX_REFUSED => {
                 self.widen_to_tables(Cause::Commit, now, now);
             }
-            Input::Refused(keys) => {
+            Input::Refused(Refused::Elements(keys)) => {
                 self.note_cause(Cause::Commit, now);
                 self.parts.add_rules(Origin::Refused);
                 self.parts.add_keys(keys, Origin::Refused);
@@ -272,7 +282,7 @@ impl Doubt {
         } else if self.search.is_active() {
             (self.next_of_search(engine, now)?, Origin::Search)
         } else {
-            self.round.next(engine.diff(), elements, now)
+            self.round.next(engine, elements, now)
         };
         self.asked = origin;
         Some(request)
@@ -314,6 +324,15 @@ impl Doubt {
                 self.has_unread_lists = !engine.diff().has_read_lists();
                 // Lists may have been read after the tables.
                 engine.diff().may_have_all_lists()
+            }
+            Reply::DirectReturn(found) => {
+                let differed = engine.replace_direct_return(found);
+                if self.asked == Origin::Refused {
+                    self.failures = 0;
+                } else {
+                    corrections.direct_return = differed;
+                }
+                true
             }
             Reply::Lists(read) => {
                 let is_known = engine.read_lists(read);

@@ -1,18 +1,20 @@
 //! Events that may change the doubt.
 
-use crate::ElementId;
+use crate::reconcile::{ElementId, Refused};
 
 /// An event that may change the doubt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// The kernel refused a transaction. These are its elements and those of its step.
-    Refused(Vec<ElementId>),
+    /// The kernel refused a transaction.
+    Refused(Refused),
     /// The outcome of a transaction is unknown, or it failed so that lookups by key do not suffice,
     /// or the tables cannot be read.
     Failed,
     /// The tables are to be read at once: a blocked one is free, or a refused transaction was
     /// narrowed.
     ReadNow,
+    /// Another program, or the kernel itself, changed the table of direct return.
+    DirectReturn,
     /// Another program changed these elements.
     Elements(Vec<ElementId>),
     /// Another program changed anything, or notifications were lost.

@@ -6,12 +6,13 @@ use nft::kernel::Contents;
 use nft::{Family, Operation, Transaction};
 
 use super::changed_elements::{self, Corrected};
-use super::found::FoundTable;
+use super::found::{FoundTable, FoundTables};
 use super::least_connections::adopt_weights;
-use super::tables::header;
+use super::not_applied::Refused;
+use super::table_id::TableId;
 use super::{Engine, context};
-use crate::base_state::BaseState;
-use crate::diff::{Changed, Diff, ElementId, FoundElements, InstalledElement, ReadLists};
+use crate::diff::{Changed, Diff, FoundElements, InstalledElement, ReadLists};
+use crate::direct;
 use crate::model::ObjectName;
 use crate::ruleset::base::has_guard;
 use crate::ruleset::{self, NamedList};
@@ -23,7 +24,9 @@ impl Engine {
     }
 
     /// Replaces the installed state by a read-back and queues all services.
-    pub fn replace_installed_state(&mut self, found: [FoundTable; 2]) {
+    pub fn replace_installed_state(&mut self, found: FoundTables) {
+        let FoundTables { of_services: found, direct_return } = found;
+        self.replace_direct_return(direct_return);
         self.steps.forget(false);
         let ip = found[Family::Ip.index()].contents.as_ref();
         self.node.loses_guard = !self.routing.node_port_addresses.opens_localhost(Family::Ip)
@@ -33,13 +36,29 @@ impl Engine {
         if self.tables.timeouts.adopt(timeouts) {
             self.render_tables();
         }
-        let elements = found.map(|found| self.tables.replace_installed_state(found));
+        let elements = found.map(|found| {
+            let FoundTable { contents, elements, cleanup, .. } = found;
+            let family = elements.family();
+            let is_ours = self.tables.of_mut(family).replace_installed(contents, cleanup);
+            if is_ours { elements } else { FoundElements::new(family) }
+        });
         let installed = elements.iter().flat_map(FoundElements::node_port_ips);
         let routing = &self.routing;
         self.node.serving.adopt(installed, |ip| !routing.node_ports_everywhere(Family::of(*ip)));
         self.diff.replace_installed_elements(elements);
         adopt_weights(&mut self.cluster, &self.diff);
         self.updates.all_again(self.diff.services());
+    }
+
+    /// Replaces the installed state of the table of direct return by what was read, after which no
+    /// transaction of that table is in flight. Returns whether it differed.
+    pub fn replace_direct_return(&mut self, found: direct::Found) -> bool {
+        let id = TableId::DirectReturn;
+        self.steps.forget_table(id);
+        let direct::Found { contents, elements, cleanup } = found;
+        let is_ours = self.tables.of_mut(id).replace_installed(contents, cleanup);
+        let elements = if is_ours { elements } else { Vec::new() };
+        self.tables.direct.as_mut().is_some_and(|direct| direct.replace_installed(elements))
     }
 
     /// Returns the endpoint lists of one table to be requested next, those first that services wait
@@ -74,15 +93,15 @@ impl Engine {
         corrected
     }
 
-    /// Returns the ids of all elements of a refused transaction, and of the other part of its step.
-    /// `None` if the tables must be read: more than elements was to change, or a lookup by key does
-    /// not suffice.
-    pub fn places_of_refused(&self, transaction: &Transaction) -> Option<Vec<ElementId>> {
-        self.steps.places_of_refused(transaction)
+    /// Returns what is in doubt after a refused transaction: all its elements, and those of the other
+    /// part of its step. `None` if the tables must be read: more than elements was to change, or a
+    /// lookup by key does not suffice.
+    pub fn refused(&self, transaction: &Transaction) -> Option<Refused> {
+        self.steps.refused(transaction)
     }
 
     /// Records that the step in flight is not applied. `changed` are the lookups of
-    /// [`Engine::places_of_refused`]. Returns false if the tables must be read.
+    /// [`Engine::refused`]. Returns false if the tables must be read.
     pub fn undo_step(&mut self, changed: &[Changed]) -> bool {
         self.steps.forget(true);
         let unfinished = std::mem::take(&mut self.updates.after_commit);
@@ -122,9 +141,7 @@ impl Engine {
     /// Returns whether the chains, rules and sets that were read equal those desired.
     pub fn are_rules_as_desired(&self, family: Family, contents: Option<&Contents>) -> bool {
         let table = self.tables.of(family);
-        let found = BaseState::found(contents, self.tables.layouts.of(family), &table.desired);
-        let header = header(family, &found, self.tables.flags);
-        found.operations(&table.desired, &header).is_empty()
+        table.operations_from(&table.compared(contents), self.tables.flags).is_empty()
     }
 
     /// Replaces the installed chains and rules by those that were read. Returns false if the elements
@@ -135,9 +152,8 @@ impl Engine {
         contents: Option<&Contents>,
         port: u32,
     ) -> bool {
-        let layouts = Arc::clone(&self.tables.layouts);
         let table = self.tables.of_mut(family);
-        let found = BaseState::found(contents, layouts.of(family), &table.desired);
+        let found = table.compared(contents);
         let is_usable = found.has_sets_of(&table.installed)
             && contents.is_some_and(|it| it.owned_by_another(port).is_none());
         if is_usable {
@@ -165,7 +181,6 @@ mod tests {
     use nft::TableFlags;
 
     use super::*;
-    use crate::FoundTable;
     use crate::model::{
         Change, Endpoint, EndpointPort, EndpointSlice, Event, Resource, Service, ServicePort,
         Touched,
@@ -224,7 +239,7 @@ mod tests {
             let mut engine = Engine::new(Routing::default(), TableFlags::default());
             engine.apply([is(service()), slice(&[1, 2, 3])]);
             engine.apply(Resource::ALL.map(Event::Listed));
-            engine.replace_installed_state(Family::ALL.map(FoundTable::nothing));
+            engine.replace_installed_state(FoundTables::nothing());
             settle(&mut engine);
             assert!(engine.is_as_desired(&name()));
             // Bypasses the queue of services.

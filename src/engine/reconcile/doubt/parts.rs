@@ -6,13 +6,15 @@ use nft::Family;
 
 use super::limits::KEYS;
 use super::request::Request;
-use crate::ElementId;
+use crate::reconcile::ElementId;
 
 /// Elements, and tables whose rules are not certain.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
     keys: BTreeSet<ElementId>,
     rules: [bool; 2],
+    /// The table of direct return, which is read as a whole.
+    direct_return: bool,
     /// The most urgent origin since nothing was left.
     origin: Origin,
 }
@@ -40,6 +42,12 @@ impl Parts {
         self.keys.extend(keys);
     }
 
+    /// Adds the table of direct return.
+    pub(super) fn add_direct_return(&mut self, origin: Origin) {
+        self.note(origin);
+        self.direct_return = true;
+    }
+
     /// Adds the rules of both tables.
     pub(super) fn add_rules(&mut self, origin: Origin) {
         self.note(origin);
@@ -58,6 +66,9 @@ impl Parts {
             self.rules[family.index()] = false;
             return Some((Request::Rules(family), self.origin));
         }
+        if std::mem::take(&mut self.direct_return) {
+            return Some((Request::DirectReturn, self.origin));
+        }
         // A step is undone as a whole, and commits wait for what others changed.
         let most = if self.stop_commits() { self.keys.len() } else { KEYS };
         let keys: Vec<_> = std::iter::from_fn(|| self.keys.pop_first()).take(most).collect();
@@ -66,7 +77,7 @@ impl Parts {
 
     pub(super) fn forget(&mut self) {
         self.keys.clear();
-        self.rules = [false; 2];
+        (self.rules, self.direct_return) = ([false; 2], false);
     }
 
     pub(super) fn are_none(&self) -> bool {
@@ -74,7 +85,7 @@ impl Parts {
     }
 
     pub(super) fn have_rules(&self) -> bool {
-        self.rules.contains(&true)
+        self.rules.contains(&true) || self.direct_return
     }
 
     /// Returns whether commits wait until the parts are certain.

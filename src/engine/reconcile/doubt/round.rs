@@ -15,8 +15,8 @@ use super::parts::Origin;
 use super::request::{Request, Size};
 use crate::diff::Diff;
 use crate::model::ObjectName;
+use crate::reconcile::{ElementId, Engine, InstalledElement};
 use crate::ruleset::SetId;
-use crate::{ElementId, InstalledElement};
 
 /// The progress of a comparison of everything.
 #[derive(Debug)]
@@ -44,6 +44,8 @@ pub(super) struct Round {
 enum Stage {
     /// Chains, rules and sets of a table.
     Rules(Family),
+    /// The table of direct return.
+    DirectReturn,
     /// Addresses for node ports, then elements of services, in the order of names.
     Elements,
     /// The number of elements of each set. Earlier stages find missing elements by their keys.
@@ -87,17 +89,24 @@ impl Round {
     }
 
     /// Returns the next request. `all` is the number of all installed elements.
-    pub(super) fn next(&mut self, diff: &Diff, all: usize, now: Instant) -> (Request, Origin) {
-        let mut elements = 0;
+    pub(super) fn next(&mut self, engine: &Engine, all: usize, now: Instant) -> (Request, Origin) {
+        let (diff, mut elements) = (engine.diff(), 0);
         let request = match self.stage {
             Stage::Rules(Family::Ip) => {
                 self.stage = Stage::Rules(Family::Ip6);
                 Request::Rules(Family::Ip)
             }
-            Stage::Rules(Family::Ip6) => {
-                self.stage = Stage::Elements;
-                self.add_elements(None, diff);
+            Stage::Rules(Family::Ip6) if engine.direct().is_some() => {
+                self.stage = Stage::DirectReturn;
                 Request::Rules(Family::Ip6)
+            }
+            Stage::Rules(Family::Ip6) => {
+                self.begin_elements(diff);
+                Request::Rules(Family::Ip6)
+            }
+            Stage::DirectReturn => {
+                self.begin_elements(diff);
+                Request::DirectReturn
             }
             Stage::Elements => {
                 let keys = self.next_keys(diff);
@@ -142,6 +151,11 @@ impl Round {
             self.stage = Stage::Sizes;
         }
         keys
+    }
+
+    fn begin_elements(&mut self, diff: &Diff) {
+        self.stage = Stage::Elements;
+        self.add_elements(None, diff);
     }
 
     fn add_elements(&mut self, service: Option<&ObjectName>, diff: &Diff) {

@@ -2,8 +2,8 @@
 
 use nft::Family;
 
-use crate::Corrected;
 use crate::model::ObjectName;
+use crate::reconcile::Corrected;
 use crate::ruleset::SetId;
 
 /// Corrections of the installed state, to be reported.
@@ -15,6 +15,8 @@ pub struct Corrections {
     pub outdated: Vec<ObjectName>,
     /// The table whose rules are written again.
     pub rules: Option<Family>,
+    /// The table of direct return had other elements than were written.
+    pub direct_return: bool,
     /// Sets with another number of elements than were written.
     pub sizes: Vec<(Family, SetId, i64)>,
     /// Number of services that were compared.

@@ -1,7 +1,6 @@
 //! The answer to the outcome of a transaction.
 
-use nft::Family;
-
+use super::table_id::TableId;
 use crate::model::ObjectName;
 
 /// The next step after an outcome.
@@ -13,11 +12,8 @@ pub enum Answer {
     /// [`Engine::replace_installed_state`](super::Engine::replace_installed_state) and continue.
     ReadBack(Cause),
     /// Nothing was applied, and no service is the cause. No transaction is sent for this table
-    /// until the tables are read back. Continue with the other table.
-    Blocked(Family),
-    /// The transaction of table direct-return was not applied. That table is read again later.
-    /// Continue with the others.
-    NotHanded,
+    /// until the tables are read back. Continue with the other tables.
+    Blocked(TableId),
 }
 
 /// Why the tables must be read back.
@@ -26,15 +22,17 @@ pub enum Cause {
     /// An element of this service was refused for the first time. Another program may have changed
     /// the tables, so a read-back may be enough.
     Suspected(ObjectName),
-    /// An element of this service was refused again. It is left out until it changes.
+    /// An element of this service was refused again. It is left out of the table until it changes.
     Excluded(ObjectName),
     /// The transaction was refused as a whole. The next ones are smaller or update fewer services.
     /// If that does not help within a few attempts, the table is blocked.
     Unattributed,
-    /// The refusal concerns the table of this family, for the first time.
-    Table(Family),
+    /// The refusal concerns this table, for the first time.
+    Table(TableId),
     /// The kernel lacks flowtables. The next transactions have none.
     NoFlowtables,
+    /// The kernel cannot forward packets to an address. There is no direct return from now on.
+    NoForwarding,
     /// The outcome is unknown, or the transaction was not sent.
     Unknown,
 }
@@ -45,7 +43,7 @@ impl Cause {
     pub fn is_caused_by_services(&self) -> bool {
         match self {
             Self::Suspected(_) | Self::Excluded(_) | Self::Unattributed => true,
-            Self::Table(_) | Self::NoFlowtables | Self::Unknown => false,
+            Self::Table(_) | Self::NoFlowtables | Self::NoForwarding | Self::Unknown => false,
         }
     }
 }

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use ahash::HashMap;
 use nft::kernel::Contents;
 use nft::{
-    BaseChain, DecodedSet, Flowtable, ListedRule, Name, Operation, Rule, Table, TableFlags,
+    BaseChain, DecodedSet, Flowtable, ListedRule, Name, Operation, Rule, Set, Table, TableFlags,
     TableRef,
 };
 
+use super::table_id::TableId;
+use crate::direct;
 use crate::ruleset::base::{Base, looks_services_up};
-use crate::ruleset::{ChainSpec, SetId, TableSets, flowtable, table_comment};
+use crate::ruleset::{ChainSpec, SetId, flowtable};
 
 /// Installed state of one table, without elements.
 #[derive(Debug)]
@@ -19,7 +21,10 @@ pub(crate) enum BaseState {
     /// No such table.
     Absent,
     /// A table of this name with another layout or other counters. It is replaced as a whole.
-    Foreign,
+    Foreign {
+        /// This program created it, with another layout.
+        is_own: bool,
+    },
     /// Our table.
     Ours(InstalledBase),
 }
@@ -44,31 +49,17 @@ pub(crate) struct InstalledChain {
 }
 
 impl BaseState {
-    /// Compares the contents that were read of table kube-proxy with the desired contents.
-    pub(crate) fn found(contents: Option<&Contents>, sets: &TableSets, desired: &Base) -> Self {
-        let fits =
-            |found: &DecodedSet| SetId::by_name(&found.name).is_none() || sets.is_desired(found);
-        let mut found = Self::of(contents, (&table_comment(), &fits), desired);
-        if let (Self::Ours(installed), Some(contents)) = (&mut found, contents) {
-            installed.is_idle = serves_another(contents);
-        }
-        found
-    }
-
-    /// Compares the contents that were read with the desired contents. A table of ours has this
-    /// comment, and only sets that fit.
-    pub(crate) fn of(
-        contents: Option<&Contents>,
-        (comment, fits): (&str, &dyn Fn(&DecodedSet) -> bool),
-        desired: &Base,
-    ) -> Self {
+    /// Compares the contents that were read with the desired contents. A table of ours has our
+    /// comment, and of our sets only the desired ones.
+    pub(crate) fn found(id: TableId, contents: Option<&Contents>, desired: Option<&Base>) -> Self {
         let Some(contents) = contents else { return Self::Absent };
-        let is_ours = contents.table.comment.as_deref() == Some(comment)
+        let fits = |found: &DecodedSet| desired.is_none_or(|desired| is_desired(found, desired));
+        let is_ours = contents.table.comment.as_deref() == Some(id.comment().as_str())
             && contents.foreign == 0
             && contents.flowtables.iter().all(is_usable)
             && contents.sets.iter().all(fits);
         if !is_ours {
-            return Self::Foreign;
+            return Self::Foreign { is_own: direct::is_own(contents) };
         }
         // The kernel lists the rules chain by chain.
         let mut rules = HashMap::<&str, Vec<&ListedRule>>::default();
@@ -76,7 +67,8 @@ impl BaseState {
             let Some(first) = listed.first() else { continue };
             rules.entry(&first.chain).or_default().extend(listed);
         }
-        let specs = desired.chains.iter().map(|spec| (&spec.chain.name, spec));
+        let specs = desired.iter().flat_map(|desired| &desired.chains);
+        let specs = specs.map(|spec| (&spec.chain.name, spec));
         let specs: HashMap<&Name, &ChainSpec> = specs.collect();
         let chains = contents.chains.iter().map(|chain| {
             let found = rules.remove(&*chain.name).unwrap_or_default();
@@ -89,7 +81,7 @@ impl BaseState {
         let named_sets = contents.sets.iter().filter(|found| !found.anonymous);
         Self::Ours(InstalledBase {
             flags: contents.table.flags,
-            is_idle: false,
+            is_idle: id != TableId::DirectReturn && serves_another(contents),
             chains: chains.collect(),
             sets: named_sets.map(|found| found.name.clone().into()).collect(),
             flowtables: contents.flowtables.iter().map(|it| it.name.clone()).collect(),
@@ -113,6 +105,21 @@ impl BaseState {
         })
     }
 
+    /// Returns whether the table is ours, of the present layout.
+    pub(crate) fn is_ours(&self) -> bool {
+        matches!(self, Self::Ours(_))
+    }
+
+    /// Returns whether a table is replaced as a whole.
+    pub(crate) fn is_foreign(&self) -> bool {
+        matches!(self, Self::Foreign { .. })
+    }
+
+    /// Returns whether this program created the table, with any layout.
+    pub(crate) fn is_own(&self) -> bool {
+        matches!(self, Self::Ours(_) | Self::Foreign { is_own: true })
+    }
+
     /// Returns whether only rules of another program serve in our table. Until ours replace them,
     /// no rule looks elements up, so they come first.
     pub(crate) fn is_idle(&self) -> bool {
@@ -132,15 +139,20 @@ impl BaseState {
         }
     }
 
-    /// Returns the operations from the installed to the desired table, without elements.
-    pub(crate) fn operations(&self, desired: &Base, table: &Table) -> Vec<Operation> {
+    /// Returns the operations from the installed to the desired table, without elements. Without a
+    /// desired one, a table of this program is deleted.
+    pub(crate) fn operations(&self, desired: Option<&Base>, table: &Table) -> Vec<Operation> {
+        let Some(desired) = desired else {
+            let delete = || Operation::DeleteTable(table.reference());
+            return self.is_own().then(delete).into_iter().collect();
+        };
         let nothing = InstalledBase::default();
         let mut operations = Vec::new();
         let installed = match self {
             Self::Ours(installed) => installed,
-            Self::Absent | Self::Foreign => &nothing,
+            Self::Absent | Self::Foreign { .. } => &nothing,
         };
-        if matches!(self, Self::Foreign) {
+        if self.is_foreign() {
             operations.push(Operation::DeleteTable(table.reference()));
         }
         if !matches!(self, Self::Ours(InstalledBase { flags, .. }) if !can_own(*flags, table.flags))
@@ -166,7 +178,7 @@ impl BaseState {
     pub(crate) fn flags(&self) -> Option<TableFlags> {
         match self {
             Self::Ours(installed) => Some(installed.flags),
-            Self::Absent | Self::Foreign => None,
+            Self::Absent | Self::Foreign { .. } => None,
         }
     }
 
@@ -196,7 +208,7 @@ impl BaseState {
     /// Returns the flags of the table after [`BaseState::operations`].
     pub(crate) fn flags_after(&self, wanted: TableFlags) -> TableFlags {
         match self {
-            Self::Absent | Self::Foreign => wanted,
+            Self::Absent | Self::Foreign { .. } => wanted,
             Self::Ours(InstalledBase { flags, .. }) if can_own(*flags, wanted) => wanted,
             Self::Ours(InstalledBase { flags, .. }) => *flags,
         }
@@ -208,6 +220,13 @@ impl InstalledBase {
         let missing = desired.sets.iter().filter(|set| !self.sets.contains(&set.name));
         missing.map(|set| Operation::AddSet(table.clone(), Arc::clone(set))).collect()
     }
+}
+
+/// Returns whether a set is as in the desired table, counters included, or has another name.
+fn is_desired(found: &DecodedSet, desired: &Base) -> bool {
+    let Some(ours) = desired.sets.iter().find(|set| set.name == found.name) else { return true };
+    let of = |set: &Set| (set.key.clone(), set.data.clone(), set.flags, set.size, set.counter);
+    found.set.as_ref().is_some_and(|found| of(found) == of(ours))
 }
 
 /// Returns whether a table of ours has base chains of another program, such as kube-proxy in mode

@@ -1,49 +1,53 @@
-//! Both tables without the elements of services: desired and installed chains, rules and sets.
+//! Our tables without elements: desired and installed chains, rules and sets.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use nft::kernel::Contents;
 use nft::{Family, Operation, Table, TableFlags};
 
+use super::base_state::BaseState;
 use super::bisect::{Bisect, Services};
 use super::blocked::Blocked;
-use super::found::FoundTable;
-use super::handing::Handing;
 use super::node::NodeState;
-use crate::base_state::BaseState;
+use super::steps::BaseChange;
+use super::table_id::TableId;
 use crate::counters::Counters;
 use crate::desired::Timeouts;
-use crate::diff;
+use crate::direct::Direct;
 use crate::model::{Cluster, ObjectName, Problem};
 use crate::routing::Routing;
 use crate::ruleset::base::Base;
-use crate::ruleset::{self, Layouts, NodePorts, OptionalChains, Settings, TABLE, table_comment};
+use crate::ruleset::{Layouts, NodePorts, OptionalChains, Settings};
 
-/// Both tables, without the elements of services.
+/// Our tables, without elements.
 ///
 /// A table that may differ from its desired state is marked as stale; `render` is called
 /// after each change of what the desired state depends on.
 #[derive(Debug)]
 pub struct Tables {
-    pub(super) states: [TableState; 2],
+    pub(super) states: [TableState; 3],
+    /// The settings of kube-proxy's tables as desired; `None` before these are rendered.
+    settings: [Option<Settings>; 2],
     pub(super) layouts: Arc<Layouts>,
     /// Flags that new tables get.
     pub(super) flags: TableFlags,
     /// Timeouts of session affinity; each has a number in rules and elements.
     pub(super) timeouts: Timeouts,
     optional_chains: [OptionalChains; 2],
-    /// Direct return, with a table of its own.
-    pub(super) handing: Handing,
+    /// Direct return and the elements of its table; `None` while it is off.
+    pub(super) direct: Option<Box<Direct>>,
 }
 
-/// One table without the elements of services.
+/// One table without elements.
 #[derive(Debug)]
 pub(super) struct TableState {
-    pub(super) family: Family,
+    pub(super) id: TableId,
     pub(super) installed: BaseState,
-    /// The settings of `desired`; `None` before it is rendered.
-    settings: Option<Settings>,
-    pub(super) desired: Base,
+    /// What was read while no table was desired; compared again once one is.
+    found: Option<Contents>,
+    /// `None` for no table.
+    pub(super) desired: Option<Base>,
     /// `installed` may differ from `desired`.
     pub(super) is_stale: bool,
     /// Operations that remove elements that this program never writes.
@@ -58,21 +62,27 @@ pub(super) struct TableState {
 impl Tables {
     pub(super) fn new(layouts: Layouts, flags: TableFlags) -> Self {
         Self {
-            states: Family::ALL.map(TableState::absent),
+            states: TableId::ALL.map(TableState::absent),
+            settings: [None, None],
             layouts: Arc::new(layouts),
             flags,
             timeouts: Timeouts::default(),
             optional_chains: Default::default(),
-            handing: Handing::default(),
+            direct: None,
         }
     }
 
-    pub(super) fn of(&self, family: Family) -> &TableState {
-        &self.states[family.index()]
+    pub(super) fn of(&self, id: impl Into<TableId>) -> &TableState {
+        &self.states[id.into().index()]
     }
 
-    pub(super) fn of_mut(&mut self, family: Family) -> &mut TableState {
-        &mut self.states[family.index()]
+    pub(super) fn of_mut(&mut self, id: impl Into<TableId>) -> &mut TableState {
+        &mut self.states[id.into().index()]
+    }
+
+    /// Returns kube-proxy's tables.
+    pub(super) fn of_services(&self) -> impl Iterator<Item = &TableState> {
+        Family::ALL.into_iter().map(|family| self.of(family))
     }
 
     /// Returns the sets and maps of both tables.
@@ -85,9 +95,14 @@ impl Tables {
         !self.timeouts.numbered().is_empty()
     }
 
-    /// Returns why the table of `family` is not written.
-    pub fn blocked(&self, family: Family) -> Option<&Blocked> {
-        self.of(family).blocked.as_ref()
+    /// Returns why a table is not written.
+    pub fn blocked(&self, id: impl Into<TableId>) -> Option<&Blocked> {
+        self.of(id).blocked.as_ref()
+    }
+
+    /// Returns whether a table is not written.
+    pub(super) fn have_blocked(&self) -> bool {
+        self.states.iter().any(|table| table.blocked.is_some())
     }
 
     /// Returns whether the table of a family has its flowtable, as far as is known.
@@ -98,8 +113,8 @@ impl Tables {
     /// Returns whether this process owns each of our tables that it writes, so that the kernel
     /// refuses changes by other programs.
     pub fn are_owned(&self) -> bool {
-        let mut written = self.states.iter().filter(|table| table.blocked.is_none());
-        written.all(|table| table.installed.is_owned())
+        let written = |table: &&TableState| table.blocked.is_none() && table.desired.is_some();
+        self.states.iter().filter(written).all(|table| table.installed.is_owned())
     }
 
     /// Returns the first family whose table persists and should not, or the other way round. The
@@ -111,35 +126,33 @@ impl Tables {
         })
     }
 
-    /// Returns whether chains, rules and sets are as desired in both tables.
+    /// Returns whether chains, rules and sets are as desired in kube-proxy's tables.
     pub(super) fn are_as_desired(&self) -> bool {
-        self.states.iter().all(|table| !table.is_stale)
+        self.of_services().all(|table| !table.is_stale)
     }
 
-    /// Returns whether both tables are ours and may be written.
+    /// Returns whether kube-proxy's tables are ours and may be written.
     pub(super) fn are_ours(&self) -> bool {
-        self.states
-            .iter()
-            .all(|table| table.blocked.is_none() && matches!(table.installed, BaseState::Ours(_)))
+        self.of_services().all(|table| table.blocked.is_none() && table.installed.is_ours())
     }
 
-    /// Renders the desired tables, after a change of one of these.
+    /// Renders kube-proxy's tables, after a change of one of these.
     pub(super) fn render(&mut self, cluster: &Cluster, routing: &Routing, node: &NodeState) {
         let service_cidrs = routing.own_ranges(cluster);
         let exempt = node.addresses.exempt(cluster);
         let offload = routing.flowtable.as_ref().filter(|_| !node.lacks_flowtables);
-        for table in &mut self.states {
+        for family in Family::ALL {
             let mut own = service_cidrs.clone();
-            own.retain(|range| Family::of(range.addr()) == table.family);
+            own.retain(|range| Family::of(range.addr()) == family);
             let in_range = |it: &&IpAddr| own.iter().any(|range| range.contains(*it));
             let exempt = exempt.iter().filter(in_range).copied().collect();
             let settings = Settings {
                 masquerade_mark: routing.masquerade_mark(),
                 masquerade_all: routing.masquerade_all,
-                local_detector: routing.local_detector(cluster.node(), table.family),
+                local_detector: routing.local_detector(cluster.node(), family),
                 node_ports: NodePorts {
-                    everywhere: routing.node_ports_everywhere(table.family),
-                    localhost: match table.family {
+                    everywhere: routing.node_ports_everywhere(family),
+                    localhost: match family {
                         Family::Ip => node.serves_localhost,
                         Family::Ip6 => routing.node_port_addresses.opens_localhost(Family::Ip6),
                     },
@@ -148,16 +161,16 @@ impl Tables {
                 hash_seed: routing.hash_seed,
                 lookups: node.lookups,
                 counts_connections: routing.counters != Counters::Off,
-                optional_chains: self.optional_chains[table.family.index()],
+                optional_chains: self.optional_chains[family.index()],
                 offload: offload.map(|offload| offload.after),
                 exempt,
                 service_cidrs: own,
                 timeouts: self.timeouts.numbered().clone(),
             };
-            if table.settings.as_ref() != Some(&settings) {
-                table.desired = Base::new(self.layouts.of(table.family), &settings);
-                table.settings = Some(settings);
-                table.is_stale = true;
+            if self.settings[family.index()].as_ref() != Some(&settings) {
+                let base = Base::new(self.layouts.of(family), &settings);
+                self.of_mut(family).want(Some(base));
+                self.settings[family.index()] = Some(settings);
             }
         }
     }
@@ -176,48 +189,17 @@ impl Tables {
         Family::ALL.map(|family| chains[family.index()].add(cluster, family)).contains(&true)
     }
 
-    /// Returns the operations from the installed to the desired table at `i`, without elements of
-    /// services.
-    pub(super) fn operations(&mut self, i: usize) -> Vec<Operation> {
-        let table = &mut self.states[i];
+    /// Returns the operations from the installed to the desired table, without elements.
+    pub(super) fn operations(&mut self, id: TableId) -> Vec<Operation> {
+        let flags = self.flags;
+        let table = self.of_mut(id);
         if !table.is_stale {
             return Vec::new();
         }
-        let header = header(table.family, &table.installed, self.flags);
-        let mut operations = table.installed.operations(&table.desired, &header);
+        let mut operations = table.operations(flags);
         operations.extend(table.cleanup.iter().cloned());
         table.is_stale = !operations.is_empty();
         operations
-    }
-
-    /// Returns the operations that prepare the table at `i` for its elements, which come before its
-    /// rules.
-    pub(super) fn operations_before_elements(&self, i: usize) -> Vec<Operation> {
-        let table = &self.states[i];
-        let reference = ruleset::table(table.family);
-        let mut operations = table.installed.missing_sets(&table.desired, &reference);
-        operations.extend(table.cleanup.iter().cloned());
-        operations
-    }
-
-    /// Replaces the installed state of one table; returns its elements, if the table is ours.
-    pub(super) fn replace_installed_state(&mut self, found: FoundTable) -> diff::FoundElements {
-        let family = found.elements.family();
-        let sets = self.layouts.of(family);
-        let table = &mut self.states[family.index()];
-        table.installed = BaseState::found(found.contents.as_ref(), sets, &table.desired);
-        table.is_stale = true;
-        table.blocked = None;
-        match table.installed {
-            BaseState::Ours(_) => {
-                table.cleanup = found.cleanup;
-                found.elements
-            }
-            BaseState::Absent | BaseState::Foreign => {
-                table.cleanup = Vec::new();
-                diff::FoundElements::new(family)
-            }
-        }
     }
 }
 
@@ -251,13 +233,13 @@ impl Tables {
 }
 
 impl TableState {
-    fn absent(family: Family) -> Self {
+    fn absent(id: TableId) -> Self {
         Self {
-            family,
+            id,
             installed: BaseState::Absent,
-            settings: None,
-            desired: Base::default(),
-            is_stale: true,
+            found: None,
+            desired: None,
+            is_stale: id != TableId::DirectReturn,
             cleanup: Vec::new(),
             blocked: None,
             is_suspect: false,
@@ -265,17 +247,96 @@ impl TableState {
         }
     }
 
+    /// Replaces the desired chains, rules and sets.
+    pub(super) fn want(&mut self, desired: Option<Base>) {
+        self.desired = desired;
+        if let Some(found) = self.found.take() {
+            self.installed = self.compared(Some(&found));
+        }
+        self.is_stale = true;
+    }
+
+    /// Returns what was read as the installed state.
+    pub(super) fn compared(&self, contents: Option<&Contents>) -> BaseState {
+        BaseState::found(self.id, contents, self.desired.as_ref())
+    }
+
+    /// Replaces the installed state by what was read. Returns whether its elements are ours.
+    pub(super) fn replace_installed(
+        &mut self,
+        contents: Option<Contents>,
+        cleanup: Vec<Operation>,
+    ) -> bool {
+        self.installed = self.compared(contents.as_ref());
+        self.found = contents.filter(|_| self.desired.is_none());
+        self.blocked = None;
+        self.is_stale = self.desired.is_some() || self.installed.is_own();
+        let is_ours = self.installed.is_ours();
+        self.cleanup = if is_ours { cleanup } else { Vec::new() };
+        is_ours
+    }
+
+    /// Records the installed state after a transaction.
+    pub(super) fn applied(&mut self, change: Option<BaseChange>, wanted: TableFlags) {
+        self.found = None;
+        let flags = self.installed.flags_after(wanted);
+        match change {
+            None => return,
+            Some(BaseChange::Owner) => return self.installed.set_flags(flags),
+            Some(BaseChange::Sets) => {
+                self.desired.iter().for_each(|desired| self.installed.add_sets(desired));
+            }
+            Some(BaseChange::Contents(base)) => {
+                // The desired table may have changed meanwhile.
+                self.is_stale = self.desired != base;
+                self.installed =
+                    base.map_or(BaseState::Absent, |base| BaseState::after(&base, flags));
+            }
+        }
+        self.cleanup = Vec::new();
+    }
+
+    /// Returns the operations from an installed to the desired table, without elements.
+    pub(super) fn operations_from(
+        &self,
+        installed: &BaseState,
+        wanted: TableFlags,
+    ) -> Vec<Operation> {
+        installed.operations(self.desired.as_ref(), &self.header(installed, wanted))
+    }
+
+    fn operations(&self, wanted: TableFlags) -> Vec<Operation> {
+        self.operations_from(&self.installed, wanted)
+    }
+
+    /// Returns the operation that only gives the table its owner, if that must come before other
+    /// changes.
+    pub(super) fn owner_first(&self, wanted: TableFlags) -> Option<Operation> {
+        let desired = self.desired.as_ref().filter(|_| self.is_stale)?;
+        let header = self.header(&self.installed, wanted);
+        let comes_first = self.installed.needs_owner_first(desired, &header);
+        comes_first.then_some(Operation::AddTable(header))
+    }
+
+    /// Returns the operations that prepare the table for its elements, which come before its rules.
+    pub(super) fn operations_before_elements(&self) -> Vec<Operation> {
+        let desired = self.desired.iter();
+        let sets = |base| self.installed.missing_sets(base, &self.id.reference());
+        desired.flat_map(sets).chain(self.cleanup.iter().cloned()).collect()
+    }
+
     /// Applies an operation first in the next transaction.
     pub(super) fn clean_up(&mut self, operation: Operation) {
         self.cleanup.push(operation);
         self.is_stale = true;
     }
-}
 
-/// Returns the table with its flags after the next transaction.
-pub(super) fn header(family: Family, installed: &BaseState, wanted: TableFlags) -> Table {
-    let flags = installed.flags_after(wanted);
-    Table { flags, comment: Some(table_comment()), ..Table::new(family, TABLE) }
+    /// Returns the table with its flags after the next transaction.
+    fn header(&self, installed: &BaseState, wanted: TableFlags) -> Table {
+        let (reference, flags) = (self.id.reference(), installed.flags_after(wanted));
+        let comment = Some(self.id.comment());
+        Table { flags, comment, ..Table::new(reference.family, reference.name) }
+    }
 }
 
 #[cfg(test)]
@@ -283,7 +344,7 @@ mod tests {
     use nft::kernel::Release;
 
     use super::*;
-    use crate::Engine;
+    use crate::reconcile::Engine;
 
     /// The texts of all rules of both tables for a kernel.
     fn rules(everywhere: bool, release: Option<Release>) -> Vec<String> {
@@ -293,9 +354,9 @@ mod tests {
         }
         let mut engine = Engine::new(routing, TableFlags::default());
         engine.suit_kernel(release);
-        let bases = engine.tables.states.iter().map(|table| (table.family, &table.desired));
-        let rules = bases.flat_map(|(family, base)| {
-            let rules = base.chains.iter().flat_map(|spec| &*spec.rules);
+        let bases = Family::ALL.map(|family| (family, engine.tables.of(family).desired.iter()));
+        let rules = bases.into_iter().flat_map(|(family, base)| {
+            let rules = base.flat_map(|base| &base.chains).flat_map(|spec| &*spec.rules);
             rules.map(move |rule| format!("{}: {}", rule.chain, rule.text(family)))
         });
         rules.collect()

@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 
 use ahash::HashSet;
-use nft::{Family, Operation, Transaction};
+use nft::{Operation, Transaction};
 
 use super::bisect::Services;
 use super::piece_size::PieceSize;
+use super::table_id::TableId;
 use crate::model::ObjectName;
 use crate::piece;
 use crate::ruleset::base::Base;
@@ -21,7 +22,7 @@ pub(super) struct Steps {
     /// Number of steps so far.
     count: u64,
     pub(super) piece_size: PieceSize,
-    /// Tables whose last step was not applied: flows are stale once the next one is.
+    /// The last step of kube-proxy's tables was not applied: flows are stale once the next one is.
     pub(super) undone: [bool; 2],
     /// Services blamed for a refusal since the engine was last settled.
     pub(super) suspects: HashSet<ObjectName>,
@@ -37,7 +38,7 @@ pub(super) struct Part {
 /// What to record once a transaction is applied. It may not be sent yet.
 #[derive(Debug)]
 pub(super) struct InFlight {
-    pub(super) family: Family,
+    pub(super) table: TableId,
     /// What the transaction changes besides elements, if anything.
     pub(super) base: Option<BaseChange>,
     /// Approximate size in bytes.
@@ -56,8 +57,8 @@ pub(super) enum BaseChange {
     /// The table gets the sets that it lacks, and loses the elements that this program never writes.
     /// Chains and rules follow.
     Sets,
-    /// Chains, rules and sets after the transaction.
-    Contents(Base),
+    /// Chains, rules and sets after the transaction; `None` without the table.
+    Contents(Option<Base>),
 }
 
 impl Steps {
@@ -67,8 +68,8 @@ impl Steps {
     }
 
     /// Returns whether a part of a table is not committed yet.
-    pub(super) fn has_parts(&self, family: Family) -> bool {
-        self.parts().any(|part| part.family == family)
+    pub(super) fn has_parts(&self, id: TableId) -> bool {
+        self.parts().any(|part| part.table == id)
     }
 
     /// Returns whether a part of a step is not committed yet.
@@ -88,28 +89,32 @@ impl Steps {
         self.undone = [undone; 2];
     }
 
-    /// Makes a part for each table.
+    /// Forgets the transactions of one table, which was read.
+    pub(super) fn forget_table(&mut self, id: TableId) {
+        while self.take_part(id).is_some() {}
+    }
+
+    /// Makes a part for each table. `bases` are the changes besides elements, with the bytes of their
+    /// operations.
     pub(super) fn divide(
         &mut self,
-        operations: Vec<Operation>,
-        mut bases: [Option<(BaseChange, usize)>; 2],
+        mut operations: Vec<Operation>,
+        mut bases: [Option<(BaseChange, usize)>; 3],
         services: &Services,
     ) {
-        let of_ip = |operation: &Operation| operation.family() == Some(Family::Ip);
-        let is_of_one_family = operations.iter().all(of_ip) || !operations.iter().any(of_ip);
-        let parts = if is_of_one_family {
-            [operations, Vec::new()]
-        } else {
-            operations.into_iter().partition::<Vec<_>, _>(of_ip).into()
-        };
         self.count += 1;
-        for operations in parts {
-            let Some(family) = operations.first().and_then(Operation::family) else { continue };
-            let (base, base_bytes) = bases[family.index()].take().unzip();
-            let bytes = base_bytes.unwrap_or_default() + piece::bytes_of(&operations);
-            let services = services.clone();
-            let in_flight = InFlight { family, base, bytes, services, step: self.count };
-            self.prepared.push_back(Part { operations, in_flight });
+        while let Some(first) = operations.iter().filter_map(table_of).min() {
+            let of_first = |operation: &Operation| table_of(operation) == Some(first);
+            let part = if operations.iter().all(of_first) {
+                std::mem::take(&mut operations)
+            } else {
+                operations.extract_if(.., |it| of_first(it)).collect()
+            };
+            let (base, base_bytes) = bases[first.index()].take().unzip();
+            let bytes = base_bytes.unwrap_or_default() + piece::bytes_of(&part);
+            let (services, step) = (services.clone(), self.count);
+            let in_flight = InFlight { table: first, base, bytes, services, step };
+            self.prepared.push_back(Part { operations: part, in_flight });
         }
     }
 
@@ -121,11 +126,15 @@ impl Steps {
     }
 
     /// Takes a part of one table that is not committed, those in flight first.
-    pub(super) fn take_part(&mut self, family: Family) -> Option<InFlight> {
-        if let Some(i) = self.in_flight.iter().position(|it| it.family == family) {
+    pub(super) fn take_part(&mut self, id: TableId) -> Option<InFlight> {
+        if let Some(i) = self.in_flight.iter().position(|it| it.table == id) {
             return self.in_flight.remove(i);
         }
-        let i = self.prepared.iter().position(|it| it.in_flight.family == family)?;
+        let i = self.prepared.iter().position(|it| it.in_flight.table == id)?;
         self.prepared.remove(i).map(|part| part.in_flight)
     }
+}
+
+fn table_of(operation: &Operation) -> Option<TableId> {
+    TableId::of(&operation.table())
 }
