@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use Expect::Refused;
-use daemon::handover::{Step, hand_over, list};
+use daemon::handover::{Purpose, Replacing, Step, hand_over};
 use netlink_tests::scenario::kube_proxy::MODE_NFTABLES;
 use netlink_tests::scenario::{
     EXTERNAL, Expect, Lab, Manifests, NODE_PORT, Node, keeps_source, masquerades, routing, slice,
@@ -213,10 +213,11 @@ fn a_node_port_wins_after_each_step_of_a_handover() {
     register_host_ports(cluster.node());
     cluster.reaches("a");
     let mut kernel = cluster.node().run(|| Nftables::open().unwrap());
-    let flags = TableFlags { owner: false, persist: true };
+    let purpose = Purpose::Flags(TableFlags { owner: false, persist: true });
     for family in Family::ALL {
-        let mut steps = list(&mut kernel, family, flags, &|| false).unwrap().unwrap();
-        while steps.step(&mut kernel).unwrap() != Step::Done {
+        let listed = Replacing::list(&mut kernel, family, purpose, &|| false);
+        let mut replacing = listed.unwrap().unwrap();
+        while replacing.step(&mut kernel).unwrap() != Step::Done {
             cluster.reaches("a");
         }
     }

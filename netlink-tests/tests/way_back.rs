@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use daemon::handover::{HANDOVER_TABLE, Step, hand_over, list, remove_handover_tables};
+use daemon::handover::{
+    HANDOVER_TABLE, HandoverError, Purpose, Replacing, Step, hand_over, remove_handover_tables,
+};
 use engine::ruleset::{self, Layouts, SetId};
 use netlink_tests::scenario::kube_proxy::{DELETION, MODE_IPTABLES, MODE_NFTABLES, of_ipv6};
 use netlink_tests::scenario::{
@@ -20,8 +22,8 @@ use netlink_tests::{
     nft_available,
 };
 use nft::family::Family;
-use nft::kernel::{CopyTableError, ElementRead, Kernel, Nftables};
-use nft::{Element, Operation, Set, TableFlags, TableRef, Transaction, Value};
+use nft::kernel::{ElementRead, Kernel, Nftables};
+use nft::{Chain, Element, Operation, Set, TableFlags, TableRef, Transaction, Value, WholeTable};
 use nix::sys::signal::Signal;
 
 /// How long the daemon may take to notice something, on a busy machine.
@@ -648,16 +650,24 @@ fn no_flow_is_lost_during_handovers() {
 
 /// Gives both tables these flags; returns how many had others.
 fn change_flags(kernel: &mut Nftables, flags: TableFlags) -> usize {
-    let steps = Family::ALL.map(|family| list(kernel, family, flags, &|| false).unwrap());
+    let purpose = Purpose::Flags(flags);
+    let steps =
+        Family::ALL.map(|family| Replacing::list(kernel, family, purpose, &|| false).unwrap());
     let mut changed = 0;
-    for mut stepwise in steps.into_iter().flatten() {
-        while stepwise.step(kernel).unwrap() != Step::Done {}
+    for mut replacing in steps.into_iter().flatten() {
+        while replacing.step(kernel).unwrap() != Step::Done {}
         changed += 1;
     }
     changed
 }
 
 const PERSISTENT: TableFlags = TableFlags { owner: false, persist: true };
+
+/// Lists the IPv4 table, which is to persist.
+fn listed(kernel: &mut Nftables) -> Replacing {
+    let purpose = Purpose::Flags(PERSISTENT);
+    Replacing::list(kernel, Family::Ip, purpose, &|| false).unwrap().unwrap()
+}
 
 #[test]
 fn an_interrupted_handover_changes_nothing() {
@@ -672,14 +682,15 @@ fn an_interrupted_handover_changes_nothing() {
         let calls = AtomicUsize::new(0);
         let interrupted = || calls.fetch_add(1, Ordering::Relaxed) >= most;
         let mut kernel = cluster.node().run(|| Nftables::open().unwrap());
-        let listed = list(&mut kernel, Family::Ip, PERSISTENT, &interrupted);
-        assert!(matches!(listed, Err(CopyTableError::Interrupted)));
+        let purpose = Purpose::Flags(PERSISTENT);
+        let listed = Replacing::list(&mut kernel, Family::Ip, purpose, &interrupted);
+        assert!(matches!(listed, Err(HandoverError::Interrupted)));
         assert_eq!(cluster.node().nft("-a list ruleset"), before);
     }
     let mut kernel = cluster.node().run(|| Nftables::open().unwrap());
-    let mut stepwise = list(&mut kernel, Family::Ip, PERSISTENT, &|| false).unwrap().unwrap();
+    let mut replacing = listed(&mut kernel);
     for _ in 0..2 {
-        assert_eq!(stepwise.step(&mut kernel).unwrap(), Step::Copied);
+        assert_eq!(replacing.step(&mut kernel).unwrap(), Step::Copied);
     }
     assert!(cluster.has_table(HANDOVER_TABLE));
     assert_eq!(remove_handover_tables(&mut kernel).unwrap().len(), 1);
@@ -700,13 +711,13 @@ fn changes_between_the_steps_of_a_handover_take_effect_at_once_and_stay() {
     let before = counts(&mut kernel);
     let (mut changes, mut at_once) = (0, 0);
     cluster.under_traffic(|| {
-        let mut stepwise = list(&mut kernel, Family::Ip, PERSISTENT, &|| false).unwrap().unwrap();
-        while stepwise.step(&mut kernel).unwrap() == Step::Copied {}
+        let mut replacing = listed(&mut kernel);
+        while replacing.step(&mut kernel).unwrap() == Step::Copied {}
         loop {
-            let found = change_between_steps(&mut kernel, changes);
+            let found = change_between_steps((&mut replacing, &mut kernel), changes);
             changes += 1;
             at_once += u32::from(found);
-            if stepwise.step(&mut kernel).unwrap() == Step::Done {
+            if replacing.step(&mut kernel).unwrap() == Step::Done {
                 break;
             }
         }
@@ -719,9 +730,63 @@ fn changes_between_the_steps_of_a_handover_take_effect_at_once_and_stay() {
     cluster.all_reach("a");
 }
 
+/// Other transactions than those of elements, and those that the kernel refuses, are for our table.
+#[test]
+fn another_commit_between_the_steps_of_a_handover_completes_the_new_table_first() {
+    if !nft_available() || !kernel_has_owners() {
+        return;
+    }
+    let cluster = Cluster::new();
+    let _ = cluster.manifests.once(cluster.node(), "apply").ok();
+    let mut kernel = cluster.node().run(|| Nftables::open().unwrap());
+    let table = ruleset::table(Family::Ip);
+    let [_, (set, elements)] = many(0..1);
+    let other = Operation::AddChain(table.clone(), Chain::new("other"));
+    let refused = Operation::DeleteElements(table.clone(), set, elements);
+    for (operation, is_applied, persist) in [(other, true, true), (refused, false, false)] {
+        let purpose = Purpose::Flags(TableFlags { owner: false, persist });
+        let listed = Replacing::list(&mut kernel, Family::Ip, purpose, &|| false);
+        let mut replacing = listed.unwrap().unwrap();
+        cluster.under_traffic(|| {
+            while replacing.step(&mut kernel).unwrap() == Step::Copied {}
+            let transaction = Transaction { operations: vec![operation] };
+            assert_eq!(replacing.commit(&mut kernel, &transaction).is_ok(), is_applied);
+            let contents = kernel.read_table(&table).unwrap().unwrap();
+            assert_eq!(contents.table.flags.persist, persist);
+            assert!(contents.chains.iter().any(|chain| &*chain.name == "other"));
+            while replacing.step(&mut kernel).unwrap() != Step::Done {}
+        });
+        assert!(!cluster.has_table(HANDOVER_TABLE));
+    }
+}
+
+#[test]
+fn a_replaced_table_differs_in_its_flags_only() {
+    if !nft_available() || !kernel_has_owners() {
+        return;
+    }
+    let cluster = Cluster::new();
+    let _ = cluster.manifests.once(cluster.node(), "apply").ok();
+    let mut kernel = cluster.node().run(|| Nftables::open().unwrap());
+    let table = ruleset::table(Family::Ip);
+    let read = |kernel: &mut Nftables| {
+        let read = kernel.whole_table(table.family, &table.name).unwrap().unwrap();
+        let flags = read.flags;
+        // Handles of rules are no difference.
+        (flags, WholeTable { flags: 0, generation: None, ..read })
+    };
+    let (flags, before) = read(&mut kernel);
+    assert_eq!(change_flags(&mut kernel, PERSISTENT), Family::ALL.len());
+    let (persistent, after) = read(&mut kernel);
+    assert_eq!((flags, persistent), (0, PERSISTENT.bits()));
+    let difference = after.difference_from(Some(&before)).unwrap();
+    assert!(difference.is_empty(), "{difference}");
+    assert_eq!(after.chains, before.chains);
+}
+
 /// Adds a service, and removes endpoints of another one. Returns whether the handover table has the
 /// new frontend. A commit is one generation, so nothing else was done before it.
-fn change_between_steps(kernel: &mut Nftables, number: u32) -> bool {
+fn change_between_steps((replacing, kernel): (&mut Replacing, &mut Nftables), number: u32) -> bool {
     let before = kernel.generation().unwrap();
     let table = ruleset::table(Family::Ip);
     let new = many(MANY + number..MANY + number + 1);
@@ -736,7 +801,7 @@ fn change_between_steps(kernel: &mut Nftables, number: u32) -> bool {
     }
     operations.push(Operation::DeleteElements(table, set, slots));
     let commit = Transaction { operations };
-    kernel.commit(&commit).unwrap();
+    replacing.commit(kernel, &commit).unwrap();
     assert_eq!(kernel.generation().unwrap().0, before.0 + 1);
     let handover = TableRef::new(Family::Ip, HANDOVER_TABLE);
     let found = kernel.find_elements(&handover, SetId::Services.name(), &[key], &mut |_| {});

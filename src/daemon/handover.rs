@@ -3,60 +3,66 @@
 //!
 //! The kernel changes no `persist` flag of a table (`nf_tables_updtable`), and a packet inside the
 //! rules of a table that is replaced finds its maps empty. So a copy under another name, the
-//! handover table, serves meanwhile:
+//! handover table, serves meanwhile. `replacing` is the machine that does this.
 //!
-//! ```text
-//!                     our table             handover table
-//!  at first           serves                -
-//!  1. copy            serves                idle: its base chains come later by priority
-//!  2. base chains     packets leave it      serves
-//!  3. new table       created, then serves  serves, then idle
-//!  4. removal         serves                -
-//! ```
-//!
-//! The first chain of type nat that translates a connection decides. In steps 1 to 4 other programs
-//! come after both tables. At the end of a daemon step 4 is left out, and the priorities change:
+//! The first chain of type nat that translates a connection decides. While the handover table exists,
+//! other programs come after both tables. At the end of a daemon it stays, and the priorities change:
 //! kube-proxy in mode nftables gets our chains with its priority. In mode iptables or ipvs it deletes
 //! our table seconds before its own rules are complete, and its rules precede those of the handover
 //! table. That table ends when the next program translates a connection to one of our frontends,
-//! which `witness` sees: it would go on serving services that the other one has removed. Its elements
-//! expire after [`LIFETIME`].
-//! `stepwise` does the steps, also while a daemon commits changes.
+//! which its witness chains see: it would go on serving services that the other one has removed. Its
+//! elements expire after [`LIFETIME`].
 
-mod stepwise;
+mod error;
+mod replacing;
 mod tables;
 
-pub use stepwise::{Step, Stepwise, list};
-pub use tables::{HANDOVER_TABLE, LIFETIME, remove};
+pub use error::HandoverError;
+pub use replacing::{Replacing, Step};
+pub use tables::{HANDOVER_TABLE, LIFETIME, Purpose, remove};
 
 use engine::ruleset::base::CLUSTER_IPS_CHECK;
-use engine::ruleset::{SetId, TABLE_COMMENT, table};
-use nft::kernel::{Contents, CopyTableError, Kernel, Nftables};
-use nft::{Family, Operation, TableFlags, TableRef, Transaction};
+use engine::ruleset::{SetId, TABLE_COMMENT};
+use nft::kernel::{Contents, Kernel, Nftables};
+use nft::{Family, Operation, TableRef};
 
-use self::tables::{PieceSizes, flags_of_ours, handover_table};
-
-/// At the end of a daemon. Other programs can commit, and the handover can be interrupted, between
-/// two parts of the handover table; tables of some 10,000 services are replaced in one transaction.
-const AT_THE_END: PieceSizes = PieceSizes { copy: 1 << 20, replacement: 8 << 20 };
+use self::tables::handover_table;
 
 /// Leaves our tables to the next program: they get no flags, so that every program can change or
 /// delete them, and the handover tables stay until they expire. Returns the families whose table had
 /// flags.
 ///
-/// `is_interrupted` is called between pieces of both tables; it interrupts only the first one.
+/// `is_interrupted` is called before each step; it interrupts only those of the handover table.
 ///
 /// # Errors
-/// See [`CopyTableError`]. Our tables are unchanged, or the handover table serves.
+/// See [`HandoverError`]. Our tables are unchanged, or the handover table serves.
 pub fn hand_over(
     kernel: &mut Nftables,
     is_interrupted: &dyn Fn() -> bool,
-) -> Result<Vec<Family>, CopyTableError> {
+) -> Result<Vec<Family>, HandoverError> {
     let mut changed = Vec::new();
     for family in Family::ALL {
-        if hand_over_table(kernel, &table(family), is_interrupted)? {
-            changed.push(family);
+        let listed = Replacing::list(kernel, family, Purpose::Leave, is_interrupted)?;
+        let Some(mut replacing) = listed else { continue };
+        loop {
+            let (is_copying, ends) = (replacing.is_copying(), is_interrupted());
+            let step = if is_copying && ends {
+                Err(HandoverError::Interrupted)
+            } else {
+                replacing.step(kernel)
+            };
+            match step {
+                Ok(Step::Done) => break,
+                Ok(Step::Copied | Step::Serving) => {}
+                Err(error) => {
+                    if is_copying {
+                        remove(kernel, &handover_table(family))?;
+                    }
+                    return Err(error);
+                }
+            }
         }
+        changed.extend(replacing.replaces.then_some(family));
     }
     Ok(changed)
 }
@@ -64,8 +70,8 @@ pub fn hand_over(
 /// Removes the handover tables, which an earlier daemon left. Returns those that existed.
 ///
 /// # Errors
-/// See [`CopyTableError`].
-pub fn remove_handover_tables(kernel: &mut Nftables) -> Result<Vec<TableRef>, CopyTableError> {
+/// See [`HandoverError`].
+pub fn remove_handover_tables<K: Kernel>(kernel: &mut K) -> Result<Vec<TableRef>, HandoverError> {
     let mut removed = Vec::new();
     for family in Family::ALL {
         let table = handover_table(family);
@@ -74,39 +80,6 @@ pub fn remove_handover_tables(kernel: &mut Nftables) -> Result<Vec<TableRef>, Co
         }
     }
     Ok(removed)
-}
-
-/// Returns whether the table was replaced.
-fn hand_over_table(
-    kernel: &mut Nftables,
-    own: &TableRef,
-    is_interrupted: &dyn Fn() -> bool,
-) -> Result<bool, CopyTableError> {
-    let Some(flags) = flags_of_ours(kernel, own)? else { return Ok(false) };
-    let Some(definition) = kernel.read_definition(own)? else { return Ok(false) };
-    let mut steps =
-        Stepwise::new(kernel, definition, TableFlags::default(), AT_THE_END, is_interrupted)?;
-    let copied = steps.copy(kernel, is_interrupted);
-    let retired = copied.and_then(|()| if flags.persist { steps.retire(kernel) } else { Ok(()) });
-    if let Err(error) = retired {
-        remove(kernel, &handover_table(own.family))?;
-        return Err(error);
-    }
-    if flags.persist {
-        steps.replace(kernel, is_interrupted)?;
-    }
-    steps.make_way(kernel)?;
-    stop_refusing(kernel, own)?;
-    Ok(flags.persist)
-}
-
-/// Leaves it to the handover table to refuse packets that no service port has. If another program
-/// deletes our table, the kernel runs its rules with empty maps until it has removed their hooks
-/// (seen for up to 1 ms), and these would refuse or drop what the handover table serves.
-fn stop_refusing(kernel: &mut Nftables, own: &TableRef) -> Result<(), CopyTableError> {
-    let flush = Operation::FlushChain(own.clone(), CLUSTER_IPS_CHECK.into());
-    kernel.commit(&Transaction { operations: vec![flush] })?;
-    Ok(())
 }
 
 /// Chains that kube-proxy's mode nftables creates without a hook, besides those of its services,

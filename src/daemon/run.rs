@@ -38,7 +38,7 @@ pub use ending::{Ending, Left};
 pub use error::RunError;
 pub use least_connections::Balancing;
 pub use own_node::{Localhost, MissingNode, RouteLocalnet};
-pub use ownership::{HandOver, Handovers, ListTable, RemoveTables, Steps};
+pub use ownership::{HandOver, Handovers, ListOutcome, ListTable, Replace, Steps};
 pub use parts::{Links, Parts};
 pub use reads::OpenReader;
 
@@ -295,9 +295,12 @@ impl<K: Kernel + Send + 'static> Run<K> {
         if self.engine.node().lacks_flowtables() {
             self.links.devices = None;
         }
-        let Some(following) = &mut self.links.devices else { return };
-        if self.commits.is_synced && following.send(self.engine.tables(), &self.writer) {
-            self.spoil_handover();
+        let may_send = self.commits.is_synced && !self.is_replacing();
+        let Some(following) = self.links.devices.as_mut().filter(|_| may_send) else { return };
+        if following.send(self.engine.tables(), &self.writer)
+            && let Some(handovers) = &mut self.handovers
+        {
+            handovers.spoil();
         }
     }
 
@@ -441,9 +444,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
         // Small transactions are committed at once, and the end is noticed at an await.
         tokio::task::consume_budget().await;
         let started = now();
-        self.spoil_handover();
         self.commits.has_sent = true;
-        let outcome = self.writer.commit(transaction);
+        let outcome = Handovers::commit(self.handovers.as_mut(), &self.writer, transaction);
         // Only in the first sync: later, a small change would wait for the transaction ahead too.
         let ahead = if self.reads.doubt.is_start() {
             self.engine.next_transaction_ahead(self.commits.max_batch)

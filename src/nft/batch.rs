@@ -9,8 +9,7 @@ use smallvec::SmallVec;
 use thiserror::Error;
 
 use super::abi::*;
-use super::copy::RawMessage;
-use crate::difference::Difference;
+use crate::difference::{Difference, RawMessage};
 use crate::element::Element;
 use crate::element::LIST_LIMIT;
 use crate::family::TableFamily;
@@ -80,22 +79,6 @@ pub enum EncodeError {
 }
 
 impl Batch {
-    /// Encodes messages whose attributes are encoded already, for tables of one family. Each is an
-    /// operation of its own.
-    ///
-    /// # Errors
-    /// [`EncodeError::TooLong`] if a message is longer than its length field.
-    pub fn of_messages<'a>(
-        messages: impl IntoIterator<Item = &'a RawMessage>,
-        family: TableFamily,
-        first_sequence: u32,
-        acknowledge: Acknowledge,
-    ) -> Result<Self, EncodeError> {
-        let mut writer = BatchWriter::new(first_sequence, Size { messages: 0, bytes: 0 }, None);
-        writer.raw(messages, family.number())?;
-        Ok(writer.finish(acknowledge))
-    }
-
     /// Encodes a difference. The kernel refuses it if the ruleset has another generation than that
     /// which was compared. Each message is an operation of its own.
     ///

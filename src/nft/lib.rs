@@ -23,7 +23,6 @@ mod any;
 pub mod asynchronous;
 mod batch;
 mod chain;
-pub mod copy;
 mod counter;
 pub mod difference;
 mod element;

@@ -124,7 +124,8 @@ pub struct TableFlags {
 }
 
 impl TableFlags {
-    pub(super) fn bits(self) -> u32 {
+    /// Returns them as `NFT_TABLE_F_*`.
+    pub fn bits(self) -> u32 {
         let owner = if self.owner { NFT_TABLE_F_OWNER } else { 0 };
         let persist = if self.persist { NFT_TABLE_F_PERSIST } else { 0 };
         owner | persist

@@ -110,7 +110,7 @@ impl WholeTable {
     }
 
     /// Returns the named sets and maps.
-    pub(crate) fn named_sets(&self) -> impl Iterator<Item = &SetContents> {
+    pub fn named_sets(&self) -> impl Iterator<Item = &SetContents> {
         self.sets.iter().filter(|contents| !AnySet::is_anonymous(&contents.set))
     }
 }

@@ -3,17 +3,34 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use daemon::handover::Step;
-use daemon::run::{Handovers, Steps};
+use daemon::handover::{HandoverError, Step};
+use daemon::run::{Handovers, Replace, Steps};
 use daemon::writer::Writer;
 use fake_kernel::Fake;
-use nft::TableFlags;
-use nft::kernel::CopyTableError;
+use nft::kernel::{CommitError, Committed, Kernel};
+use nft::{TableFlags, Transaction};
 
 use crate::kernel::Shared;
 use crate::objects::{dual_stack, frontends};
 use crate::running::{Daemon, LIMIT, wait_for};
 use crate::tables::{engine, owning_engine};
+
+type Hold = Arc<dyn Fn(&'static str) + Send + Sync>;
+
+/// The steps of a replacement that still follow.
+struct HeldSteps(std::vec::IntoIter<(&'static str, Step)>, Hold);
+
+impl Replace<Shared> for HeldSteps {
+    fn step(&mut self, _: &mut Shared) -> Result<Step, HandoverError> {
+        let (name, step) = self.0.next().unwrap();
+        (self.1)(name);
+        Ok(step)
+    }
+
+    fn commit(&mut self, shared: &mut Shared, tx: &Transaction) -> Result<Committed, CommitError> {
+        shared.commit(tx)
+    }
+}
 
 /// Handovers whose parts begin with a message and end when the test allows it.
 struct HeldHandovers {
@@ -26,37 +43,27 @@ impl HeldHandovers {
         let (tell, began) = std::sync::mpsc::channel();
         let (allow, allowed) = std::sync::mpsc::channel();
         let allowed = Arc::new(Mutex::new(allowed));
-        let hold = move |part| {
+        let hold: Hold = Arc::new(move |part| {
             tell.send(part).unwrap();
             let _ = allowed.lock().unwrap().recv_timeout(LIMIT);
-        };
-        let (of_list, of_removal) = (hold.clone(), hold);
+        });
         let list = move |_: &mut Shared, _, is_interrupted: &dyn Fn() -> bool| {
-            of_list("list");
+            hold("list");
             if is_interrupted() {
-                return Err(CopyTableError::Interrupted);
+                return Err(HandoverError::Interrupted);
             }
-            let hold = of_list.clone();
-            let mut steps = [
+            let steps = vec![
                 ("copy", Step::Copied),
                 ("serve", Step::Serving),
                 ("replace", Step::Serving),
                 ("end", Step::Done),
-            ]
-            .into_iter();
-            Ok(Some(Box::new(move |_: &mut Shared| {
-                let (name, step) = steps.next().unwrap();
-                hold(name);
-                Ok(step)
-            }) as Steps<_>))
-        };
-        let remove = move |_: &mut Shared| {
-            of_removal("remove");
-            Ok(Vec::new())
+            ];
+            let steps = HeldSteps(steps.into_iter(), Arc::clone(&hold));
+            Ok(Some(Arc::new(Mutex::new(steps)) as Steps<_>))
         };
         let flags = TableFlags { owner: true, persist: true };
         let hand_over = Arc::new(|_: &mut Shared, _: &dyn Fn() -> bool| Ok(Vec::new()));
-        let mut handovers = Handovers::with(flags, Arc::new(list), hand_over, Arc::new(remove));
+        let mut handovers = Handovers::with(flags, Arc::new(list), hand_over);
         handovers.idle = Duration::from_millis(1);
         handovers.pause = Duration::from_millis(1);
         (Self { began, allow }, handovers)
@@ -95,7 +102,6 @@ fn changes_are_committed_while_the_ownership_is_being_taken() {
         parts.open_reader = Some(Box::new(move || Writer::spawn(reader.clone()).ok()));
     });
     daemon.list(dual_stack(1));
-    held.pass(&["remove"]);
 
     // A commit does not wait for the list, and ends the attempt.
     held.expect("list");
@@ -104,16 +110,16 @@ fn changes_are_committed_while_the_ownership_is_being_taken() {
     held.allow();
 
     // A commit between two steps ends the attempt as long as nothing has changed.
-    held.pass(&["remove", "list"]);
+    held.pass(&["list"]);
     held.expect("copy");
     daemon.send(dual_stack(3));
     held.allow();
-    held.expect("remove");
+    held.expect("list");
     assert_eq!(frontends(&kernel), [3, 3]);
     held.allow();
 
     // Later the steps go on after a commit.
-    held.pass(&["list", "copy"]);
+    held.pass(&["copy"]);
     for (number, part) in [(4, "serve"), (5, "replace")] {
         held.expect(part);
         assert_eq!(frontends(&kernel), [number - 1; 2]);
@@ -143,7 +149,7 @@ fn the_end_completes_an_attempt_whose_handover_table_may_serve() {
             parts.handovers = Some(handovers);
         });
         daemon.list(dual_stack(1));
-        let all = ["remove", "list", "copy", "serve"];
+        let all = ["list", "copy", "serve"];
         let earlier = all.iter().position(|part| *part == held_at).unwrap();
         held.pass(&all[..earlier]);
         held.expect(held_at);

@@ -2,17 +2,19 @@
 
 use std::time::Duration;
 
+use engine::ruleset::base::CLUSTER_IPS_CHECK;
 use engine::ruleset::field::Field;
 use engine::ruleset::phrase::{self, Phrase, Phrases};
 use engine::ruleset::{SetId, table_comment};
-use nft::copy::CopyTarget;
-use nft::expression::{Bitwise, Cmp, Ct, Dynset, Lookup, Payload, Reg};
-use nft::kernel::{CopyTableError, Definition, Kernel, Nftables};
+use nft::expression::{Bitwise, Cmp, Ct, Dynset, Expression, Lookup, Payload, Reg};
+use nft::kernel::{Kernel, Nftables};
 use nft::key::{CT_STATUS, CT_STATUS_CONFIRMED, CT_STATUS_DNAT, DYNSET_UPDATE, PAYLOAD_NETWORK};
 use nft::{
-    BaseChain, Chain, Family, HookPoint, Name, Operation, Rule, TableFamily, TableFlags, TableRef,
-    Transaction, Verdict,
+    AnySet, BaseChain, Chain, Family, HookPoint, Operation, TableFamily, TableFlags, TableRef,
+    Transaction, Verdict, WholeTable,
 };
+
+use super::error::HandoverError;
 
 /// The name of the handover table in both families.
 pub const HANDOVER_TABLE: &str = "deltaproxy-handover";
@@ -27,81 +29,106 @@ const PRIORITY_SHIFT: i32 = 1;
 
 /// Priority of kube-proxy's translating chains (`NF_IP_PRI_NAT_DST`). It is refused if its table has
 /// them with another one.
-pub(super) const KUBE_PROXY_PRIORITY: i32 = -100;
-
-/// Sizes in bytes from which on a part of a table is sent.
-#[derive(Clone, Copy)]
-pub(super) struct PieceSizes {
-    /// Of the handover table.
-    pub(super) copy: usize,
-    /// Of our table.
-    pub(super) replacement: usize,
-}
-
-/// While a daemon serves changes, which wait for one part.
-pub(super) const BESIDE_CHANGES: PieceSizes =
-    PieceSizes { copy: 128 << 10, replacement: 128 << 10 };
+const KUBE_PROXY_PRIORITY: i32 = -100;
 
 /// Priority of the chains that see what others translated, after all translations.
 const WITNESS_PRIORITY: i32 = -90;
 
 /// Chains in which the next program has precedence.
-pub(super) const TRANSLATING: [&str; 2] = ["nat-prerouting", "nat-output"];
+const TRANSLATING: [&str; 2] = ["nat-prerouting", "nat-output"];
+
+/// What a table is replaced for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// It gets these flags, while a daemon serves changes: these wait for one piece.
+    Flags(TableFlags),
+    /// The daemon ends. The table gets no flags, and the handover table stays until it expires.
+    /// Without `persist`, the table need not be replaced.
+    Leave,
+}
+
+impl Purpose {
+    /// Returns the flags of the new table.
+    pub(super) fn flags(self) -> TableFlags {
+        match self {
+            Self::Flags(flags) => flags,
+            Self::Leave => TableFlags::default(),
+        }
+    }
+
+    /// Returns the sizes in bytes from which on a piece is sent: of the handover table, and of ours.
+    /// At the end of a daemon, other programs can commit, and the handover can be interrupted,
+    /// between two pieces; our tables of some 10,000 services are replaced in one transaction.
+    pub(super) fn pieces(self) -> (usize, usize) {
+        match self {
+            Self::Flags(_) => (128 << 10, 128 << 10),
+            Self::Leave => (1 << 20, 8 << 20),
+        }
+    }
+}
 
 /// Returns the flags of a table; `None` if another program created it.
 pub(super) fn flags_of_ours(
     kernel: &mut Nftables,
     own: &TableRef,
-) -> Result<Option<TableFlags>, CopyTableError> {
+) -> Result<Option<TableFlags>, HandoverError> {
     let found = kernel.read_table(own)?.map(|contents| contents.table);
     let ours = found.filter(|table| table.comment.as_deref() == Some(&*table_comment()));
     Ok(ours.map(|table| table.flags))
 }
 
-pub(super) fn handover_target() -> CopyTarget {
-    CopyTarget {
-        table: HANDOVER_TABLE.into(),
-        flags: TableFlags::default(),
-        priority_shift: PRIORITY_SHIFT,
-        lifetime: Some(LIFETIME),
+/// Returns the handover table of our table, without elements. It has no flowtable.
+pub(super) fn of_handover(own: &WholeTable, purpose: Purpose) -> WholeTable {
+    let mut copy = WholeTable { name: HANDOVER_TABLE.into(), flags: 0, ..own.clone() };
+    for base in copy.chains.iter_mut().filter_map(|chain| chain.base.as_mut()) {
+        base.priority = base.priority.saturating_add(PRIORITY_SHIFT);
     }
+    for set in copy.sets.iter_mut().map(|contents| &mut contents.set) {
+        if set.flags & (AnySet::TIMEOUT | AnySet::ANONYMOUS) == 0 {
+            set.flags |= AnySet::TIMEOUT;
+            set.timeout = u64::try_from(LIFETIME.as_millis()).ok();
+        }
+    }
+    copy.flowtables.clear();
+    let uses_flowtable = |it: &Expression| matches!(it, Expression::FlowOffload(_));
+    let rules = std::mem::take(&mut copy.rules);
+    add_precedence(&mut copy);
+    copy.rules
+        .extend(rules.into_iter().filter(|rule| !rule.expressions.iter().any(uses_flowtable)));
+    if purpose == Purpose::Leave {
+        add_witness(&mut copy);
+    }
+    copy
 }
 
-/// Returns the rules that leave packets to the next program: all of them once it translates
-/// ([`witness`]), and those to local cluster IPs to mode ipvs. It translates after routing, and makes
-/// the cluster IPs addresses of the node.
-pub(super) fn precedence(own: &Definition) -> Result<Vec<Rule>, CopyTableError> {
-    let Some(family) = family_of(own) else { return Ok(Vec::new()) };
+/// Adds the rules that leave packets to the next program: all of them once it translates
+/// ([`add_witness`]), and those to local cluster IPs to mode ipvs. It translates after routing, and
+/// makes the cluster IPs addresses of the node.
+fn add_precedence(copy: &mut WholeTable) {
+    let Some(family) = family_of(copy) else { return };
     let cluster_ips = SetId::ClusterIps.name();
     let is_over = [over(family), vec![Lookup::in_set(cluster_ips, FIRST)]].concat();
     let is_of_ipvs =
         [Phrases(family).in_set(&[Field::Daddr], cluster_ips), phrase::destination_is_local()];
-    let rule = |chain: &Name, phrase: Phrase| {
-        let expressions = [phrase, phrase::verdict(Verdict::Accept)].concat();
-        Rule { chain: chain.clone(), expressions, comment: None }
-    };
-    let chains = own.base_chains()?.into_iter().filter(|chain| TRANSLATING.contains(&&**chain));
-    Ok(chains
-        .flat_map(|chain| [rule(&chain, is_over.clone()), rule(&chain, is_of_ipvs.concat())])
-        .collect())
+    for chain in TRANSLATING {
+        for phrase in [is_over.clone(), is_of_ipvs.concat()] {
+            copy.append_rule(chain, [phrase, phrase::verdict(Verdict::Accept)].concat());
+        }
+    }
 }
 
-/// Returns the transaction that lets the handover table note that the next program translates: a
-/// connection to one of our frontends has another destination, and no priority, which our rules set.
-/// Its own rules are written as a whole, so all of them are there then.
-pub(super) fn witness(own: &Definition) -> Transaction {
-    let Some(family) = family_of(own) else { return Transaction::default() };
-    let table = handover_table(family);
+/// Lets the handover table note that the next program translates: a connection to one of our
+/// frontends has another destination, and no priority, which our rules set. Its own rules are written
+/// as a whole, so all of them are there then.
+fn add_witness(copy: &mut WholeTable) {
+    let Some(family) = family_of(copy) else { return };
     let frontends = [
         (SetId::Services, &[Field::OriginalDaddr, Field::L4Proto, Field::OriginalDport][..]),
         (SetId::NodePorts, &[Field::L4Proto, Field::OriginalDport]),
     ];
     let cluster_ips = SetId::ClusterIps.name();
-    let mut operations = Vec::new();
     for hook in [HookPoint::Prerouting, HookPoint::Output] {
-        let name: Name = format!("witness-{hook}").into();
-        let chain = Chain::at_hook(name.clone(), BaseChain::new("filter", hook, WITNESS_PRIORITY));
-        operations.push(Operation::AddChain(table.clone(), chain));
+        let name = format!("witness-{hook}");
         for (map, key) in frontends {
             let expressions = [
                 is_first_with_dnat(),
@@ -111,12 +138,11 @@ pub(super) fn witness(own: &Definition) -> Transaction {
                 over(family),
                 vec![Dynset::new(DYNSET_UPDATE, cluster_ips, FIRST).into()],
             ];
-            let rule =
-                Rule { chain: name.clone(), expressions: expressions.concat(), comment: None };
-            operations.push(Operation::AddRule(table.clone(), rule));
+            copy.append_rule(&name, expressions.concat());
         }
+        let base = BaseChain::new("filter", hook, WITNESS_PRIORITY);
+        copy.chains.push(Chain::at_hook(name, base));
     }
-    Transaction { operations }
 }
 
 /// Matches the packet that begins a connection, if its destination was translated. The connection is
@@ -131,9 +157,9 @@ fn is_first_with_dnat() -> Phrase {
 }
 
 /// Returns the family of a table with cluster IPs.
-fn family_of(own: &Definition) -> Option<Family> {
-    let has_cluster_ips = own.sets.iter().any(|set| *set.name == *SetId::ClusterIps.name());
-    own.table.family.of_addresses().filter(|_| has_cluster_ips)
+fn family_of(table: &WholeTable) -> Option<Family> {
+    let cluster_ips = table.set(SetId::ClusterIps.name());
+    table.family.of_addresses().filter(|_| cluster_ips.is_some())
 }
 
 /// Loads the element of `cluster-ips` that tells that the handover is over: no cluster IP is the
@@ -152,32 +178,116 @@ fn over(family: Family) -> Phrase {
 
 const FIRST: Reg = Reg::of_word(0);
 
-pub(super) fn new_table(own: &Definition, flags: TableFlags) -> CopyTarget {
-    CopyTarget { table: own.table.name.clone(), flags, priority_shift: 0, lifetime: None }
+/// Gives the next program precedence over a table. The chains of the handover table come after its
+/// own; ours get the priority of kube-proxy, and come before its until another program adds chains.
+///
+/// Leaves it to the handover table to refuse packets that no service port has. If another program
+/// deletes our table, the kernel runs its rules with empty maps until it has removed their hooks
+/// (seen for up to 1 ms), and these would refuse or drop what the handover table serves.
+pub(super) fn make_way(kernel: &mut Nftables, table: &TableRef) -> Result<(), HandoverError> {
+    let Some(installed) = kernel.read_definition(table)? else { return Ok(()) };
+    let mut desired = installed.clone();
+    let is_ours = *table.name != *HANDOVER_TABLE;
+    for chain in &mut desired.chains {
+        if let Some(base) = chain.base.as_mut().filter(|_| TRANSLATING.contains(&&*chain.name)) {
+            base.priority = KUBE_PROXY_PRIORITY + i32::from(!is_ours);
+        }
+    }
+    desired.rules.retain(|rule| !is_ours || rule.chain != CLUSTER_IPS_CHECK);
+    kernel.apply(&desired.difference_from(Some(&installed))?)?;
+    Ok(())
 }
 
 /// Removes a table; returns whether it existed. Its base chains go first: a packet inside them then
 /// still finds the elements.
 ///
 /// # Errors
-/// See [`CopyTableError`].
-pub fn remove(kernel: &mut Nftables, table: &TableRef) -> Result<bool, CopyTableError> {
-    let Some(definition) = kernel.read_definition(table)? else { return Ok(false) };
-    delete_base_chains(kernel, &definition)?;
+/// See [`HandoverError`].
+pub fn remove<K: Kernel>(kernel: &mut K, table: &TableRef) -> Result<bool, HandoverError> {
+    let Some(contents) = kernel.read_table(table)? else { return Ok(false) };
+    delete_base_chains(kernel, table, &contents.chains)?;
     kernel.commit(&Transaction { operations: vec![Operation::DeleteTable(table.clone())] })?;
     Ok(true)
 }
 
-pub(super) fn delete_base_chains(
-    kernel: &mut Nftables,
-    definition: &Definition,
-) -> Result<(), CopyTableError> {
-    let chains = definition.base_chains()?.into_iter();
-    let delete = |chain| Operation::DeleteChain(definition.table.clone(), chain);
-    kernel.commit(&Transaction { operations: chains.map(delete).collect() })?;
+pub(super) fn delete_base_chains<K: Kernel>(
+    kernel: &mut K,
+    table: &TableRef,
+    chains: &[Chain],
+) -> Result<(), HandoverError> {
+    let bases = chains.iter().filter(|chain| chain.base.is_some());
+    let delete = |chain: &Chain| Operation::DeleteChain(table.clone(), chain.name.clone());
+    kernel.commit(&Transaction { operations: bases.map(delete).collect() })?;
     Ok(())
 }
 
 pub(super) fn handover_table(family: impl Into<TableFamily>) -> TableRef {
     TableRef::new(family, HANDOVER_TABLE)
+}
+
+#[cfg(test)]
+mod tests {
+    use nft::expression::FlowOffload;
+    use nft::{Flowtable, SetContents};
+
+    use super::*;
+
+    /// A table with one rule in a base chain, one that uses its flowtable, and these sets.
+    fn own(sets: &[(&str, u32)]) -> WholeTable {
+        let mut own = WholeTable::new(TableFamily::Ip, "kube-proxy");
+        own.flags = TableFlags { owner: true, persist: true }.bits();
+        let base = BaseChain::new("nat", HookPoint::Prerouting, -102);
+        own.chains = vec![Chain::new("services"), Chain::at_hook("nat-prerouting", base)];
+        own.flowtables = vec![Flowtable::new("fast")];
+        own.append_rule("nat-prerouting", phrase::verdict(Verdict::Drop));
+        own.append_rule("services", vec![FlowOffload::to("fast")]);
+        let set = |(name, flags): &(&str, u32)| SetContents {
+            set: AnySet { flags: *flags, ..AnySet::of_types(name, &[7], &[4]) },
+            elements: Vec::new(),
+        };
+        own.sets = sets.iter().map(set).collect();
+        own
+    }
+
+    #[test]
+    fn the_handover_table_comes_later_without_flags_and_flowtable_and_its_elements_expire() {
+        let sets = [("services", 0), ("clients", AnySet::TIMEOUT | AnySet::DYNAMIC)];
+        let copy = of_handover(&own(&sets), Purpose::Leave);
+        assert_eq!(
+            copy.difference_from(None).unwrap().to_string(),
+            "add table ip deltaproxy-handover\n\
+             add chain ip deltaproxy-handover services\n\
+             add chain ip deltaproxy-handover nat-prerouting { type nat hook prerouting priority \
+             -101; policy accept; }\n\
+             add set ip deltaproxy-handover services { type ipv4_addr; flags timeout; }\n\
+             add set ip deltaproxy-handover clients { type ipv4_addr; flags dynamic,timeout; }\n\
+             add rule ip deltaproxy-handover nat-prerouting drop\n"
+        );
+        assert_eq!(copy.flags, 0);
+        let timeouts = ["services", "clients"].map(|name| copy.set(name).unwrap().set.timeout);
+        assert_eq!(timeouts, [Some(60_000), None]);
+    }
+
+    #[test]
+    fn elements_of_sets_of_rules_do_not_expire() {
+        let anonymous = [("__set0", AnySet::ANONYMOUS)];
+        let copy = of_handover(&own(&anonymous), Purpose::Leave);
+        assert_eq!(copy.sets, own(&anonymous).sets);
+    }
+
+    #[test]
+    fn the_next_program_has_precedence_and_is_witnessed_at_the_end_only() {
+        let sets = [(SetId::ClusterIps.name(), 0)];
+        let copy = of_handover(&own(&sets), Purpose::Flags(TableFlags::default()));
+        assert!(copy.chains.len() == 2 && copy.rules_of("nat-output").count() == 2);
+        let rules: Vec<_> = copy.rules_of("nat-prerouting").collect();
+        let last = own(&sets).rules[0].expressions.clone();
+        assert!(rules.len() == 3 && rules[2].expressions == last, "{rules:?}");
+        let copy = of_handover(&own(&sets), Purpose::Leave);
+        let witnesses = ["witness-prerouting", "witness-output"];
+        for name in witnesses {
+            assert!(copy.chains.iter().any(|chain| *chain.name == *name && chain.base.is_some()));
+            assert_eq!(copy.rules_of(name).count(), 2);
+        }
+    }
 }

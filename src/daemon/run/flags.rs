@@ -7,14 +7,15 @@ use engine::doubt::Input;
 use engine::printable::Printable;
 use engine::ruleset;
 use nft::family::Family;
-use nft::kernel::{CopyTableError, Kernel};
+use nft::kernel::Kernel;
 
 use super::Run;
 use super::devices::is_committing;
 use super::direct;
 use super::ending::Left;
-use super::ownership::{End, Handovers, Listed, record};
+use super::ownership::{End, Handovers, ListOutcome, record};
 use super::wait::now;
+use crate::handover::HandoverError;
 use crate::writer::WriterGone;
 
 impl<K: Kernel + Send + 'static> Run<K> {
@@ -52,10 +53,17 @@ impl<K: Kernel + Send + 'static> Run<K> {
         self.handovers.as_ref().is_some_and(Handovers::is_replacing)
     }
 
-    /// Gives an attempt up before a table changes, unless the change goes to both tables.
-    pub(super) fn spoil_handover(&mut self) {
-        if let Some(handovers) = &mut self.handovers {
-            handovers.spoil();
+    /// Ends an attempt before a table is read or changes otherwise than by a commit: gives it up, or
+    /// performs all of its steps if the handover table serves.
+    pub(super) async fn finish_replacement(&mut self) -> Result<(), WriterGone> {
+        loop {
+            if let Some(handovers) = &mut self.handovers {
+                handovers.spoil();
+            }
+            if !self.is_replacing() {
+                return Ok(());
+            }
+            self.handover_step().await?;
         }
     }
 
@@ -81,7 +89,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     }
 
     /// Goes on with the list of a table.
-    pub(super) async fn take_listed(&mut self, listed: Listed<K>) -> Result<(), WriterGone> {
+    pub(super) async fn take_listed(&mut self, listed: ListOutcome<K>) -> Result<(), WriterGone> {
         let end = self.handovers.as_mut().and_then(|handovers| handovers.take_listed(listed));
         self.end_attempt(end).await
     }
@@ -101,6 +109,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 let flags = handovers.flags;
                 self.engine.note_flags(family, flags);
                 let took = (now() - started).as_millis();
+                self.send_devices();
                 if self.engine.tables().fixed_flags().is_some() {
                     // The other table is next, but not at once: while the kernel frees the elements
                     // of this one, commits wait for the end of that whenever a socket is closed
@@ -120,10 +129,10 @@ impl<K: Kernel + Send + 'static> Run<K> {
     }
 
     /// Ends an attempt, after a change of the table or an error.
-    async fn give_up(&mut self, error: Option<CopyTableError>) -> Result<(), WriterGone> {
+    async fn give_up(&mut self, error: Option<HandoverError>) -> Result<(), WriterGone> {
         let is_unchanged = error.is_none();
         match error {
-            None | Some(CopyTableError::Interrupted) => {
+            None | Some(HandoverError::Interrupted) => {
                 tracing::debug!("a change of services interrupted the change of the tables' flags");
             }
             Some(error) => {
@@ -151,11 +160,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         let started = now();
         self.log_uncommitted();
         self.stop_reads().await?;
-        self.spoil_handover();
-        while self.is_replacing() {
-            self.handover_step().await?;
-            self.spoil_handover();
-        }
+        self.finish_replacement().await?;
         let Some(handovers) = &mut self.handovers else { return Ok(Left::Unchanged) };
         let is_blocked =
             Family::ALL.iter().any(|family| self.engine.tables().blocked(*family).is_some());

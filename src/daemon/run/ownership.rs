@@ -1,36 +1,27 @@
-//! Attempts to take the ownership of existing tables, and the end of the daemon, which leaves them
-//! without flags. The kernel sets the flag `persist` of new tables only, so a handover replaces them.
+//! When tables are replaced, by [`crate::handover`]: attempts to take the ownership of existing
+//! tables, and the end of the daemon, which leaves them without flags.
 //!
-//! ```text
-//! (no attempt) -+- idle ------------> Listing    over another socket
-//! Listing ------+- all listed ------> Copying
-//!               +- a commit --------> given up
-//! Copying ------+- next step -------> Copying, Serving
-//!               +- a commit --------> given up
-//! Serving ------+- a commit --------> Serving    the kernel's side repeats it in the new table
-//!               +- last step -------> (no attempt)
-//! given up -----+- idle ------------> (no attempt) for some time
-//! ```
-//!
-//! Between two steps the loop does everything else first, so a change waits for one step at most
-//! before its first commit.
+//! A table is listed over another socket. Between two steps the loop does everything else first, so a
+//! change waits for one step at most before its first commit. It ends the attempt, for some time, as
+//! long as our table is unchanged.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, Either};
 use nft::family::Family;
-use nft::kernel::{CopyTableError, Kernel, Nftables};
-use nft::{TableFlags, TableRef};
+use nft::kernel::{CommitError, Committed, Kernel, Nftables};
+use nft::{TableFlags, Transaction};
 
 use super::ending::{Ending, Left};
 use super::wait::now;
-use crate::handover::{self, LIFETIME, Step};
+use crate::handover::remove_handover_tables;
+use crate::handover::{HandoverError, LIFETIME, Purpose, Replacing, Step, hand_over};
 use crate::observe::{self, Cause, Causes, Observe};
-use crate::writer::{Writer, WriterGone};
+use crate::writer::{Answered, Writer, WriterGone};
 
 /// Time without a change of services before the flags of the tables are changed.
 const IDLE: Duration = Duration::from_secs(5);
@@ -49,21 +40,46 @@ const LEAVE_TIME: Duration = Duration::from_secs(10);
 
 /// Leaves the tables to the next program; see [`crate::handover::hand_over`].
 pub type HandOver<K> =
-    Arc<dyn Fn(&mut K, &dyn Fn() -> bool) -> Result<Vec<Family>, CopyTableError> + Send + Sync>;
+    Arc<dyn Fn(&mut K, &dyn Fn() -> bool) -> Result<Vec<Family>, HandoverError> + Send + Sync>;
 
-/// Removes the handover tables; see [`crate::handover::remove_handover_tables`].
-pub type RemoveTables<K> =
-    Arc<dyn Fn(&mut K) -> Result<Vec<TableRef>, CopyTableError> + Send + Sync>;
+/// Lists a table and returns the steps that change its flags; see [`Replacing::list`].
+pub type ListTable<K> =
+    Arc<dyn Fn(&mut K, Family, &dyn Fn() -> bool) -> ListOutcome<K> + Send + Sync>;
 
-/// Lists a table and returns the steps that change its flags; see [`crate::handover::list`].
-pub type ListTable<K> = Arc<
-    dyn Fn(&mut K, Family, &dyn Fn() -> bool) -> Result<Option<Steps<K>>, CopyTableError>
-        + Send
-        + Sync,
->;
+/// A table that was listed; `None` if it has the flags.
+pub type ListOutcome<K> = Result<Option<Steps<K>>, HandoverError>;
 
-/// Performs the next step of a handover; see [`crate::handover::Stepwise::step`].
-pub type Steps<K> = Box<dyn FnMut(&mut K) -> Result<Step, CopyTableError> + Send>;
+/// A table that is being replaced. The loop and the kernel's thread share it.
+pub type Steps<K> = Arc<Mutex<dyn Replace<K>>>;
+
+/// What the loop needs of [`Replacing`].
+pub trait Replace<K>: Send {
+    /// Performs the next step.
+    ///
+    /// # Errors
+    /// See [`Replacing::step`].
+    fn step(&mut self, kernel: &mut K) -> Result<Step, HandoverError>;
+
+    /// Commits a transaction between two steps.
+    ///
+    /// # Errors
+    /// See [`Replacing::commit`].
+    fn commit(&mut self, kernel: &mut K, tx: &Transaction) -> Result<Committed, CommitError>;
+}
+
+impl Replace<Nftables> for Replacing {
+    fn step(&mut self, kernel: &mut Nftables) -> Result<Step, HandoverError> {
+        self.step(kernel)
+    }
+
+    fn commit(
+        &mut self,
+        kernel: &mut Nftables,
+        tx: &Transaction,
+    ) -> Result<Committed, CommitError> {
+        self.commit(kernel, tx)
+    }
+}
 
 /// How and when handovers are performed.
 pub struct Handovers<K> {
@@ -72,8 +88,6 @@ pub struct Handovers<K> {
     pub list: ListTable<K>,
     /// Leaves the tables at the end.
     pub hand_over: HandOver<K>,
-    /// Removes what an earlier daemon or an attempt left.
-    pub remove: RemoveTables<K>,
     /// What the program and the loop tell each other at the end.
     pub ending: Arc<Ending>,
     /// Time without a change of services before an attempt.
@@ -109,11 +123,9 @@ enum Stage<K> {
     /// The table is listed; the flag ends this.
     Listing(Listing<K>, Arc<AtomicBool>),
     /// A step is in the kernel; what follows is not known.
-    Stepping(Stepping<K>),
-    /// Nothing of the table has changed.
-    Copying(Steps<K>),
-    /// All steps must follow.
-    Serving(Steps<K>),
+    Stepping(Steps<K>, Stepping),
+    /// The last step has ended so; listing counts as one.
+    At(Steps<K>, Step),
     /// The table changed.
     GivenUp,
 }
@@ -124,14 +136,12 @@ pub(super) enum End {
     /// The table has the flags, after this time in the kernel.
     Changed { family: Family, started: Instant, worked: Duration },
     /// A change of the table interrupted the attempt, or it failed.
-    GivenUp(Option<CopyTableError>),
+    GivenUp(Option<HandoverError>),
 }
 
-pub(super) type Listed<K> = Result<Option<Steps<K>>, CopyTableError>;
+type Stepping = BoxFuture<'static, Result<Result<Step, HandoverError>, WriterGone>>;
 
-type Stepping<K> = BoxFuture<'static, Result<(Steps<K>, Result<Step, CopyTableError>), WriterGone>>;
-
-type Listing<K> = BoxFuture<'static, Result<Listed<K>, WriterGone>>;
+type Listing<K> = BoxFuture<'static, Result<ListOutcome<K>, WriterGone>>;
 
 impl<K> fmt::Debug for Handovers<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -143,27 +153,20 @@ impl Handovers<Nftables> {
     /// Returns handovers to tables with these flags.
     pub fn new(flags: TableFlags) -> Self {
         let list: ListTable<_> = Arc::new(move |kernel, family, is_interrupted| {
-            let listed = handover::list(kernel, family, flags, is_interrupted)?;
-            Ok(listed.map(|mut it| Box::new(move |kernel: &mut _| it.step(kernel)) as Steps<_>))
+            let listed = Replacing::list(kernel, family, Purpose::Flags(flags), is_interrupted)?;
+            Ok(listed.map(|it| Arc::new(Mutex::new(it)) as Steps<_>))
         });
-        let hand_over = Arc::new(handover::hand_over);
-        Self::with(flags, list, hand_over, Arc::new(handover::remove_handover_tables))
+        Self::with(flags, list, Arc::new(hand_over))
     }
 }
 
 impl<K> Handovers<K> {
     /// Returns handovers by these functions.
-    pub fn with(
-        flags: TableFlags,
-        list: ListTable<K>,
-        hand_over: HandOver<K>,
-        remove: RemoveTables<K>,
-    ) -> Self {
+    pub fn with(flags: TableFlags, list: ListTable<K>, hand_over: HandOver<K>) -> Self {
         Self {
             flags,
             list,
             hand_over,
-            remove,
             ending: Arc::default(),
             idle: IDLE,
             pause: FIRST_PAUSE,
@@ -181,9 +184,7 @@ impl<K> Handovers<K> {
             None => handovers.due,
             Some(attempt) => match attempt.stage {
                 Stage::Listing(..) => None,
-                Stage::Stepping(_) | Stage::Copying(_) | Stage::Serving(_) | Stage::GivenUp => {
-                    Some(now())
-                }
+                Stage::Stepping(..) | Stage::At(..) | Stage::GivenUp => Some(now()),
             },
         }
     }
@@ -192,7 +193,7 @@ impl<K> Handovers<K> {
     pub(super) fn is_first_step(&self) -> bool {
         match &self.attempt {
             None => true,
-            Some(Attempt { stage: Stage::Copying(_), steps, .. }) => *steps == 0,
+            Some(Attempt { stage: Stage::At(..), steps, .. }) => *steps == 0,
             Some(_) => false,
         }
     }
@@ -204,14 +205,14 @@ impl<K> Handovers<K> {
     /// Returns whether a table may be being replaced: nothing should read it.
     pub(super) fn is_replacing(&self) -> bool {
         let stage = self.attempt.as_ref().map(|attempt| &attempt.stage);
-        matches!(stage, Some(Stage::Stepping(_) | Stage::Serving(_)))
+        matches!(stage, Some(Stage::Stepping(..) | Stage::At(_, Step::Serving)))
     }
 
     /// Returns whether the next step does not wait until the daemon is idle: our table is replaced, or
     /// the attempt only has to end.
     pub(super) fn must_go_on(&self) -> bool {
         let stage = self.attempt.as_ref().map(|attempt| &attempt.stage);
-        matches!(stage, Some(Stage::Stepping(_) | Stage::Serving(_) | Stage::GivenUp))
+        self.is_replacing() || matches!(stage, Some(Stage::GivenUp))
     }
 }
 
@@ -226,24 +227,30 @@ pub(super) fn record(family: Option<Family>, took: Duration, observe: &Observe) 
 /// Waits for the list of a table.
 pub(super) async fn listed_table<K>(
     handovers: &mut Option<Handovers<K>>,
-) -> Result<Listed<K>, WriterGone> {
+) -> Result<ListOutcome<K>, WriterGone> {
     let attempt = handovers.as_mut().and_then(|handovers| handovers.attempt.as_mut());
     match attempt.map(|attempt| &mut attempt.stage) {
         Some(Stage::Listing(listing, _)) => listing.await,
-        Some(Stage::Stepping(_) | Stage::Copying(_) | Stage::Serving(_) | Stage::GivenUp)
-        | None => std::future::pending().await,
+        Some(Stage::Stepping(..) | Stage::At(..) | Stage::GivenUp) | None => {
+            std::future::pending().await
+        }
     }
 }
 
 /// Sends a step of a handover to the kernel's thread.
-fn begun<K: Kernel + Send + 'static>(mut steps: Steps<K>, writer: &Writer<K>) -> Stepping<K> {
+fn begun<K: Kernel + Send + 'static>(steps: &Steps<K>, writer: &Writer<K>) -> Stepping {
+    let steps = Arc::clone(steps);
     let step = writer.run(move |kernel| {
         // The kernel would send this process a notification of each copied element.
         kernel.ignore_others();
-        let step = steps(kernel);
-        (steps, step)
+        locked(&steps).step(kernel)
     });
     step.boxed()
+}
+
+/// A panic during a step has ended the kernel's thread.
+fn locked<'a, K>(steps: &'a Steps<K>) -> MutexGuard<'a, dyn Replace<K> + 'static> {
+    steps.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<K: Kernel + Send + 'static> Handovers<K> {
@@ -265,10 +272,9 @@ impl<K: Kernel + Send + 'static> Handovers<K> {
             return Ok(());
         }
         let rest = std::mem::replace(&mut self.rest, Rest::None);
-        let remove = Arc::clone(&self.remove);
         let started = now();
         self.note_activity(is_wanted, started);
-        let outcome = writer.run(move |kernel| remove(kernel)).await?;
+        let outcome = writer.run(remove_handover_tables).await?;
         let tables = outcome.as_ref().map_or(&[][..], Vec::as_slice);
         for table in tables {
             record(table.family.of_addresses(), now() - started, observe);
@@ -281,12 +287,33 @@ impl<K: Kernel + Send + 'static> Handovers<K> {
         Ok(())
     }
 
-    /// Gives an attempt up before a table changes, unless the change goes to both tables.
+    /// Commits a transaction, by the attempt if the handover table serves. Otherwise the attempt is
+    /// given up.
+    pub(super) fn commit(
+        handovers: Option<&mut Self>,
+        writer: &Writer<K>,
+        transaction: Transaction,
+    ) -> impl Future<Output = Result<Answered, WriterGone>> + Send + use<K> {
+        let attempt = handovers.and_then(|handovers| {
+            handovers.spoil();
+            handovers.attempt.as_ref()
+        });
+        let Some(Attempt { stage: Stage::At(steps, _), .. }) = attempt else {
+            return Either::Right(writer.commit(transaction));
+        };
+        let steps = Arc::clone(steps);
+        Either::Left(writer.run(move |kernel| {
+            let outcome = locked(&steps).commit(kernel, &transaction);
+            (transaction, outcome)
+        }))
+    }
+
+    /// Gives an attempt up before a table changes, unless the handover table serves.
     pub(super) fn spoil(&mut self) {
         let Some(attempt) = &mut self.attempt else { return };
         match &attempt.stage {
-            Stage::Stepping(_) | Stage::Serving(_) | Stage::GivenUp => {}
-            Stage::Copying(_) => attempt.stage = Stage::GivenUp,
+            Stage::Stepping(..) | Stage::At(_, Step::Serving | Step::Done) | Stage::GivenUp => {}
+            Stage::At(_, Step::Copied) => attempt.stage = Stage::GivenUp,
             Stage::Listing(_, is_interrupted) => {
                 is_interrupted.store(true, Ordering::Relaxed);
                 attempt.stage = Stage::GivenUp;
@@ -297,9 +324,12 @@ impl<K: Kernel + Send + 'static> Handovers<K> {
     /// Performs the next step of the attempt; returns its end.
     pub(super) async fn step(&mut self, writer: &Writer<K>) -> Result<Option<End>, WriterGone> {
         let Some(mut attempt) = self.attempt.take() else { return Ok(None) };
-        let stepping = match attempt.stage {
-            Stage::Copying(steps) | Stage::Serving(steps) => begun(steps, writer),
-            Stage::Stepping(stepping) => stepping,
+        let (steps, stepping) = match attempt.stage {
+            Stage::At(steps, _) => {
+                let stepping = begun(&steps, writer);
+                (steps, stepping)
+            }
+            Stage::Stepping(steps, stepping) => (steps, stepping),
             Stage::GivenUp => return Ok(Some(End::GivenUp(None))),
             Stage::Listing(..) => {
                 self.attempt = Some(attempt);
@@ -308,29 +338,30 @@ impl<K: Kernel + Send + 'static> Handovers<K> {
         };
         let started = now();
         // The end of the daemon may drop this call, and completes the step by another one.
-        attempt.stage = Stage::Stepping(stepping);
+        attempt.stage = Stage::Stepping(Arc::clone(&steps), stepping);
         let attempt = self.attempt.insert(attempt);
-        let Stage::Stepping(stepping) = &mut attempt.stage else { return Ok(None) };
-        let (steps, step) = stepping.await?;
+        let Stage::Stepping(_, stepping) = &mut attempt.stage else { return Ok(None) };
+        let step = stepping.await?;
         let Some(mut attempt) = self.attempt.take() else { return Ok(None) };
         let took = now() - started;
         tracing::trace!(number = attempt.steps, took = took.as_micros(), "step of a handover");
         attempt.longest = attempt.longest.max(took);
         attempt.worked += took;
         attempt.steps += 1;
-        attempt.stage = match step {
-            Ok(Step::Copied) => Stage::Copying(steps),
-            Ok(Step::Serving) => Stage::Serving(steps),
+        match step {
             Ok(Step::Done) => {
                 let Attempt { family, started, steps, longest, worked, .. } = attempt;
                 let (of, longest) = (family.name(), longest.as_millis());
                 tracing::debug!(steps, longest, "replaced the table of {of}");
-                return Ok(Some(End::Changed { family, started, worked }));
+                Ok(Some(End::Changed { family, started, worked }))
             }
-            Err(error) => return Ok(Some(End::GivenUp(Some(error)))),
-        };
-        self.attempt = Some(attempt);
-        Ok(None)
+            Ok(step) => {
+                attempt.stage = Stage::At(steps, step);
+                self.attempt = Some(attempt);
+                Ok(None)
+            }
+            Err(error) => Ok(Some(End::GivenUp(Some(error)))),
+        }
     }
 
     /// Begins an attempt for a table without the desired flags. It is listed by `reader`, or without
@@ -360,11 +391,11 @@ impl<K: Kernel + Send + 'static> Handovers<K> {
     }
 
     /// Goes on with the list of a table; returns the end of the attempt.
-    pub(super) fn take_listed(&mut self, listed: Listed<K>) -> Option<End> {
+    pub(super) fn take_listed(&mut self, listed: ListOutcome<K>) -> Option<End> {
         let mut attempt = self.attempt.take()?;
         match listed {
             Ok(Some(steps)) => {
-                attempt.stage = Stage::Copying(steps);
+                attempt.stage = Stage::At(steps, Step::Copied);
                 self.attempt = Some(attempt);
                 None
             }
@@ -422,27 +453,35 @@ impl<K: Kernel + Send + 'static> Handovers<K> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicUsize;
-
     use fake_kernel::Fake;
+    use nft::{Operation, Table};
 
     use super::*;
+    use crate::handover::HANDOVER_TABLE;
 
-    /// Handovers whose attempts take these steps, and the number of removals.
-    fn handovers(steps: &'static [Step]) -> (Handovers<Fake>, Arc<AtomicUsize>) {
+    /// A replacement that takes these steps. Its commits go to the kernel, and it counts them.
+    struct Given(std::slice::Iter<'static, Step>, Arc<Mutex<usize>>);
+
+    impl Replace<Fake> for Given {
+        fn step(&mut self, _: &mut Fake) -> Result<Step, HandoverError> {
+            self.0.next().copied().ok_or(HandoverError::Interrupted)
+        }
+
+        fn commit(&mut self, fake: &mut Fake, tx: &Transaction) -> Result<Committed, CommitError> {
+            *self.1.lock().unwrap() += 1;
+            fake.commit(tx)
+        }
+    }
+
+    /// Handovers whose attempts take these steps, and the number of their commits.
+    fn handovers(steps: &'static [Step]) -> (Handovers<Fake>, Arc<Mutex<usize>>) {
+        let commits = Arc::new(Mutex::new(0));
+        let counted = Arc::clone(&commits);
         let list: ListTable<Fake> = Arc::new(move |_, _, _| {
-            let mut left = steps.iter().copied();
-            let next = move |_: &mut Fake| left.next().ok_or(CopyTableError::Interrupted);
-            Ok(Some(Box::new(next) as Steps<Fake>))
-        });
-        let removals = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&removals);
-        let remove = Arc::new(move |_: &mut Fake| {
-            counted.fetch_add(1, Ordering::Relaxed);
-            Ok(Vec::new())
+            Ok(Some(Arc::new(Mutex::new(Given(steps.iter(), Arc::clone(&counted)))) as Steps<_>))
         });
         let hand_over: HandOver<Fake> = Arc::new(|_, _| Ok(Vec::new()));
-        (Handovers::with(TableFlags::default(), list, hand_over, remove), removals)
+        (Handovers::with(TableFlags::default(), list, hand_over), commits)
     }
 
     /// Handovers with an attempt whose table is listed.
@@ -483,7 +522,30 @@ mod tests {
         assert!(handovers.is_replacing());
         assert!(handovers.step(&writer).await.unwrap().is_none());
         let end = handovers.step(&writer).await.unwrap();
-        assert!(matches!(end, Some(End::GivenUp(Some(CopyTableError::Interrupted)))), "{end:?}");
+        assert!(matches!(end, Some(End::GivenUp(Some(HandoverError::Interrupted)))), "{end:?}");
+    }
+
+    #[tokio::test]
+    async fn a_commit_goes_by_the_attempt_if_the_handover_table_serves() {
+        let writer = Writer::spawn(Fake::new()).unwrap();
+        let transaction =
+            || Transaction { operations: vec![Operation::AddTable(Table::new(Family::Ip, "t"))] };
+        for (steps, by_attempt) in [(0, 0), (1, 0), (2, 1)] {
+            let (handovers, commits) = handovers(&[Step::Copied, Step::Serving]);
+            let mut handovers = Some(handovers);
+            handovers.as_mut().unwrap().begin(Family::Ip, None, &writer);
+            let listed = listed_table(&mut handovers).await.unwrap();
+            let mut handovers = handovers.unwrap();
+            assert!(handovers.take_listed(listed).is_none());
+            for _ in 0..steps {
+                assert!(handovers.step(&writer).await.unwrap().is_none());
+            }
+            let commit = Handovers::commit(Some(&mut handovers), &writer, transaction());
+            let (sent, outcome) = commit.await.unwrap();
+            assert!(sent == transaction() && outcome.is_ok());
+            assert_eq!(*commits.lock().unwrap(), by_attempt, "after {steps} steps");
+            assert_eq!(handovers.is_replacing(), by_attempt == 1);
+        }
     }
 
     #[tokio::test]
@@ -519,17 +581,27 @@ mod tests {
     #[tokio::test]
     async fn handover_tables_that_may_exist_are_removed_once_and_not_during_an_attempt() {
         let writer = Writer::spawn(Fake::new()).unwrap();
-        let (mut handovers, removals) = handovers(&[]);
-        let removed = || removals.load(Ordering::Relaxed);
+        let (mut handovers, _) = handovers(&[]);
+        let table = || Table::new(Family::Ip, HANDOVER_TABLE);
+        let add = || Transaction { operations: vec![Operation::AddTable(table())] };
+        let exists = async || {
+            let read = writer.run(move |fake| fake.read_table(&table().reference()));
+            read.await.unwrap().unwrap().is_some()
+        };
+        let observe = Observe::new();
         handovers.begin(Family::Ip, None, &writer);
-        handovers.remove_tables(true, &writer, &Observe::new()).await.unwrap();
-        assert_eq!(removed(), 0);
+        writer.commit(add()).await.unwrap().1.unwrap();
+        handovers.remove_tables(true, &writer, &observe).await.unwrap();
+        assert!(exists().await);
         handovers.attempt = None;
-        handovers.remove_tables(true, &writer, &Observe::new()).await.unwrap();
-        handovers.remove_tables(true, &writer, &Observe::new()).await.unwrap();
-        assert_eq!(removed(), 1);
+        handovers.remove_tables(true, &writer, &observe).await.unwrap();
+        assert!(!exists().await);
+        // Only once, and again after an attempt.
+        writer.commit(add()).await.unwrap().1.unwrap();
+        handovers.remove_tables(true, &writer, &observe).await.unwrap();
+        assert!(exists().await);
         handovers.note_given_up(now());
-        handovers.remove_tables(true, &writer, &Observe::new()).await.unwrap();
-        assert_eq!(removed(), 2);
+        handovers.remove_tables(true, &writer, &observe).await.unwrap();
+        assert!(!exists().await);
     }
 }

@@ -138,7 +138,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
 
     /// Reads the tables into the installed state; returns false if they could not be read.
     pub(super) async fn read_back(&mut self) -> Result<bool, WriterGone> {
-        self.spoil_handover();
+        self.finish_replacement().await?;
         self.flows.note_read();
         self.reads.lists_ahead.clear();
         let reading = match self.take_early_read().await? {
@@ -295,6 +295,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         let is_possible = cause.is_caused_by_services() && !self.reads.doubt.is_start();
         let refused = self.engine.refused(transaction).filter(|_| is_possible);
         let Some(refused) = refused else { return Ok(false) };
+        self.finish_replacement().await?;
         self.reads.doubt.handle(Input::Refused(refused), now());
         self.make_certain().await?;
         Ok(self.reads.doubt.tables_due().is_none())

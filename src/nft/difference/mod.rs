@@ -20,10 +20,10 @@ use thiserror::Error;
 
 use crate::abi::*;
 use crate::any::SetContents;
-use crate::copy::RawMessage;
 use crate::family::TableFamily;
+use crate::fields::{DecodeError, Fields};
 use crate::message_kind::MessageKind;
-use crate::netlink::attr::{AttrWriter, TooLong};
+use crate::netlink::attr::{AttrWriter, Attrs, TooLong};
 use crate::request::Generation;
 use crate::whole::WholeTable;
 
@@ -37,8 +37,29 @@ pub struct Difference {
     /// Generation of the ruleset that was compared.
     generation: Option<Generation>,
     messages: Vec<RawMessage>,
+    /// Number of messages before those of the rules of base chains.
+    effect: usize,
     /// The sets of the desired table, for texts; named ones without elements.
     sets: Vec<SetContents>,
+}
+
+/// An encoded message of a batch, without its headers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawMessage {
+    /// Type of the message.
+    pub kind: MessageKind,
+    /// The attributes.
+    pub attributes: Vec<u8>,
+}
+
+impl RawMessage {
+    /// A rule with a position goes before the rule there, all others to the end of their chain.
+    pub(super) fn flags(&self) -> u16 {
+        let has_position = self.kind == MessageKind::NewRule
+            && Attrs::new(&self.attributes)
+                .any(|attr| attr.is_ok_and(|attr| attr.kind == NFTA_RULE_POSITION));
+        if has_position { self.kind.flags() & !NLM_F_APPEND } else { self.kind.flags() }
+    }
 }
 
 impl Difference {
@@ -53,7 +74,52 @@ impl Difference {
         w.finish()?;
         let messages = vec![RawMessage { kind: MessageKind::DelTable, attributes }];
         let (table, generation, sets) = (table.to_owned(), None, Vec::new());
-        Ok(Self { family, table, generation, messages, sets })
+        Ok(Self { family, table, generation, effect: messages.len(), messages, sets })
+    }
+
+    /// Moves the messages of the rules of base chains to another difference: without them, a new
+    /// table has no effect. They must follow in a later transaction, or at the end of this one.
+    #[must_use]
+    pub fn split_effect(&mut self) -> Self {
+        let messages = self.messages.split_off(self.effect);
+        let (table, sets) = (self.table.clone(), self.sets.clone());
+        Self { family: self.family, table, generation: None, messages, effect: 0, sets }
+    }
+
+    /// Adds the messages of another difference of this table.
+    pub fn append(&mut self, next: Self) {
+        self.effect = self.messages.len() + next.effect;
+        self.messages.extend(next.messages);
+        self.sets.extend(next.sets);
+    }
+
+    /// Adds the elements of a message that lists those of a set with the same name in any table.
+    ///
+    /// # Errors
+    /// See [`DifferenceError`].
+    pub fn add_listed(&mut self, listed: &[u8]) -> Result<(), DifferenceError> {
+        let fields = Fields::read(Attrs::new(listed))?;
+        let set = fields.str(NFTA_SET_ELEM_LIST_SET)?;
+        let elements = fields.need(NFTA_SET_ELEM_LIST_ELEMENTS)?.payload;
+        let mut attributes = Vec::with_capacity(listed.len() + self.table.len());
+        let mut w = AttrWriter::new(&mut attributes);
+        w.str(NFTA_SET_ELEM_LIST_TABLE, &self.table);
+        w.str(NFTA_SET_ELEM_LIST_SET, set);
+        w.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |w| w.encoded(elements));
+        w.finish()?;
+        self.messages.push(RawMessage { kind: MessageKind::NewSetElem, attributes });
+        Ok(())
+    }
+
+    /// Removes the messages.
+    pub fn clear(&mut self) {
+        self.messages.clear();
+        self.effect = 0;
+    }
+
+    /// Returns the length of the messages in bytes, without headers.
+    pub fn bytes(&self) -> usize {
+        self.messages.iter().map(|message| message.attributes.len()).sum()
     }
 
     /// Returns the number of messages.
@@ -94,6 +160,9 @@ pub enum DifferenceError {
     /// A name or an object is too long for a message.
     #[error(transparent)]
     TooLong(#[from] TooLong),
+    /// The listed attributes are damaged.
+    #[error("listed elements are damaged: {0}")]
+    Listed(#[from] DecodeError),
 }
 
 impl WholeTable {
@@ -118,6 +187,7 @@ impl WholeTable {
             family: self.family,
             table: self.name.clone(),
             generation: installed.and_then(|table| table.generation),
+            effect: script.effect,
             messages: script.messages,
             sets: script.sets,
         })
@@ -140,6 +210,7 @@ struct Script<'a> {
     /// Number in the name of the next anonymous set.
     next_anonymous: usize,
     messages: Vec<RawMessage>,
+    effect: usize,
     sets: Vec<SetContents>,
 }
 
@@ -198,4 +269,71 @@ fn missing<'a, T, K: Eq + Hash>(
 ) -> Vec<&'a T> {
     let known: HashSet<K> = right.into_iter().map(&key).collect();
     left.into_iter().filter(|object| !known.contains(&key(object))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chain::{BaseChain, Chain, HookPoint};
+    use crate::expression::Immediate;
+    use crate::verdict::Verdict;
+
+    /// The attributes of a message that lists one element.
+    fn list(table: &str, timeout: Option<u64>) -> Vec<u8> {
+        crate::kept::written(|w| {
+            w.str(NFTA_SET_ELEM_LIST_TABLE, table);
+            w.str(NFTA_SET_ELEM_LIST_SET, "services");
+            w.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |w| {
+                w.nest(NFTA_LIST_ELEM, |w| {
+                    w.bytes(NFTA_SET_ELEM_KEY, &[1, 2, 3, 4]);
+                    if let Some(timeout) = timeout {
+                        w.be64(NFTA_SET_ELEM_TIMEOUT, timeout);
+                    }
+                });
+            });
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn listed_elements_are_added_byte_for_byte_to_another_table() {
+        for timeout in [None, Some(5)] {
+            let mut copy = Difference::deletion(TableFamily::Ip, "copy").unwrap();
+            copy.clear();
+            copy.add_listed(&list("kube-proxy", timeout)).unwrap();
+            let attributes = list("copy", timeout);
+            assert_eq!(copy.bytes(), attributes.len());
+            let kind = MessageKind::NewSetElem;
+            assert_eq!(copy.messages(), [RawMessage { kind, attributes }]);
+        }
+    }
+
+    #[test]
+    fn damaged_lists_are_errors() {
+        let mut copy = Difference::deletion(TableFamily::Ip, "copy").unwrap();
+        for damaged in [&[9, 0, 1, 0, 5][..], &[]] {
+            assert!(copy.add_listed(damaged).is_err());
+        }
+        assert_eq!(copy.len(), 1);
+    }
+
+    #[test]
+    fn the_rules_of_base_chains_can_be_sent_later() {
+        let mut table = WholeTable::new(TableFamily::Ip, "t");
+        let base = BaseChain::new("filter", HookPoint::Input, 0);
+        table.chains = vec![Chain::at_hook("a", base), Chain::new("b")];
+        table.append_rule("a", vec![Immediate::verdict(Verdict::Drop)]);
+        table.append_rule("b", vec![Immediate::verdict(Verdict::Accept)]);
+        let whole = table.difference_from(None).unwrap();
+        let mut first = whole.clone();
+        let last = first.split_effect();
+        assert_eq!(last.to_string(), "add rule ip t a drop\n");
+        assert_eq!(format!("{first}{last}"), whole.to_string());
+        let mut replacement = Difference::deletion(TableFamily::Ip, "t").unwrap();
+        replacement.append(first);
+        assert_eq!(replacement.split_effect().len(), 0);
+        replacement.append(last);
+        assert_eq!(replacement.to_string(), format!("delete table ip t\n{whole}"));
+        assert_eq!(replacement.split_effect().to_string(), "add rule ip t a drop\n");
+    }
 }

@@ -2,11 +2,10 @@
 
 use std::fmt;
 
-use super::Difference;
+use super::{Difference, RawMessage};
 use crate::abi::*;
 use crate::any::{AnySet, SetContents, decode_any_elements};
 use crate::chain::Chain;
-use crate::copy::RawMessage;
 use crate::fields::{DecodeError, Fields};
 use crate::flowtable::Flowtable;
 use crate::listed_rule::ListedRule;

@@ -2,7 +2,7 @@
 //!
 //! First come the deletions: rules, elements, sets, objects, flowtables, chains. Then come the
 //! additions: chains, objects, flowtables, sets, then elements, which name chains and objects, then
-//! rules, which name all others.
+//! rules, which name all others; those of base chains come last.
 
 use std::collections::HashSet;
 
@@ -45,6 +45,7 @@ impl<'a> Script<'a> {
             replaced: Replaced::between(from, desired),
             next_anonymous: 0,
             messages: Vec::new(),
+            effect: 0,
             sets: desired.named_sets().map(without_elements).collect(),
         }
     }
@@ -70,7 +71,17 @@ impl<'a> Script<'a> {
         for set in &sets {
             self.add_elements(set.name, &set.elements.added)?;
         }
-        for chain in &chains {
+        let bases = self.desired.chains.iter().filter(|chain| chain.base.is_some());
+        let bases: HashSet<&str> = bases.map(|chain| &*chain.name).collect();
+        let (last, first): (Vec<_>, Vec<_>) =
+            chains.iter().partition(|rules| bases.contains(rules.chain));
+        self.add_rules(&first)?;
+        self.effect = self.messages.len();
+        self.add_rules(&last)
+    }
+
+    fn add_rules(&mut self, chains: &[&ChainRules<'_>]) -> Result<(), TooLong> {
+        for chain in chains {
             for (rule, before) in chain.added() {
                 self.add_rule(rule, before)?;
             }

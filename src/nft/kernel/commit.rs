@@ -139,9 +139,6 @@ impl Kernel for Nftables {
     }
 
     fn commit(&mut self, transaction: &Transaction) -> Result<Committed, CommitError> {
-        if let Some(committed) = self.commit_to_serving(transaction) {
-            return Ok(committed);
-        }
         let (batch, encode_time) = timed(|| self.encode(transaction));
         let batch = batch?;
         if batch.messages.is_empty() {
@@ -188,12 +185,10 @@ impl Kernel for Nftables {
     }
 
     fn owner(&mut self, table: &TableRef) -> Result<Option<u32>, ReadError> {
-        self.complete_replacement(table);
         Ok(self.read_header(table)?.and_then(|(_, owner)| owner))
     }
 
     fn read_table(&mut self, table: &TableRef) -> Result<Option<Contents>, ReadError> {
-        self.complete_replacement(table);
         for _ in 0..MAX_TABLE_ATTEMPTS {
             let generation = self.read_generation()?;
             let contents = self.read_contents_once(table, generation);
@@ -212,7 +207,6 @@ impl Kernel for Nftables {
         set: &str,
         each: &mut dyn FnMut(ElementRead<'_>),
     ) -> Result<(), ReadError> {
-        self.complete_replacement(table);
         let request = Request::Elements(table, set);
         for _ in 0..MAX_ELEMENT_ATTEMPTS {
             each(ElementRead::Start);
@@ -232,7 +226,6 @@ impl Kernel for Nftables {
     }
 
     fn count_elements(&mut self, table: &TableRef, set: &str) -> Result<Option<u32>, ReadError> {
-        self.complete_replacement(table);
         let mut count = None;
         let read = self.ask(Request::Set(table, set), &mut |attributes| {
             count = DecodedSet::decode(attributes)?.elements;
@@ -251,7 +244,6 @@ impl Kernel for Nftables {
         keys: &[Value],
         each: &mut dyn FnMut(ElementView<'_>),
     ) -> Result<usize, ReadError> {
-        self.complete_replacement(table);
         let mut found = 0;
         // The kernel looks up each element by its key (`nft_get_set_elem`) and answers with one
         // datagram for each.

@@ -7,9 +7,7 @@
 mod answer;
 mod commit;
 mod commit_notifications;
-mod copy;
 mod culprit;
-mod definition;
 mod error;
 mod interface;
 mod jumps;
@@ -22,7 +20,6 @@ mod objects;
 mod other_programs;
 mod read;
 mod release;
-mod replacement;
 mod route;
 mod rtnetlink;
 mod tracer;
@@ -30,9 +27,6 @@ mod tunnel;
 mod whole;
 
 pub use commit_notifications::Notifications;
-pub use definition::{
-    CopyProgress, CopySource, CopyTableError, Definition, ListedElements, Replacement,
-};
 pub use error::{CommitError, Malformed, OpenError, ReadError};
 pub use interface::{Committed, Contents, ElementKey, ElementRead, Kernel, OthersChanges};
 pub use link_kind::{LinkKind, link_kind};

@@ -10,7 +10,6 @@ use std::sync::atomic::AtomicBool;
 use nix::errno::Errno;
 
 use super::answer::{self, Outcome};
-use super::definition::{CopyTableError, Replacing};
 use super::error::{OpenError, ReadError};
 use super::other_programs::Others;
 use super::release::Release;
@@ -44,9 +43,6 @@ pub struct Nftables {
     pub(super) last: Option<Generation>,
     pub(super) others: Option<Others>,
     pub(super) stop_of_reads: Arc<AtomicBool>,
-    pub(super) replacing: Option<Box<Replacing>>,
-    /// The outcome of a replacement that another call completed.
-    pub(super) replaced: Option<Result<(), CopyTableError>>,
 }
 
 impl Nftables {
@@ -70,8 +66,6 @@ impl Nftables {
             last: None,
             others: None,
             stop_of_reads: Arc::default(),
-            replacing: None,
-            replaced: None,
         };
         nftables.acknowledge = nftables.probe_acknowledgement()?;
         nftables.generation().map_err(io::Error::other)?;

@@ -2,9 +2,10 @@
 
 use super::error::ReadError;
 use super::nftables::Nftables;
-use super::read::Read;
+use super::read::{Read, Seen};
 use crate::any::{AnyElement, AnySet, SetContents, decode_any_elements};
 use crate::chain::Chain;
+use crate::element::decode_elements;
 use crate::family::TableFamily;
 use crate::fields::DecodeError;
 use crate::hook::{Hook, called_chain};
@@ -12,6 +13,9 @@ use crate::listed_rule::ListedRule;
 use crate::request::{Generation, Request};
 use crate::table::{TableRef, table_name};
 use crate::text::Name;
+
+/// Most attempts to dump a set during changes of other programs.
+const DUMP_ATTEMPTS: usize = 10;
 
 impl Nftables {
     /// Returns the chains of all tables of a family with their tables, in the kernel's order.
@@ -134,6 +138,38 @@ impl Nftables {
             })
         })?;
         Ok((read == Read::Whole && count <= most).then_some(elements))
+    }
+
+    /// Returns the messages that list the elements of a set or map, for
+    /// [`Difference::add_listed`](crate::difference::Difference::add_listed). Commits of other
+    /// programs to other tables do not matter, so an interrupted dump counts if no element is
+    /// repeated or missing.
+    ///
+    /// # Errors
+    /// See [`ReadError`]; [`ReadError::Stopped`] soon after `is_stopped` returns true, which is
+    /// called for each buffer of elements.
+    pub fn list_elements(
+        &mut self,
+        table: &TableRef,
+        set: &str,
+        is_stopped: &dyn Fn() -> bool,
+    ) -> Result<Vec<Vec<u8>>, ReadError> {
+        let request = Request::Elements(table, set);
+        for _ in 0..DUMP_ATTEMPTS {
+            let (mut lists, mut seen) = (Vec::new(), Seen::new());
+            let mut each = |attributes: &[u8]| {
+                lists.push(attributes.to_vec());
+                decode_elements(attributes, |element| seen.insert(&element))
+            };
+            let read = self.ask_until(request, &mut each, is_stopped)?;
+            if read == Read::Stopped || is_stopped() {
+                return Err(ReadError::Stopped { what: request.to_string() });
+            }
+            if seen.were_different() {
+                return Ok(lists);
+            }
+        }
+        Err(ReadError::Changing { what: request.to_string() })
     }
 
     /// Returns whether the ruleset still has this generation.

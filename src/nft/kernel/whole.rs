@@ -9,6 +9,7 @@ use super::error::{CommitError, ReadError};
 use super::interface::{Committed, Kernel};
 use super::nftables::Nftables;
 use super::read::Seen;
+use crate::any::AnySet;
 use crate::batch::Batch;
 use crate::chain::Chain;
 use crate::difference::{Difference, DifferenceError};
@@ -76,10 +77,27 @@ impl Nftables {
         family: TableFamily,
         name: &str,
     ) -> Result<Option<WholeTable>, ReadError> {
-        let place = TableRef::new(family, name.to_owned());
+        self.read_whole(&TableRef::new(family, name.to_owned()), &|_| true)
+    }
+
+    /// Does the same without the elements of named sets, and for any generation: a difference from
+    /// this table may be applied after commits of other programs.
+    ///
+    /// # Errors
+    /// As for [`Nftables::whole_table`].
+    pub fn read_definition(&mut self, table: &TableRef) -> Result<Option<WholeTable>, ReadError> {
+        let read = self.read_whole(table, &AnySet::is_anonymous)?;
+        Ok(read.map(|read| WholeTable { generation: None, ..read }))
+    }
+
+    fn read_whole(
+        &mut self,
+        place: &TableRef,
+        are_read: &dyn Fn(&AnySet) -> bool,
+    ) -> Result<Option<WholeTable>, ReadError> {
         for _ in 0..MAX_READ_ATTEMPTS {
             let generation = self.read_generation()?;
-            let read = self.read_whole_once(&place);
+            let read = self.read_whole_once(place, are_read);
             // A change may also cause an error, as when the table is deleted during the read.
             if self.read_generation()? == generation {
                 match read? {
@@ -95,7 +113,11 @@ impl Nftables {
     }
 
     /// Reads a table, which may change meanwhile; `None` if it does not exist.
-    fn read_whole_once(&mut self, place: &TableRef) -> Result<Option<WholeTable>, ReadError> {
+    fn read_whole_once(
+        &mut self,
+        place: &TableRef,
+        are_read: &dyn Fn(&AnySet) -> bool,
+    ) -> Result<Option<WholeTable>, ReadError> {
         let decode = |attributes: &[u8]| WholeTable::decode_header(place.family, attributes);
         let header = match self.read_objects(Request::Table(place), decode) {
             Err(error) if error.is_missing() => return Ok(None),
@@ -106,7 +128,7 @@ impl Nftables {
         table.rules = self.rules(place)?;
         table.objects = self.read_objects(Request::Objects(place), Object::decode)?;
         table.flowtables = self.read_objects(Request::Flowtables(place), Flowtable::decode)?;
-        table.sets = self.set_contents(place, |_| true)?;
+        table.sets = self.set_contents(place, are_read)?;
         Ok(Some(table))
     }
 
