@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use Expect::Refused;
-use daemon::handover::{Purpose, Replacing, Step, hand_over};
+use daemon::handover::{Purpose, Replace, Replacing, Step, hand_over};
 use netlink_tests::scenario::kube_proxy::MODE_NFTABLES;
 use netlink_tests::scenario::{
     EXTERNAL, Expect, Lab, Manifests, NODE_PORT, Node, keeps_source, masquerades, routing, slice,

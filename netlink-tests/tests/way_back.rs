@@ -9,7 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use daemon::handover::{
-    HANDOVER_TABLE, HandoverError, Purpose, Replacing, Step, hand_over, remove_handover_tables,
+    HANDOVER_TABLE, HandoverError, Purpose, Replace, Replacing, Step, hand_over,
+    remove_handover_tables,
 };
 use engine::ruleset::{self, Layouts, SetId};
 use netlink_tests::scenario::kube_proxy::{DELETION, MODE_IPTABLES, MODE_NFTABLES, of_ipv6};

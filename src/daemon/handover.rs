@@ -18,7 +18,7 @@ mod replacing;
 mod tables;
 
 pub use error::HandoverError;
-pub use replacing::{Replacing, Step};
+pub use replacing::{Replace, Replacing, Step};
 pub use tables::{HANDOVER_TABLE, LIFETIME, Purpose, remove};
 
 use engine::ruleset::base::CLUSTER_IPS_CHECK;
@@ -44,25 +44,21 @@ pub fn hand_over(
     for family in Family::ALL {
         let listed = Replacing::list(kernel, family, Purpose::Leave, is_interrupted)?;
         let Some(mut replacing) = listed else { continue };
-        loop {
-            let (is_copying, ends) = (replacing.is_copying(), is_interrupted());
-            let step = if is_copying && ends {
+        let (mut last, mut is_replaced) = (Step::Copied, false);
+        while last != Step::Done {
+            let is_unchanged = last == Step::Copied;
+            let step = if is_interrupted() && is_unchanged {
                 Err(HandoverError::Interrupted)
             } else {
                 replacing.step(kernel)
             };
-            match step {
-                Ok(Step::Done) => break,
-                Ok(Step::Copied | Step::Serving) => {}
-                Err(error) => {
-                    if is_copying {
-                        remove(kernel, &handover_table(family))?;
-                    }
-                    return Err(error);
-                }
+            if step.is_err() && is_unchanged {
+                remove(kernel, &handover_table(family))?;
             }
+            last = step?;
+            is_replaced |= last == Step::Serving;
         }
-        changed.extend(replacing.replaces.then_some(family));
+        changed.extend(is_replaced.then_some(family));
     }
     Ok(changed)
 }

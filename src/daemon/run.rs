@@ -38,7 +38,7 @@ pub use ending::{Ending, Left};
 pub use error::RunError;
 pub use least_connections::Balancing;
 pub use own_node::{Localhost, MissingNode, RouteLocalnet};
-pub use ownership::{HandOver, Handovers, ListOutcome, ListTable, Replace, Steps};
+pub use ownership::{HandOver, Handovers, ListOutcome, ListTable, Steps};
 pub use parts::{Links, Parts};
 pub use reads::OpenReader;
 

@@ -1,16 +1,17 @@
 //! Changes while the ownership of the tables is being taken.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use daemon::handover::{HandoverError, Step};
-use daemon::run::{Handovers, Replace, Steps};
+use daemon::handover::{HandoverError, Replace, Step};
+use daemon::run::{Handovers, Steps};
 use daemon::writer::Writer;
 use fake_kernel::Fake;
 use nft::kernel::{CommitError, Committed, Kernel};
-use nft::{TableFlags, Transaction};
+use nft::{Errno, TableFlags, Transaction};
 
-use crate::kernel::Shared;
+use crate::kernel::{Objection, Shared};
 use crate::objects::{dual_stack, frontends};
 use crate::running::{Daemon, LIMIT, wait_for};
 use crate::tables::{engine, owning_engine};
@@ -161,4 +162,45 @@ fn the_end_completes_an_attempt_whose_handover_table_may_serve() {
         end.join().unwrap();
         assert!(held.began.try_recv().is_err());
     }
+}
+
+/// Nothing reads a table that is being replaced.
+#[test]
+fn a_change_that_the_handover_table_refuses_is_looked_up_after_the_replacement() {
+    let kernel = Shared::new(Fake::new());
+    let mut before = Daemon::start_unlisted(engine(), kernel.clone());
+    before.list(dual_stack(1));
+    wait_for(|| frontends(&kernel) == [1, 1]);
+    before.end();
+    let (held, handovers) = HeldHandovers::new();
+    let mut daemon = Daemon::start_changed(owning_engine(), kernel.clone(), |parts| {
+        parts.handovers = Some(handovers);
+    });
+    daemon.list(dual_stack(1));
+    held.pass(&["list", "copy"]);
+    held.expect("serve");
+    let refuse: Objection =
+        |transaction| Some(CommitError::refused(transaction, Some((0, None)), Errno::EINVAL));
+    *kernel.objection.lock().unwrap() = Some(refuse);
+    let reads = || {
+        let (reads, dumps) = (&kernel.calls.reads, &kernel.calls.dumps);
+        let lookups = kernel.lookups.lock().unwrap().0;
+        (reads.load(Ordering::Relaxed), dumps.load(Ordering::Relaxed), lookups)
+    };
+    let so_far = reads();
+    daemon.send(dual_stack(2));
+    held.allow();
+    held.expect("replace");
+    assert_eq!(kernel.calls.refusals.load(Ordering::Relaxed), 1);
+    *kernel.objection.lock().unwrap() = None;
+    // The steps follow at once, whatever else is due.
+    held.allow();
+    held.expect("end");
+    assert_eq!(reads(), so_far);
+    held.allow();
+    wait_for(|| frontends(&kernel) == [2, 2]);
+    assert!(reads() > so_far);
+    // The other table.
+    held.pass(&["list", "copy", "serve", "replace", "end"]);
+    daemon.end();
 }

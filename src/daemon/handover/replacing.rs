@@ -48,6 +48,27 @@ pub enum Step {
     Done,
 }
 
+/// A replacement that is under way, of a table of kernel `K`.
+pub trait Replace<K>: Send {
+    /// Performs the next step. Nothing may have changed the table between its listing and the first
+    /// [`Step::Serving`].
+    ///
+    /// # Errors
+    /// See [`HandoverError`]. Our table is unchanged, or the handover table serves; the new table
+    /// may lack something.
+    fn step(&mut self, kernel: &mut K) -> Result<Step, HandoverError>;
+
+    /// Commits a transaction; to the handover table, and later to the new one, while that serves.
+    ///
+    /// # Errors
+    /// See [`CommitError`].
+    fn commit(
+        &mut self,
+        kernel: &mut K,
+        transaction: &Transaction,
+    ) -> Result<Committed, CommitError>;
+}
+
 /// A table that is being replaced.
 #[derive(Debug)]
 pub struct Replacing {
@@ -56,7 +77,7 @@ pub struct Replacing {
     lists: Lists,
     purpose: Purpose,
     /// Our table does not only get other priorities.
-    pub(super) replaces: bool,
+    replaces: bool,
     phase: Phase,
 }
 
@@ -181,59 +202,6 @@ impl Replacing {
         Ok(Some(Self { table, own, lists, purpose, replaces, phase: Phase::Begun }))
     }
 
-    /// Returns whether our table is unchanged.
-    pub(super) fn is_copying(&self) -> bool {
-        matches!(self.phase, Phase::Begun | Phase::Copying(_) | Phase::Copied)
-    }
-
-    /// Performs the next step. Nothing may have changed the table between its listing and the first
-    /// [`Step::Serving`].
-    ///
-    /// # Errors
-    /// See [`HandoverError`]. Our table is unchanged, or the handover table serves; the new table
-    /// may lack something.
-    pub fn step(&mut self, kernel: &mut Nftables) -> Result<Step, HandoverError> {
-        let (table, handover) = (self.table.clone(), handover_table(self.table.family));
-        match &mut self.phase {
-            Phase::Begun => {
-                remove(kernel, &handover)?;
-                let copy = Creation::of(&of_handover(&self.own, self.purpose), false)?;
-                self.phase = Phase::Copying(copy);
-                Ok(Step::Copied)
-            }
-            Phase::Copying(copy) => {
-                if copy.send(kernel, &self.lists, self.purpose.pieces().0, true)? {
-                    self.phase = if self.replaces { Phase::Copied } else { Phase::Replaced };
-                }
-                Ok(Step::Copied)
-            }
-            Phase::Copied => {
-                delete_base_chains(kernel, &table, &self.own.chains)?;
-                self.phase = Phase::Serving(Box::default());
-                Ok(Step::Serving)
-            }
-            Phase::Serving(_) => self.create(kernel),
-            Phase::Replaced if self.purpose == Purpose::Leave => {
-                make_way(kernel, &handover)?;
-                make_way(kernel, &table)?;
-                Ok(Step::Done)
-            }
-            Phase::Replaced => {
-                if let Some(contents) = kernel.read_table(&handover)? {
-                    delete_base_chains(kernel, &handover, &contents.chains)?;
-                }
-                self.phase = Phase::Emptied;
-                Ok(Step::Serving)
-            }
-            Phase::Emptied => {
-                let operations = vec![Operation::DeleteTable(handover)];
-                kernel.commit(&Transaction { operations })?;
-                Ok(Step::Done)
-            }
-            Phase::Failed(error) => error.take().map_or(Ok(Step::Done), Err),
-        }
-    }
-
     /// Creates the next piece of the new table, again from the first one after a failure.
     fn create(&mut self, kernel: &mut Nftables) -> Result<Step, HandoverError> {
         let created = self.create_piece(kernel);
@@ -279,12 +247,52 @@ impl Replacing {
         let may_complete = serving.repeated == serving.committed.len();
         new.send(kernel, &self.lists, self.purpose.pieces().1, may_complete)
     }
+}
 
-    /// Commits a transaction; to the handover table, and later to the new one, while that serves.
-    ///
-    /// # Errors
-    /// See [`CommitError`].
-    pub fn commit(
+impl Replace<Nftables> for Replacing {
+    fn step(&mut self, kernel: &mut Nftables) -> Result<Step, HandoverError> {
+        let (table, handover) = (self.table.clone(), handover_table(self.table.family));
+        match &mut self.phase {
+            Phase::Begun => {
+                remove(kernel, &handover)?;
+                let copy = Creation::of(&of_handover(&self.own, self.purpose), false)?;
+                self.phase = Phase::Copying(copy);
+                Ok(Step::Copied)
+            }
+            Phase::Copying(copy) => {
+                if copy.send(kernel, &self.lists, self.purpose.pieces().0, true)? {
+                    self.phase = if self.replaces { Phase::Copied } else { Phase::Replaced };
+                }
+                Ok(Step::Copied)
+            }
+            Phase::Copied => {
+                delete_base_chains(kernel, &table, &self.own.chains)?;
+                self.phase = Phase::Serving(Box::default());
+                Ok(Step::Serving)
+            }
+            Phase::Serving(_) => self.create(kernel),
+            Phase::Replaced if self.purpose == Purpose::Leave => {
+                make_way(kernel, &handover)?;
+                make_way(kernel, &table)?;
+                Ok(Step::Done)
+            }
+            Phase::Replaced => {
+                if let Some(contents) = kernel.read_table(&handover)? {
+                    delete_base_chains(kernel, &handover, &contents.chains)?;
+                }
+                self.phase = Phase::Emptied;
+                Ok(Step::Serving)
+            }
+            Phase::Emptied => {
+                let operations = vec![Operation::DeleteTable(handover)];
+                kernel.commit(&Transaction { operations })?;
+                Ok(Step::Done)
+            }
+            Phase::Failed(error) => error.take().map_or(Ok(Step::Done), Err),
+        }
+    }
+
+    fn commit(
         &mut self,
         kernel: &mut Nftables,
         transaction: &Transaction,

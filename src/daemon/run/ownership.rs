@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either};
 use nft::family::Family;
-use nft::kernel::{CommitError, Committed, Kernel, Nftables};
+use nft::kernel::{Kernel, Nftables};
 use nft::{TableFlags, Transaction};
 
 use super::ending::{Ending, Left};
 use super::wait::now;
 use crate::handover::remove_handover_tables;
-use crate::handover::{HandoverError, LIFETIME, Purpose, Replacing, Step, hand_over};
+use crate::handover::{HandoverError, LIFETIME, Purpose, Replace, Replacing, Step, hand_over};
 use crate::observe::{self, Cause, Causes, Observe};
 use crate::writer::{Answered, Writer, WriterGone};
 
@@ -51,35 +51,6 @@ pub type ListOutcome<K> = Result<Option<Steps<K>>, HandoverError>;
 
 /// A table that is being replaced. The loop and the kernel's thread share it.
 pub type Steps<K> = Arc<Mutex<dyn Replace<K>>>;
-
-/// What the loop needs of [`Replacing`].
-pub trait Replace<K>: Send {
-    /// Performs the next step.
-    ///
-    /// # Errors
-    /// See [`Replacing::step`].
-    fn step(&mut self, kernel: &mut K) -> Result<Step, HandoverError>;
-
-    /// Commits a transaction between two steps.
-    ///
-    /// # Errors
-    /// See [`Replacing::commit`].
-    fn commit(&mut self, kernel: &mut K, tx: &Transaction) -> Result<Committed, CommitError>;
-}
-
-impl Replace<Nftables> for Replacing {
-    fn step(&mut self, kernel: &mut Nftables) -> Result<Step, HandoverError> {
-        self.step(kernel)
-    }
-
-    fn commit(
-        &mut self,
-        kernel: &mut Nftables,
-        tx: &Transaction,
-    ) -> Result<Committed, CommitError> {
-        self.commit(kernel, tx)
-    }
-}
 
 /// How and when handovers are performed.
 pub struct Handovers<K> {
@@ -454,6 +425,7 @@ impl<K: Kernel + Send + 'static> Handovers<K> {
 #[cfg(test)]
 mod tests {
     use fake_kernel::Fake;
+    use nft::kernel::{CommitError, Committed};
     use nft::{Operation, Table};
 
     use super::*;
