@@ -26,6 +26,7 @@ use nft::family::Family;
 use nft::kernel::{ElementRead, Kernel, Nftables};
 use nft::{Chain, Element, Operation, Set, TableFlags, TableRef, Transaction, Value, WholeTable};
 use nix::sys::signal::Signal;
+use serde_json::json;
 
 /// How long the daemon may take to notice something, on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
@@ -731,6 +732,32 @@ fn changes_between_the_steps_of_a_handover_take_effect_at_once_and_stay() {
     cluster.all_reach("a");
 }
 
+/// Packets write the clients of session affinity, before and while the handover table serves.
+#[test]
+fn clients_keep_the_endpoints_that_they_got_before_and_during_a_handover() {
+    if !nft_available() || !kernel_has_owners() {
+        return;
+    }
+    let cluster = Cluster::new();
+    let sticky = web_with_node_port().spec("sessionAffinity", json!("ClientIP"));
+    cluster.manifests.write("web", &sticky);
+    cluster.manifests.set_endpoints("a b");
+    let _ = cluster.manifests.once(cluster.node(), "apply").ok();
+    let mut kernel = cluster.node().run(|| Nftables::open().unwrap());
+    let ask = |client: &Host| client.connect_tcp(WEB).server().to_owned();
+    let before = ask(&cluster.clients[0]);
+    let mut replacing = listed(&mut kernel);
+    while replacing.step(&mut kernel).unwrap() == Step::Copied {}
+    let contents = kernel.read_table(&ruleset::table(Family::Ip)).unwrap().unwrap();
+    assert!(contents.chains.iter().all(|chain| chain.base.is_none()), "packets enter our table");
+    let during = ask(&cluster.clients[1]);
+    while replacing.step(&mut kernel).unwrap() != Step::Done {}
+    assert_eq!(count(&mut kernel, SetId::AffinityClients), 2);
+    for _ in 0..10 {
+        assert_eq!(cluster.clients.each_ref().map(ask), [before.clone(), during.clone()]);
+    }
+}
+
 /// Other transactions than those of elements, and those that the kernel refuses, are for our table.
 #[test]
 fn another_commit_between_the_steps_of_a_handover_completes_the_new_table_first() {
@@ -873,13 +900,16 @@ const TCP: u8 = 6;
 
 /// The elements of the two largest sets of the IPv4 table.
 fn counts(kernel: &mut Nftables) -> [u32; 2] {
-    [SetId::Endpoints, SetId::Services].map(|set| {
-        let mut count = 0;
-        let mut each = |read: ElementRead<'_>| match read {
-            ElementRead::Start => count = 0,
-            ElementRead::Element(_) => count += 1,
-        };
-        kernel.read_elements(&ruleset::table(Family::Ip), set.name(), &mut each).unwrap();
-        count
-    })
+    [SetId::Endpoints, SetId::Services].map(|set| count(kernel, set))
+}
+
+/// The elements of a set of the IPv4 table.
+fn count(kernel: &mut Nftables, set: SetId) -> u32 {
+    let mut count = 0;
+    let mut each = |read: ElementRead<'_>| match read {
+        ElementRead::Start => count = 0,
+        ElementRead::Element(_) => count += 1,
+    };
+    kernel.read_elements(&ruleset::table(Family::Ip), set.name(), &mut each).unwrap();
+    count
 }
