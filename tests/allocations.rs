@@ -21,10 +21,10 @@ use nft::Acknowledge;
 use nft::family::Family;
 
 /// From the event to the batch, its commit included.
-const WITHOUT_DECODING: u64 = 13;
+const WITHOUT_DECODING: u64 = 12;
 
 /// From the frame to the event, in a slice of five or six endpoints; each endpoint names its node.
-const DECODING: u64 = 6;
+const DECODING: u64 = 7;
 
 /// Changes after which every buffer that is kept has its size.
 const WARM: usize = 4;

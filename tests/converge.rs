@@ -237,7 +237,7 @@ fn a_cluster_ip_beats_every_other_claim_at_any_time() {
             name: name("slice", number),
             service: name("service", number),
             ports: vec![EndpointPort::tcp("http", port(8080))],
-            endpoints: vec![Endpoint::ready([10, 244, 0, number].into())],
+            endpoints: [Endpoint::ready([10, 244, 0, number].into())].into_iter().collect(),
             triggered: None,
             weighing: None,
         }))
@@ -337,7 +337,7 @@ fn a_service_that_loses_its_only_address_has_no_list_until_it_gets_it_back() {
             name: name("slice", number),
             service: name("service", number),
             ports: vec![EndpointPort::tcp("http", port(8080))],
-            endpoints: vec![Endpoint { address, conditions: Conditions::READY, zones: None }],
+            endpoints: [Endpoint::ready(address)].into_iter().collect(),
             triggered: None,
             weighing: None,
         }))
@@ -381,7 +381,7 @@ fn three_services() -> Vec<Event> {
             name: name("slice", number),
             service: name("service", number),
             ports: vec![EndpointPort::tcp("http", port(8080))],
-            endpoints: vec![Endpoint { address, conditions, zones: None }],
+            endpoints: [Endpoint { address, conditions, zones: None }].into_iter().collect(),
             triggered: None,
             weighing: None,
         };

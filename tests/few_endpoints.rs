@@ -94,7 +94,7 @@ fn slice(number: usize, endpoints: &[Endpoint]) -> Event {
             EndpointPort::tcp("http", port(8080)),
             EndpointPort::tcp("metrics", port(9100)),
         ],
-        endpoints: endpoints.to_vec(),
+        endpoints: endpoints.iter().cloned().collect(),
         triggered: None,
         weighing: None,
     }))

@@ -225,7 +225,10 @@ fn many_ports(ports: u16, last: u8) -> [Event; 2] {
         name: name.clone(),
         service: name,
         ports: (0..ports).map(|i| EndpointPort::tcp(&format!("p{i}"), number(i))).collect(),
-        endpoints: [1, 2, last].map(|last| Endpoint::ready([10, 244, 255, last].into())).into(),
+        endpoints: [1, 2, last]
+            .map(|last| Endpoint::ready([10, 244, 255, last].into()))
+            .into_iter()
+            .collect(),
         triggered: None,
         weighing: None,
     };

@@ -42,7 +42,7 @@ fn service(number: u8, policy: TrafficPolicy, endpoints: &[u8]) -> Vec<Event> {
         name: name.clone(),
         service: name,
         ports: vec![EndpointPort { protocol, ..EndpointPort::tcp(port_name, PORT) }],
-        endpoints,
+        endpoints: endpoints.into_iter().collect(),
         triggered: None,
         weighing: None,
     };

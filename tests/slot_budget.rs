@@ -110,7 +110,7 @@ impl Wish {
             name: ObjectName::namespaced(&format!("ns-{}", self.namespace), &name),
             service: self.name(),
             ports: (0..self.ports).map(port).collect(),
-            endpoints: vec![Endpoint { address, conditions, zones: None }],
+            endpoints: [Endpoint { address, conditions, zones: None }].into_iter().collect(),
             triggered: None,
             weighing: Some(Box::new(Weighing { weight: Some(weight), ..Weighing::default() })),
         }))

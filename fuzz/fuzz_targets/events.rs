@@ -211,7 +211,9 @@ fn slice(input: &mut Unstructured<'_>) -> Result<EndpointSlice> {
                 conditions: conditions(input)?,
                 zones: zones(input)?,
             })
-        })?,
+        })?
+        .into_iter()
+        .collect(),
         triggered: None,
         weighing: None,
     })

@@ -99,7 +99,9 @@ fn compare_schedulers(endpoints: u32, rounds: u32) {
 fn without(gone: u32, endpoints: u32) -> Event {
     let mut left = slice(0, 0..endpoints);
     if let Event::EndpointSlice(Change::Is(slice)) = &mut left {
-        slice.endpoints.remove(gone as usize);
+        let all: Vec<_> = slice.endpoints.iter().map(|it| Endpoint::ready(it.address)).collect();
+        let kept = all.into_iter().enumerate().filter(|(i, _)| *i != gone as usize);
+        slice.endpoints = kept.map(|(_, endpoint)| endpoint).collect();
     }
     left
 }

@@ -97,7 +97,7 @@ fn slice(number: u32) -> Event {
         name: name(number),
         service: name(number),
         ports: vec![EndpointPort::tcp("http", port(8080))],
-        endpoints: vec![Endpoint::ready(IpAddr::from(POD))],
+        endpoints: [Endpoint::ready(IpAddr::from(POD))].into_iter().collect(),
         triggered: None,
         weighing: None,
     }))

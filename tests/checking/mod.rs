@@ -172,7 +172,7 @@ fn endpoints(service: &ObjectName, addresses: impl Iterator<Item = IpAddr>) -> E
         name: ObjectName::namespaced("default", &format!("{}-{family}", service.parts().1)),
         service: service.clone(),
         ports: vec![EndpointPort::tcp("http", port(8080)), dns],
-        endpoints,
+        endpoints: endpoints.into_iter().collect(),
         triggered: None,
         weighing: None,
     }))

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::num::NonZeroU16;
 
 use engine::model::{
-    Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Service, ServicePort,
+    Change, Endpoint, EndpointPort, EndpointSlice, Endpoints, Event, ObjectName, Service,
+    ServicePort,
 };
 use engine::ruleset::SetId;
 use fake_kernel::Fake;
@@ -76,7 +77,7 @@ pub(super) fn dual_stack(number: u8) -> Vec<Event> {
         name: ObjectName::namespaced("default", &format!("service{number}-six")),
         service: name,
         ports: vec![EndpointPort::tcp("http", port(8080))],
-        endpoints: vec![Endpoint::ready(six(2))],
+        endpoints: [Endpoint::ready(six(2))].into_iter().collect(),
         triggered: None,
         weighing: None,
     })));
@@ -89,7 +90,9 @@ pub(super) fn without_ipv4(mut event: Event) -> Event {
         service.cluster_ips.retain(IpAddr::is_ipv6);
     }
     if let Event::EndpointSlice(Change::Is(slice)) = &mut event {
-        slice.endpoints.retain(|endpoint| endpoint.address.is_ipv6());
+        if slice.endpoints.get(0).is_some_and(|endpoint| endpoint.address.is_ipv4()) {
+            slice.endpoints = Endpoints::from_iter([]);
+        }
     }
     event
 }

@@ -44,8 +44,7 @@ fn placed<'a>(
 ) -> Vec<(Target, Option<&'a Arc<str>>)> {
     let mut placed = Vec::new();
     for (slice, port) in relevant(slices, port, family) {
-        let endpoints = slice.endpoints().enumerate();
-        let endpoints = endpoints.filter(|(_, it)| Family::of(it.address) == family);
+        let endpoints = slice.endpoints.iter().enumerate();
         let taking = endpoints.filter(|(_, it)| takes_flows(it.conditions));
         placed.extend(taking.map(|(i, it)| (Target { address: it.address, port }, slice.node(i))));
     }

@@ -6,8 +6,9 @@
 
 use std::sync::Arc;
 
-use super::hints::Hints;
-use super::stored::{EndpointView, StoredSlice};
+use super::endpoint::{Endpoint, Zones};
+use super::endpoints::Hints;
+use super::stored::StoredSlice;
 
 /// Rule by which endpoints of some slices are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +30,8 @@ impl<'a> Choice<'a> {
         slices: impl Iterator<Item = &'s StoredSlice> + Clone,
         zone: Option<&'a Arc<str>>,
     ) -> Self {
-        let hints = slices.clone().map(StoredSlice::hints).fold(Hints::default(), Hints::and);
+        let hints = slices.clone().map(|slice| slice.endpoints.hints());
+        let hints = hints.fold(Hints::default(), Hints::and);
         if !hints.any_ready {
             return Self::Terminating;
         }
@@ -47,7 +49,7 @@ impl<'a> Choice<'a> {
     }
 
     /// Returns whether an endpoint is chosen.
-    pub(super) fn includes(self, endpoint: &EndpointView<'_>) -> bool {
+    pub(super) fn includes(self, endpoint: &Endpoint<&Arc<Zones>>) -> bool {
         let conditions = endpoint.conditions;
         match self {
             Self::Terminating => conditions.serves_terminating(),

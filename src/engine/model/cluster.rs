@@ -5,13 +5,14 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ahash::HashMap;
 use ipnet::IpNet;
 use nft::family::Family;
 
 use super::balanced::Balanced;
-use super::endpoint::EndpointSlice;
+use super::endpoint::{Endpoint, EndpointSlice, Zones};
 use super::endpoint_changes::EndpointChanges;
 use super::entry::Entry;
 use super::event::{Change, Event, Problem, Resource};
@@ -25,7 +26,7 @@ use super::scheduler::Scheduler;
 use super::service::{Service, ServicePort};
 use super::service_view::ServiceView;
 use super::slices_in_service_cidrs::SlicesInServiceCidrs;
-use super::stored::{EndpointView, SharedLists, StoredService, StoredSlice};
+use super::stored::{SharedLists, StoredService, StoredSlice};
 use super::touched::{Extent, Touched};
 
 /// All objects that routing depends on.
@@ -125,10 +126,12 @@ impl Cluster {
     }
 
     /// Returns the endpoints of all slices, with the name of their service.
-    pub(super) fn all_endpoints(&self) -> impl Iterator<Item = (&ObjectName, EndpointView<'_>)> {
+    pub(super) fn all_endpoints(
+        &self,
+    ) -> impl Iterator<Item = (&ObjectName, Endpoint<&Arc<Zones>>)> {
         let slices = self.services.iter().map(|(name, entry)| (name, &entry.slices));
         let slices = slices.flat_map(|(name, slices)| slices.iter().map(move |it| (name, it)));
-        slices.flat_map(|(name, slice)| slice.endpoints().map(move |it| (name, it)))
+        slices.flat_map(|(name, slice)| slice.endpoints.iter().map(move |it| (name, it)))
     }
 
     /// Returns the routed service of this name.
@@ -201,7 +204,7 @@ impl Cluster {
     /// Returns the addresses of all endpoints of a service.
     pub(super) fn endpoint_addresses(&self, name: &ObjectName) -> impl Iterator<Item = IpAddr> {
         let slices = self.services.get(name).into_iter().flat_map(|entry| &entry.slices);
-        slices.flat_map(StoredSlice::endpoints).map(|endpoint| endpoint.address)
+        slices.flat_map(|slice| slice.endpoints.iter()).map(|endpoint| endpoint.address)
     }
 
     /// Returns the ranges of each ServiceCIDR, in no order.
@@ -379,7 +382,8 @@ impl Cluster {
     fn find_slices_in_service_cidrs(&mut self) {
         self.slices_in_service_cidrs.set_ranges(self.service_cidrs());
         for slice in self.services.values().flat_map(|entry| &entry.slices) {
-            self.slices_in_service_cidrs.put(&slice.name, slice.endpoints().map(|it| it.address));
+            self.slices_in_service_cidrs
+                .put(&slice.name, slice.endpoints.iter().map(|it| it.address));
         }
     }
 
@@ -502,7 +506,7 @@ mod tests {
     use std::time::{Duration, SystemTime};
 
     use super::*;
-    use crate::model::{Conditions, Endpoint};
+    use crate::model::Endpoints;
 
     fn name(name: &str) -> ObjectName {
         ObjectName::namespaced("default", name)
@@ -517,11 +521,10 @@ mod tests {
             name: name(slice),
             service: name(service),
             ports: Vec::new(),
-            endpoints: vec![Endpoint {
-                address: IpAddr::from([10, 0, 0, 1]),
-                conditions: Conditions::READY,
+            endpoints: Endpoints::from_iter([Endpoint {
                 zones: zone.map(|zone| Arc::new(vec![zone.into()])),
-            }],
+                ..Endpoint::ready([10, 0, 0, 1].into())
+            }]),
             triggered: None,
             weighing: None,
         }))
@@ -605,7 +608,8 @@ mod tests {
         // Listed again, the slice does not change; a change may lack a time.
         for (seconds, endpoints) in [(Some(1), 1), (Some(1), 1), (None, 0), (Some(3), 1)] {
             slice.triggered = seconds.map(time);
-            let endpoints = slice.endpoints.iter().take(endpoints).cloned().collect();
+            let endpoints =
+                if endpoints == 0 { Endpoints::from_iter([]) } else { slice.endpoints.clone() };
             let slice = EndpointSlice { endpoints, ..slice.clone() };
             cluster.apply(Event::EndpointSlice(Change::Is(slice)), &mut touched);
         }

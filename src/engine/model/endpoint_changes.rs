@@ -40,7 +40,7 @@ impl EndpointChanges {
         zone: Option<&Arc<str>>,
     ) -> Option<Self> {
         let new = slices.get(position)?;
-        let family = Family::of(new.endpoint(0).or(old.endpoint(0))?.address);
+        let family = Family::of(new.endpoints.get(0).or(old.endpoints.get(0))?.address);
         let of_family = slices.iter().filter(|slice| slice.is_of(family));
         let mut before = std::iter::once(old).chain(of_family.clone());
         // Port lists are shared, so equal lists have the same address. With weights, a change
@@ -58,11 +58,11 @@ impl EndpointChanges {
         let mut addresses = SmallVec::new();
         for address in differing(old, new)? {
             let (mut is_usable, mut is_local) = (false, false);
-            for endpoint in of_family.clone().flat_map(|slice| slice.endpoints_at(address)) {
+            for endpoint in of_family.clone().flat_map(|slice| slice.endpoints.at(address)) {
                 is_usable |= choice.includes(&endpoint);
                 is_local |= endpoint.conditions.local;
             }
-            if is_local || old.endpoints_at(address).any(|endpoint| endpoint.conditions.local) {
+            if is_local || old.endpoints.at(address).any(|endpoint| endpoint.conditions.local) {
                 return None;
             }
             addresses.push((address, is_usable));
@@ -104,7 +104,7 @@ fn differing(old: &StoredSlice, new: &StoredSlice) -> Option<SmallVec<[IpAddr; F
     let mut addresses = SmallVec::<[IpAddr; FEW]>::new();
     let (mut i, mut j) = (0, 0);
     loop {
-        let (was, is) = (old.endpoint(i), new.endpoint(j));
+        let (was, is) = (old.endpoints.get(i), new.endpoints.get(j));
         if was == is {
             if was.is_none() {
                 return Some(addresses);
@@ -113,8 +113,8 @@ fn differing(old: &StoredSlice, new: &StoredSlice) -> Option<SmallVec<[IpAddr; F
             continue;
         }
         // A removed or added endpoint is skipped in its own list only.
-        let has_left = old.endpoint(i + 1) == is;
-        let has_come = !has_left && new.endpoint(j + 1) == was;
+        let has_left = old.endpoints.get(i + 1) == is;
+        let has_come = !has_left && new.endpoints.get(j + 1) == was;
         let left = was.filter(|_| !has_come);
         let come = is.filter(|_| !has_left);
         for address in [left, come].into_iter().flatten().map(|endpoint| endpoint.address) {
@@ -136,7 +136,7 @@ mod tests {
 
     use super::*;
     use crate::model::stored::SharedLists;
-    use crate::model::{Conditions, Endpoint, EndpointSlice, ObjectName, Weighing};
+    use crate::model::{Conditions, Endpoint, EndpointSlice, Endpoints, ObjectName, Weighing};
 
     const READY: Conditions = Conditions::READY;
     const UNREADY: Conditions = Conditions { ready: false, ..READY };
@@ -163,7 +163,7 @@ mod tests {
             name: ObjectName::namespaced("default", name),
             service: ObjectName::namespaced("default", "web"),
             ports: vec![port(number)],
-            endpoints: endpoints.to_vec(),
+            endpoints: endpoints.iter().cloned().collect(),
             triggered: None,
             weighing: None,
         }
@@ -257,10 +257,9 @@ mod tests {
         none(&few, &slice(&[endpoint(1, READY), endpoint(2, LOCAL)]), &other);
         none(&slice(&[endpoint(1, LOCAL), endpoint(2, READY)]), &more, &other);
         none(&few, &slice(&ready(&(10..30).collect::<Vec<_>>())), &other);
-        let mut hinted = slice(&[in_zone(1, "z1"), in_zone(2, "z1")]);
-        let alone = EndpointSlice { endpoints: Vec::new(), ..other.clone() };
-        none(&few, &hinted, &alone);
-        hinted.endpoints.push(endpoint(3, READY));
-        none(&slice(&hinted.endpoints[..2]), &hinted, &alone);
+        let hinted = [in_zone(1, "z1"), in_zone(2, "z1"), endpoint(3, READY)];
+        let alone = EndpointSlice { endpoints: Endpoints::from_iter([]), ..other.clone() };
+        none(&few, &slice(&hinted[..2]), &alone);
+        none(&slice(&hinted[..2]), &slice(&hinted), &alone);
     }
 }

@@ -38,6 +38,7 @@ impl Entry {
     }
 
     pub(super) fn has_zone_hints(&self) -> bool {
-        self.service.is_some() && self.slices.iter().any(StoredSlice::has_zone_hints)
+        self.service.is_some()
+            && self.slices.iter().any(|slice| !slice.endpoints.zones().is_empty())
     }
 }

@@ -33,7 +33,7 @@ fn local_endpoints(service: &StoredService, slices: &[StoredSlice]) -> [usize; 2
     let serves = |slice: &&StoredSlice| {
         service.ports().iter().any(|port| !EndpointPort::serving(&slice.ports, port).is_empty())
     };
-    let endpoints = slices.iter().filter(serves).flat_map(StoredSlice::endpoints);
+    let endpoints = slices.iter().filter(serves).flat_map(|slice| slice.endpoints.iter());
     let counted = endpoints.filter(|it| it.conditions.ready && it.conditions.local);
     let addresses: HashSet<IpAddr> = counted.map(|endpoint| endpoint.address).collect();
     Family::ALL.map(|family| addresses.iter().filter(|it| Family::of(**it) == family).count())
@@ -79,6 +79,8 @@ mod tests {
         for (nth, port) in ["http", "https"].into_iter().enumerate() {
             apply(Event::EndpointSlice(Change::Is(slice(nth, port, endpoints))));
         }
+        let ipv6 = [("fd00::1", Conditions { local: true, ..Conditions::READY })];
+        apply(Event::EndpointSlice(Change::Is(slice(2, "http", &ipv6))));
         // Serves no port of the service.
         let other = [("10.244.0.99", Conditions { local: true, ..Conditions::READY })];
         apply(Event::EndpointSlice(Change::Is(slice(9, "other", &other))));
@@ -94,7 +96,6 @@ mod tests {
             ("10.244.0.2", local),
             ("10.244.0.3", terminating),
             ("10.244.1.1", Conditions::READY),
-            ("fd00::1", local),
         ]);
         let expected = HealthCheck { port: PORT, local_endpoints: [2, 1] };
         assert_eq!(cluster.health_check(&web), Some(expected));

@@ -45,6 +45,14 @@ impl<T: ?Sized + Eq + Hash> Interner<T> {
         }
     }
 
+    /// Returns the known copy of a shared `value`.
+    pub fn share_arc(&mut self, value: &Arc<T>) -> Arc<T> {
+        match self.known.get(&**value) {
+            Some(known) => Arc::clone(known),
+            None => self.add(Arc::clone(value)),
+        }
+    }
+
     fn add(&mut self, shared: Arc<T>) -> Arc<T> {
         if self.known.len() >= self.sweep_at {
             self.known.retain(|known| Arc::strong_count(known) > 1);

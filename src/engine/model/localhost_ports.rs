@@ -54,8 +54,8 @@ mod tests {
 
     use super::*;
     use crate::model::{
-        Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Service, ServicePort,
-        Touched,
+        Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Endpoints, Event, Service,
+        ServicePort, Touched,
     };
 
     fn number(port: u16) -> NonZeroU16 {
@@ -87,10 +87,10 @@ mod tests {
                 EndpointPort::tcp("inner", number(8080)),
                 EndpointPort { protocol: Protocol::Udp, ..EndpointPort::tcp("dns", number(53)) },
             ],
-            endpoints: vec![Endpoint {
+            endpoints: Endpoints::from_iter([Endpoint {
                 conditions,
                 ..Endpoint::ready(endpoint.parse::<IpAddr>().unwrap())
-            }],
+            }]),
             triggered: None,
             weighing: None,
         };

@@ -1,7 +1,7 @@
 //! Services and slices in the compact form in which the cluster stores them.
 //!
-//! They are equivalent to the objects of events. Rare fields take no memory, repeated values are
-//! shared, and an IPv4 endpoint takes eight bytes.
+//! They are equivalent to the objects of events. Rare fields take no memory, and repeated values are
+//! shared.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU16;
@@ -10,11 +10,10 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use nft::family::Family;
-use smallvec::SmallVec;
 
-use super::endpoint::{Conditions, Endpoint, EndpointPort, EndpointSlice, Zones};
+use super::endpoint::{EndpointPort, EndpointSlice};
+use super::endpoints::{Endpoints, ZoneLists};
 use super::forwarding::Forwarding;
-use super::hints::Hints;
 use super::interner::Interner;
 use super::name::ObjectName;
 use super::scheduler::Scheduler;
@@ -28,10 +27,6 @@ pub(super) struct SharedLists {
     of_slices: Interner<[EndpointPort]>,
     zones: Interner<ZoneLists>,
 }
-
-/// Distinct zone lists in the hints of a slice's ready endpoints; hints of other endpoints have no
-/// effect.
-type ZoneLists = SmallVec<[Arc<Zones>; 3]>;
 
 /// A service without its name.
 #[derive(Debug)]
@@ -72,25 +67,8 @@ struct Unusual {
 pub(super) struct StoredSlice {
     pub(super) name: ObjectName,
     pub(super) ports: Arc<[EndpointPort]>,
-    endpoints: Endpoints,
-    /// `None` without zone hints. Shared, because clusters have few combinations of zones.
-    zones: Option<Arc<ZoneLists>>,
+    pub(super) endpoints: Endpoints,
     pub(super) weighing: Option<Box<Weighing>>,
-}
-
-/// Endpoints and the summary of their hints.
-#[derive(Debug, PartialEq)]
-enum Endpoints {
-    V4(Hints, Box<[StoredEndpoint<Ipv4Addr>]>),
-    Others(Hints, Box<[StoredEndpoint<IpAddr>]>),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct StoredEndpoint<A> {
-    address: A,
-    conditions: u8,
-    /// 0 without a zone hint, else the index in the slice's `zones` plus one.
-    zones: u16,
 }
 
 impl StoredService {
@@ -227,110 +205,22 @@ impl StoredService {
     }
 }
 
-/// An endpoint of a stored slice.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct EndpointView<'a> {
-    pub(super) address: IpAddr,
-    pub(super) conditions: Conditions,
-    pub(super) zones: Option<&'a Arc<Zones>>,
-}
-
 impl StoredSlice {
-    pub(super) fn new(mut slice: EndpointSlice, lists: &mut SharedLists) -> Self {
-        let mut zones = ZoneLists::new();
-        let is_v4 = slice.endpoints.iter().all(|endpoint| endpoint.address.is_ipv4());
-        let each = slice.endpoints.iter();
-        let hints = each.clone().map(|it| Hints::of(it.conditions, it.zones.as_ref()));
-        let hints = hints.fold(Hints::default(), Hints::and);
-        let endpoints = if is_v4 {
-            let v4 = each.filter_map(|endpoint| match endpoint.address {
-                IpAddr::V4(address) => Some(stored(address, endpoint, &mut zones)),
-                IpAddr::V6(_) => None,
-            });
-            // Exact capacity, so that the conversion to a box does not reallocate.
-            let mut list = Vec::with_capacity(slice.endpoints.len());
-            list.extend(v4);
-            Endpoints::V4(hints, list.into())
-        } else {
-            let all = each.map(|endpoint| stored(endpoint.address, endpoint, &mut zones));
-            Endpoints::Others(hints, all.collect())
-        };
-        slice.ports.sort_by(|a, b| a.key().cmp(&b.key()));
-        let ports = lists.of_slices.share(&slice.ports);
-        let zones = (!zones.is_empty()).then(|| lists.zones.share_owned(zones));
-        Self { name: slice.name, ports, endpoints, zones, weighing: slice.weighing }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        let (v4, others) = self.lists();
-        v4.len() + others.len()
-    }
-
-    /// Returns the endpoints in the order of the object.
-    pub(super) fn endpoints(&self) -> impl Iterator<Item = EndpointView<'_>> + Clone {
-        let (v4, others) = self.lists();
-        let v4 = v4.iter().map(|endpoint| self.view(endpoint));
-        v4.chain(others.iter().map(|endpoint| self.view(endpoint)))
-    }
-
-    /// Returns the endpoint at a position in the object.
-    pub(super) fn endpoint(&self, position: usize) -> Option<EndpointView<'_>> {
-        let (v4, others) = self.lists();
-        let v4 = v4.get(position).map(|endpoint| self.view(endpoint));
-        v4.or_else(|| others.get(position).map(|endpoint| self.view(endpoint)))
-    }
-
-    /// Returns the endpoints of this address.
-    pub(super) fn endpoints_at(&self, address: IpAddr) -> impl Iterator<Item = EndpointView<'_>> {
-        let (v4, others) = self.lists();
-        let v4 = match address {
-            IpAddr::V4(address) => find(v4, address),
-            IpAddr::V6(_) => find(&[], Ipv4Addr::UNSPECIFIED),
-        };
-        v4.map(|endpoint| self.view(endpoint))
-            .chain(find(others, address).map(|endpoint| self.view(endpoint)))
-    }
-
-    /// Returns the summary of the endpoints' hints.
-    pub(super) fn hints(&self) -> Hints {
-        match &self.endpoints {
-            Endpoints::V4(hints, _) | Endpoints::Others(hints, _) => *hints,
-        }
+    pub(super) fn new(slice: EndpointSlice, lists: &mut SharedLists) -> Self {
+        let EndpointSlice { name, mut ports, mut endpoints, weighing, .. } = slice;
+        ports.sort_by(|a, b| a.key().cmp(&b.key()));
+        endpoints.share_zones(&mut lists.zones);
+        Self { name, ports: lists.of_slices.share(&ports), endpoints, weighing }
     }
 
     /// Returns whether a ready endpoint has a hint for this zone.
     pub(super) fn is_hinted(&self, zone: &str) -> bool {
-        self.zones().iter().flat_map(|zones| zones.iter()).any(|name| **name == *zone)
-    }
-
-    /// Returns whether a ready endpoint has a zone hint.
-    pub(super) fn has_zone_hints(&self) -> bool {
-        self.zones.is_some()
+        self.endpoints.zones().iter().flat_map(|zones| zones.iter()).any(|name| **name == *zone)
     }
 
     /// Returns whether the endpoints are of this family; an empty slice is of both.
     pub(super) fn is_of(&self, family: Family) -> bool {
-        self.endpoint(0).is_none_or(|first| Family::of(first.address) == family)
-    }
-
-    fn zones(&self) -> &[Arc<Zones>] {
-        self.zones.as_ref().map_or(&[], |zones| zones)
-    }
-
-    fn lists(&self) -> (&[StoredEndpoint<Ipv4Addr>], &[StoredEndpoint<IpAddr>]) {
-        match &self.endpoints {
-            Endpoints::V4(_, list) => (list, &[]),
-            Endpoints::Others(_, list) => (&[], list),
-        }
-    }
-
-    fn view<A: Copy + Into<IpAddr>>(&self, endpoint: &StoredEndpoint<A>) -> EndpointView<'_> {
-        let position = usize::from(endpoint.zones).checked_sub(1);
-        EndpointView {
-            address: endpoint.address.into(),
-            conditions: conditions(endpoint.conditions),
-            zones: position.and_then(|position| self.zones().get(position)),
-        }
+        self.endpoints.get(0).is_none_or(|first| Family::of(first.address) == family)
     }
 
     /// Returns whether weights may depend on the slice: it has one, or the names for rules.
@@ -352,58 +242,17 @@ impl StoredSlice {
     }
 }
 
-/// Returns the endpoints with this address. Most lists lack it, and a scan without early exit
-/// detects that fastest.
-fn find<A: Copy + PartialEq>(
-    list: &[StoredEndpoint<A>],
-    address: A,
-) -> impl Iterator<Item = &StoredEndpoint<A>> {
-    let is_there = list.iter().fold(false, |found, it| found | (it.address == address));
-    let list = if is_there { list } else { &[] };
-    list.iter().filter(move |endpoint| endpoint.address == address)
-}
-
-fn stored<A>(address: A, endpoint: &Endpoint, zones: &mut ZoneLists) -> StoredEndpoint<A> {
-    let hinted = endpoint.zones.as_ref().filter(|_| endpoint.conditions.ready);
-    let position = hinted.map(|hinted| {
-        zones.iter().position(|known| known == hinted).unwrap_or_else(|| {
-            zones.push(Arc::clone(hinted));
-            zones.len() - 1
-        })
-    });
-    // The API allows 1,000 endpoints in a slice, so the number of zone lists fits.
-    let zones = position.map_or(0, |position| u16::try_from(position + 1).unwrap_or(0));
-    StoredEndpoint { address, conditions: bits(endpoint.conditions), zones }
-}
-
-fn bits(conditions: Conditions) -> u8 {
-    let Conditions { ready, serving, terminating, local, has_node_hints, hinted_for_node } =
-        conditions;
-    let all = [hinted_for_node, has_node_hints, local, terminating, serving, ready];
-    all.into_iter().fold(0, |bits, holds| bits << 1 | u8::from(holds))
-}
-
-fn conditions(bits: u8) -> Conditions {
-    let [ready, serving, terminating, local, has_node_hints, hinted_for_node] =
-        std::array::from_fn(|bit| bits & 1 << bit != 0);
-    Conditions { ready, serving, terminating, local, has_node_hints, hinted_for_node }
-}
-
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
     use crate::model::{HashedSource, NodeName};
 
     const PORT: NonZeroU16 = NonZeroU16::new(80).unwrap();
 
     #[test]
-    fn a_service_takes_48_bytes_a_slice_64_and_an_ipv4_endpoint_8() {
+    fn a_service_takes_48_bytes_and_a_slice_64() {
         assert_eq!(size_of::<StoredService>(), 48);
         assert_eq!(size_of::<StoredSlice>(), 64);
-        assert_eq!(size_of::<StoredEndpoint<Ipv4Addr>>(), 8);
-        assert_eq!(size_of::<StoredEndpoint<IpAddr>>(), 20);
     }
 
     #[test]
@@ -443,77 +292,5 @@ mod tests {
             health_check_node_port: Some(PORT),
             ..plain
         });
-    }
-
-    fn any_address() -> impl Strategy<Value = IpAddr> {
-        let v6 = any::<[u8; 16]>().prop_map(IpAddr::from);
-        prop_oneof![9 => any::<[u8; 4]>().prop_map(IpAddr::from), 1 => v6]
-    }
-
-    fn any_endpoint() -> impl Strategy<Value = Endpoint> {
-        let zones = proptest::option::of(0u8..4).prop_map(|zone| {
-            zone.map(|zone| Arc::new(vec![Arc::<str>::from(format!("zone-{zone}").as_str())]))
-        });
-        (any_address(), 0u8..1 << 6, zones).prop_map(|(address, bits, zones)| Endpoint {
-            address,
-            conditions: conditions(bits),
-            zones,
-        })
-    }
-
-    #[test]
-    fn slices_with_the_same_zones_share_one_list() {
-        let mut lists = SharedLists::default();
-        let name = ObjectName::namespaced("default", "web");
-        let mut slice_in = |zone: &str| {
-            let endpoint = Endpoint {
-                zones: Some(Arc::new(vec![zone.into()])),
-                ..Endpoint::ready(IpAddr::from([10, 244, 0, 1]))
-            };
-            let slice = EndpointSlice {
-                name: name.clone(),
-                service: name.clone(),
-                ports: Vec::new(),
-                endpoints: vec![endpoint],
-                triggered: None,
-                weighing: None,
-            };
-            StoredSlice::new(slice, &mut lists).zones.unwrap()
-        };
-        let [one, same, other] = ["a", "a", "b"].map(&mut slice_in);
-        assert!(Arc::ptr_eq(&one, &same));
-        assert_ne!(one, other);
-    }
-
-    proptest! {
-        #[test]
-        fn endpoints_are_restored_as_they_were(
-            endpoints in proptest::collection::vec(any_endpoint(), 0..20)
-        ) {
-            let name = ObjectName::namespaced("default", "web");
-            let slice = EndpointSlice {
-                name: name.clone(),
-                service: name,
-                ports: Vec::new(),
-                endpoints: endpoints.clone(),
-                triggered: None,
-                weighing: None,
-            };
-            let stored = StoredSlice::new(slice, &mut SharedLists::default());
-            let known: Vec<_> = endpoints
-                .into_iter()
-                .map(|it| Endpoint { zones: it.zones.filter(|_| it.conditions.ready), ..it })
-                .collect();
-            let restored: Vec<_> = stored
-                .endpoints()
-                .map(|view| Endpoint {
-                    address: view.address,
-                    conditions: view.conditions,
-                    zones: view.zones.cloned(),
-                })
-                .collect();
-            prop_assert_eq!(stored.len(), known.len());
-            prop_assert_eq!(restored, known);
-        }
     }
 }

@@ -12,9 +12,9 @@ use hashbrown::hash_table::Entry;
 use nft::family::Family;
 
 use super::choice::Choice;
-use super::endpoint::{Conditions, EndpointPort};
+use super::endpoint::{Conditions, Endpoint, EndpointPort, Zones};
 use super::service::ServicePort;
-use super::stored::{EndpointView, StoredSlice};
+use super::stored::StoredSlice;
 use super::target::{Target, TargetList};
 use super::weights::{Weight, Weights};
 
@@ -42,7 +42,7 @@ impl UsableEndpoints {
             // Capacity 0, since few of many endpoints are on one node.
             distinct(entries.filter(|(_, endpoint)| included(endpoint.conditions)), 0)
         };
-        let most = slices.iter().map(StoredSlice::len).sum();
+        let most = slices.iter().map(|slice| slice.endpoints.len()).sum();
         let ready_local = local(|conditions| conditions.ready);
         Self {
             cluster: distinct(entries().filter(|(_, endpoint)| choice.includes(endpoint)), most),
@@ -85,7 +85,7 @@ pub(super) fn weights(
 ) -> HashMap<Target, Weight> {
     let mut weights = HashMap::default();
     for (slice, port) in relevant(slices, port, family) {
-        for (position, endpoint) in slice.endpoints().enumerate() {
+        for (position, endpoint) in slice.endpoints.iter().enumerate() {
             let target = Target { address: endpoint.address, port };
             let weight = slice.weight(position, rules);
             weights.entry(target).and_modify(|known| *known = weight.max(*known)).or_insert(weight);
@@ -113,16 +113,16 @@ fn entries<'a>(
     slices: &'a [StoredSlice],
     port: &'a ServicePort,
     family: Family,
-) -> impl Iterator<Item = (Target, EndpointView<'a>)> {
+) -> impl Iterator<Item = (Target, Endpoint<&'a Arc<Zones>>)> {
     relevant(slices, port, family).flat_map(move |(slice, port)| {
-        let endpoints = slice.endpoints().filter(move |it| Family::of(it.address) == family);
+        let endpoints = slice.endpoints.iter();
         endpoints.map(move |endpoint| (Target { address: endpoint.address, port }, endpoint))
     })
 }
 
 /// Returns every target once, at its first position, with initial capacity `room`.
 fn distinct<'a>(
-    entries: impl Iterator<Item = (Target, EndpointView<'a>)>,
+    entries: impl Iterator<Item = (Target, Endpoint<&'a Arc<Zones>>)>,
     room: usize,
 ) -> TargetList {
     let mut found = TargetList::with_capacity(room);
@@ -197,7 +197,7 @@ mod tests {
             name: ObjectName::namespaced("default", &format!("slice-{port}")),
             service: ObjectName::namespaced("default", "web"),
             ports: vec![EndpointPort::tcp("http", NonZeroU16::new(port).unwrap())],
-            endpoints: endpoints.to_vec(),
+            endpoints: endpoints.iter().cloned().collect(),
             triggered: None,
             weighing: None,
         };

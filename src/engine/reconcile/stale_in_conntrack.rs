@@ -352,8 +352,11 @@ mod tests {
         let ending = |ready, serving| {
             let mut slice = endpoints(&["10.244.0.1", "10.244.0.2"]);
             if let Event::EndpointSlice(Change::Is(slice)) = &mut slice {
-                let conditions = &mut slice.endpoints[0].conditions;
-                *conditions = Conditions { ready, serving, terminating: true, ..*conditions };
+                let conditions =
+                    Conditions { ready, serving, terminating: true, ..Conditions::READY };
+                let all = ["10.244.0.1", "10.244.0.2"].map(|text| Endpoint::ready(ip(text)));
+                let [first, second] = all;
+                slice.endpoints = [Endpoint { conditions, ..first }, second].into_iter().collect();
             }
             slice
         };

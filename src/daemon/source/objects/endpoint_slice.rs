@@ -125,7 +125,7 @@ fn convert(
         ports: ports(&object, converter, findings),
         triggered: object.triggered,
         weighing: weighing(&object, converter, findings),
-        endpoints: endpoints(object, converter, findings),
+        endpoints: endpoints(&object, converter, findings),
     })
 }
 
@@ -183,28 +183,26 @@ fn ports(
 }
 
 fn endpoints(
-    object: EndpointSlice,
+    object: &EndpointSlice,
     converter: &mut Converter,
     findings: &mut Findings,
-) -> Vec<model::Endpoint> {
+) -> model::Endpoints {
     let EndpointSlice { texts, address_type, endpoints, .. } = object;
-    let address_type = texts.at(address_type);
-    // `collect` reuses the allocation of the source list.
-    let usable =
-        endpoints.into_iter().enumerate().filter_map(|(i, endpoint)| {
-            match usable_address(&endpoint.address, address_type) {
-                Ok(address) => Some(model::Endpoint {
-                    address,
-                    conditions: conditions(&endpoint, &texts, converter),
-                    zones: (!endpoint.for_zones.is_empty())
-                        .then(|| converter.zones(texts.list_at(endpoint.for_zones))),
-                }),
-                Err((field, message)) => {
-                    findings.leave_out(format_args!("endpoints[{i}].{field}"), message);
-                    None
-                }
+    let address_type = texts.at(*address_type);
+    let usable = endpoints.iter().enumerate().filter_map(|(i, endpoint)| {
+        match usable_address(&endpoint.address, address_type) {
+            Ok(address) => Some(model::Endpoint {
+                address,
+                conditions: conditions(endpoint, texts, converter),
+                zones: (!endpoint.for_zones.is_empty())
+                    .then(|| converter.zones(texts.list_at(endpoint.for_zones))),
+            }),
+            Err((field, message)) => {
+                findings.leave_out(format_args!("endpoints[{i}].{field}"), message);
+                None
             }
-        });
+        }
+    });
     usable.collect()
 }
 

@@ -484,10 +484,11 @@ fn endpoints_have_the_conditions_of_their_object_or_the_defaults() {
     ];
     let conditions: Vec<_> = slice.endpoints.iter().map(|it| it.conditions).collect();
     assert_eq!(conditions, expected);
-    assert_eq!(slice.endpoints[2].address, ips(&["10.0.0.3"])[0]);
-    let zones: Vec<_> = slice.endpoints[2].zones.iter().flat_map(|it| it.iter()).collect();
+    let last = slice.endpoints.get(2).unwrap();
+    assert_eq!(last.address, ips(&["10.0.0.3"])[0]);
+    let zones: Vec<_> = last.zones.iter().flat_map(|it| it.iter()).collect();
     assert_eq!(zones.iter().map(|zone| &***zone).collect::<Vec<_>>(), ["z1", "z2"]);
-    assert_eq!(slice.endpoints[0].zones, None);
+    assert_eq!(slice.endpoints.get(0).unwrap().zones, None);
 }
 
 #[test]
@@ -496,7 +497,7 @@ fn a_node_without_a_name_has_no_local_endpoints() {
         "addressType": "IPv4", "endpoints": [{"addresses": ["10.0.0.1"], "nodeName": ""}]});
     let object = serde_json::from_value(object).unwrap();
     let slice = is(Converter::new("").endpoint_slice(object));
-    assert!(!slice.endpoints[0].conditions.local);
+    assert!(!slice.endpoints.get(0).unwrap().conditions.local);
 }
 
 #[test]
