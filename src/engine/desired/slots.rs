@@ -114,7 +114,7 @@ impl SlotPlan {
     }
 
     /// Returns the number of slots for `endpoints` endpoints.
-    pub(super) fn count(&self, endpoints: usize) -> usize {
+    pub(crate) fn count(&self, endpoints: usize) -> usize {
         match self {
             Self::Once => endpoints,
             Self::Weighted(counts) => counts.iter().map(|count| *count as usize).sum(),

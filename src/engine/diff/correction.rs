@@ -18,10 +18,10 @@ use super::list::List;
 use super::lists::Lists;
 use super::lists_by_purpose::ListsByPurpose;
 use super::packed_map::sorted;
-use super::slots::assign_weighted;
+use super::slots::assign;
 use super::unused::Unused;
-use crate::desired::{DesiredPort, Scope, SlotPlan, SmallSet};
-use crate::model::{ObjectName, Target};
+use crate::desired::{DesiredPort, Scope, SmallSet};
+use crate::model::ObjectName;
 use crate::ruleset::number::{ListId, Route};
 use crate::ruleset::{Frontend, Member, SetId, Subject, TableElement};
 
@@ -197,8 +197,8 @@ impl Diff {
     fn holds(&self, list: HeldList, port: &DesiredPort, scope: Scope) -> bool {
         let installed = self.lists[list.family.index()].get(list.id);
         installed.is_some_and(|list| {
-            let found: Option<Vec<Target>> = list.iter().collect();
-            found.is_some_and(|found| hold(&found, port.slots(scope), port.endpoints(scope)))
+            let found: Vec<_> = list.iter().collect();
+            *assign(&found, port.endpoints(scope), port.slots(scope)) == *found
         })
     }
 
@@ -317,21 +317,6 @@ impl Lists {
             Some(affinity) => TableElement::AffinityList(id, affinity.route?),
         };
         Some(InstalledElement { family: self.family(), element, label: 0 })
-    }
-}
-
-/// Returns whether the slots hold these endpoints as desired.
-fn hold(found: &[Target], slots: &SlotPlan, endpoints: &[Target]) -> bool {
-    match slots {
-        SlotPlan::Once => are_same(found, endpoints),
-        SlotPlan::Weighted(counts) => {
-            let slots = assign_weighted(found.iter().copied().map(Some), endpoints, counts);
-            slots.len() == found.len() && slots.iter().flatten().eq(found)
-        }
-        SlotPlan::Table(.., table) => {
-            let endpoint = |position: &u16| endpoints.get(usize::from(*position));
-            found.len() == table.len() && table.iter().map(endpoint).eq(found.iter().map(Some))
-        }
     }
 }
 

@@ -4,10 +4,13 @@ use std::collections::hash_map::Entry;
 
 use ahash::{HashMap, HashSet};
 use nft::family::Family;
+use smallvec::SmallVec;
 
 use super::list::List;
 use super::numbers::Numbers;
+use super::slots::assign;
 use super::unread::{ReadLists, UnreadLists};
+use crate::desired::SlotPlan;
 use crate::model::{Protocol, Target};
 use crate::piece::{Full, Piece};
 use crate::ruleset::TableElement;
@@ -227,6 +230,27 @@ impl OpenList<'_> {
         self.list.len()
     }
 
+    /// Puts endpoints into the first slots with the fewest moves, as far as they fit into the piece.
+    /// Keeps later slots, which rules may still draw.
+    pub(super) fn fill(
+        &mut self,
+        endpoints: &[Target],
+        plan: &SlotPlan,
+        piece: &mut Piece,
+    ) -> Result<(), Full> {
+        let installed: SmallVec<[_; 8]> = self.list.iter().collect();
+        let slots = assign(&installed, endpoints, plan);
+        // Growing by single slots would take quadratic time.
+        self.list.resize(slots.len().max(self.list.len()));
+        for (slot, target) in slots.iter().enumerate() {
+            if let Some(target) = target.filter(|target| self.list.slot(slot) != Some(*target)) {
+                piece.fits_budget(if self.affinity.is_some() { 4 } else { 2 })?;
+                self.put(slot, target, piece);
+            }
+        }
+        Ok(())
+    }
+
     /// Puts endpoints into a few slots and sets the length.
     pub(super) fn edit(
         &mut self,
@@ -281,7 +305,7 @@ impl OpenList<'_> {
         }
     }
 
-    pub(super) fn put(&mut self, slot: usize, target: Target, piece: &mut Piece) {
+    fn put(&mut self, slot: usize, target: Target, piece: &mut Piece) {
         let endpoint = self.endpoint(target, piece);
         let element = self.element(slot, target, endpoint);
         piece.replace(self.family, self.list.slot(slot).map(|_| element), Some(element));

@@ -12,7 +12,6 @@
 mod both_tables;
 mod claims;
 mod correction;
-mod fill;
 mod finding;
 mod found;
 mod frontends;
@@ -25,7 +24,6 @@ mod members;
 mod no_local;
 mod numbers;
 mod packed_map;
-mod patch;
 mod progress;
 mod schedulers;
 mod services;

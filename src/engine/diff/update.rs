@@ -13,11 +13,9 @@ use super::frontends::Goal;
 use super::goal::{goal, route};
 use super::held::{HeldList, Holdings, purpose_of};
 use super::lists_by_purpose::ListsByPurpose;
-use super::patch::Patch;
 use super::progress::{Progress, Updated};
-use crate::desired::{
-    self, DesiredFrontend, DesiredPort, DesiredService, Label, Scope, SlotPlan, SmallSet,
-};
+use super::slots::Patch;
+use crate::desired::{self, DesiredFrontend, DesiredPort, DesiredService, Label, Scope, SmallSet};
 use crate::model::{Cluster, EndpointChanges, ObjectName, Problem, Protocol};
 use crate::piece::{Full, Piece};
 use crate::ruleset::Frontend;
@@ -287,12 +285,7 @@ impl ServiceUpdate<'_> {
             let route = route(&self.lists, port, scope, Flags::default());
             let Some(mut list) = self.diff.lists[family.index()].open(id) else { continue };
             list.own();
-            let endpoints = port.endpoints(scope);
-            match port.slots(scope) {
-                SlotPlan::Once => list.fill(endpoints, piece)?,
-                SlotPlan::Weighted(counts) => list.fill_weighted(endpoints, counts, piece)?,
-                SlotPlan::Table(.., table) => list.fill_table(endpoints, table, piece)?,
-            }
+            list.fill(port.endpoints(scope), port.slots(scope), piece)?;
             list.set_route(route, piece);
         }
         Ok(())
