@@ -278,6 +278,7 @@ pub(super) fn keeps_names(metadata: &SliceMetadata<'_>) -> bool {
 impl From<SliceFields<'_>> for EndpointSlice {
     fn from(fields: SliceFields<'_>) -> Self {
         let SliceFields { metadata, address_type, endpoints, ports } = fields;
+        let triggered = metadata.triggered();
         let Endpoints { list: endpoints, mut texts, mut names } = endpoints;
         if !keeps_names(&metadata) {
             names = Vec::new();
@@ -301,8 +302,8 @@ impl From<SliceFields<'_>> for EndpointSlice {
                     port: port.port,
                 })
                 .collect(),
-            triggered: metadata.annotations.triggered,
-            weight: metadata.annotations.weight,
+            triggered,
+            weight: metadata.annotations.get(WEIGHT).map(Into::into),
             names,
             texts,
         }

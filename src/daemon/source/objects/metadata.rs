@@ -48,8 +48,20 @@ pub(super) const WEIGHT: &str = "deltaproxy.io/weight";
 /// Service to its EndpointSlices, but not annotations.
 pub(super) const WEIGHTED: &str = "deltaproxy.io/weighted";
 
-const KEPT_LABELS: [&str; 5] = [SERVICE_NAME, SERVICE_PROXY_NAME, HEADLESS, ZONE, WEIGHTED];
-const KEPT_ANNOTATIONS: [&str; 4] = [SCHEDULER, WEIGHTS, FORWARDING, CILIUM_FORWARDING];
+/// Keys of the labels and annotations that are kept.
+const KEPT: [&str; 11] = [
+    SERVICE_NAME,
+    SERVICE_PROXY_NAME,
+    HEADLESS,
+    ZONE,
+    WEIGHTED,
+    SCHEDULER,
+    WEIGHTS,
+    FORWARDING,
+    CILIUM_FORWARDING,
+    TRIGGERED,
+    WEIGHT,
+];
 
 /// Returns the model's name of an object: `namespace/name`, or `name` without a namespace.
 pub fn object_name(metadata: &ObjectMeta) -> ObjectName {
@@ -75,18 +87,16 @@ pub(super) struct SliceMetadata<'a> {
     pub(super) namespace: Option<Text<'a>>,
     pub(super) resource_version: Option<String>,
     #[serde(borrow, deserialize_with = "null_is_absent")]
-    pub(super) labels: Labels<'a>,
-    #[serde(deserialize_with = "null_is_absent")]
-    pub(super) annotations: SliceAnnotations,
+    pub(super) labels: KeptTexts<'a>,
+    #[serde(borrow, deserialize_with = "null_is_absent")]
+    pub(super) annotations: KeptTexts<'a>,
 }
 
-/// Retained annotations of an EndpointSlice.
-#[derive(Debug, Default)]
-pub(super) struct SliceAnnotations {
-    /// Time of [`TRIGGERED`], if it is valid.
-    pub(super) triggered: Option<SystemTime>,
-    /// Text of [`WEIGHT`].
-    pub(super) weight: Option<Box<str>>,
+impl SliceMetadata<'_> {
+    /// Returns the time of annotation [`TRIGGERED`]; `None` if it is invalid.
+    pub(super) fn triggered(&self) -> Option<SystemTime> {
+        self.annotations.get(TRIGGERED)?.parse::<Timestamp>().ok().map(SystemTime::from)
+    }
 }
 
 /// Returns the value of a label.
@@ -171,9 +181,9 @@ pub(super) struct Kept<'a> {
     pub(super) creation_timestamp: Option<Time>,
     pub(super) deletion_timestamp: Option<Time>,
     #[serde(borrow, deserialize_with = "null_is_absent")]
-    pub(super) labels: Labels<'a>,
+    pub(super) labels: KeptTexts<'a>,
     #[serde(borrow, deserialize_with = "null_is_absent")]
-    pub(super) annotations: Annotations<'a>,
+    pub(super) annotations: KeptTexts<'a>,
 }
 
 #[cfg_attr(
@@ -188,137 +198,62 @@ impl From<Kept<'_>> for ObjectMeta {
             resource_version: kept.resource_version,
             creation_timestamp: kept.creation_timestamp,
             deletion_timestamp: kept.deletion_timestamp,
-            labels: into_map(KEPT_LABELS, kept.labels.0),
-            annotations: into_map(KEPT_ANNOTATIONS, kept.annotations.0),
+            labels: kept.labels.into_map(),
+            annotations: kept.annotations.into_map(),
             ..Self::default()
         }
     }
 }
 
-/// Values of the labels in [`KEPT_LABELS`], in its order; others are never allocated.
+/// Values of the labels or annotations in [`KEPT`], in its order; others are never allocated.
 #[derive(Debug, Default)]
-pub(super) struct Labels<'a>([Option<Text<'a>>; KEPT_LABELS.len()]);
+pub(super) struct KeptTexts<'a>([Option<Text<'a>>; KEPT.len()]);
 
-impl<'a> Labels<'a> {
-    /// Stores the value of a label if it is retained.
+impl<'a> KeptTexts<'a> {
+    /// Stores a value if it is kept.
     #[cfg(feature = "api-server")]
     pub(super) fn keep(&mut self, key: &str, value: Text<'a>) {
-        keep(&KEPT_LABELS, &mut self.0, key, value);
+        if let Some(place) = KEPT.iter().position(|kept| *kept == key) {
+            self.0[place] = Some(value);
+        }
     }
 
-    /// Returns the value of a retained label.
+    /// Returns a kept value.
     pub(super) fn get(&self, key: &str) -> Option<&str> {
-        let mut labels = KEPT_LABELS.iter().zip(&self.0);
-        labels.find(|(kept, _)| **kept == key)?.1.as_deref()
+        let mut kept = KEPT.iter().zip(&self.0);
+        kept.find(|(kept, _)| **kept == key)?.1.as_deref()
+    }
+
+    fn into_map(self) -> Option<BTreeMap<String, String>> {
+        let entries = KEPT.into_iter().zip(self.0);
+        let entries = entries.filter_map(|(key, value)| Some((key.to_owned(), value?.to_string())));
+        Some(entries.collect()).filter(|entries: &BTreeMap<_, _>| !entries.is_empty())
     }
 }
 
-/// Values of the annotations in [`KEPT_ANNOTATIONS`], in its order.
-#[derive(Debug, Default)]
-pub(super) struct Annotations<'a>([Option<Text<'a>>; KEPT_ANNOTATIONS.len()]);
-
-#[cfg(feature = "api-server")]
-impl<'a> Annotations<'a> {
-    /// Stores the value of an annotation if it is retained.
-    pub(super) fn keep(&mut self, key: &str, value: Text<'a>) {
-        keep(&KEPT_ANNOTATIONS, &mut self.0, key, value);
-    }
-}
-
-#[cfg(feature = "api-server")]
-fn keep<'a>(kept: &[&str], values: &mut [Option<Text<'a>>], key: &str, value: Text<'a>) {
-    let places = kept.iter().zip(values);
-    if let Some((_, place)) = places.into_iter().find(|(kept, _)| **kept == key) {
-        *place = Some(value);
-    }
-}
-
-fn into_map<const N: usize>(
-    kept: [&str; N],
-    values: [Option<Text<'_>>; N],
-) -> Option<BTreeMap<String, String>> {
-    let entries = kept.into_iter().zip(values);
-    let entries = entries.filter_map(|(key, value)| Some((key.to_owned(), value?.to_string())));
-    Some(entries.collect()).filter(|entries: &BTreeMap<_, _>| !entries.is_empty())
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Labels<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for KeptTexts<'a> {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        input.deserialize_map(KeptVisitor("a map of labels", &KEPT_LABELS)).map(Self)
+        input.deserialize_map(KeptVisitor)
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Annotations<'a> {
-    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        input.deserialize_map(KeptVisitor("a map of annotations", &KEPT_ANNOTATIONS)).map(Self)
-    }
-}
+struct KeptVisitor;
 
-/// Visitor that keeps the values of these keys, in their order.
-struct KeptVisitor<const N: usize>(&'static str, &'static [&'static str; N]);
-
-impl<'de, const N: usize> Visitor<'de> for KeptVisitor<N> {
-    type Value = [Option<Text<'de>>; N];
+impl<'de> Visitor<'de> for KeptVisitor {
+    type Value = KeptTexts<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
+        f.write_str("a map of texts")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut values = [const { None }; N];
+        let mut values = KeptTexts::default();
         while let Some(key) = map.next_key::<Text<'_>>()? {
-            match self.1.iter().position(|kept| **kept == *key) {
-                Some(i) => values[i] = Some(map.next_value()?),
+            match KEPT.iter().position(|kept| **kept == *key) {
+                Some(i) => values.0[i] = Some(map.next_value()?),
                 None => drop(map.next_value::<IgnoredAny>()?),
             }
         }
         Ok(values)
-    }
-}
-
-#[cfg(feature = "api-server")]
-impl SliceAnnotations {
-    /// Stores the value of an annotation if it is retained.
-    pub(super) fn keep(&mut self, key: &str, value: &str) {
-        match key {
-            TRIGGERED => self.triggered = time(value),
-            WEIGHT => self.weight = Some(value.into()),
-            _ => {}
-        }
-    }
-}
-
-/// Parses a time; `None` if it is invalid.
-fn time(text: &str) -> Option<SystemTime> {
-    text.parse::<Timestamp>().ok().map(SystemTime::from)
-}
-
-impl<'de> Deserialize<'de> for SliceAnnotations {
-    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        input.deserialize_map(SliceAnnotationsVisitor)
-    }
-}
-
-struct SliceAnnotationsVisitor;
-
-impl<'de> Visitor<'de> for SliceAnnotationsVisitor {
-    type Value = SliceAnnotations;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a map of annotations")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut annotations = SliceAnnotations::default();
-        while let Some(key) = map.next_key::<Text<'_>>()? {
-            match &*key {
-                TRIGGERED => {
-                    annotations.triggered = time(&map.next_value::<Text<'_>>()?);
-                }
-                WEIGHT => annotations.weight = Some((*map.next_value::<Text<'_>>()?).into()),
-                _ => drop(map.next_value::<IgnoredAny>()?),
-            }
-        }
-        Ok(annotations)
     }
 }

@@ -45,7 +45,7 @@ pub(super) fn read_slice_metadata(message: Fields<'_>) -> Result<SliceMetadata<'
             }
             12 => {
                 let (key, value) = entry(value)?;
-                kept.annotations.keep(&key, &value);
+                kept.annotations.keep(&key, value.into());
             }
             _ => {}
         }
