@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use nft::family::Family;
 
-use super::slot_demand::{SlotDemand, SlotGrant};
+use super::slot_demand::{Kind, SlotDemand, SlotGrant};
 use crate::model::ObjectName;
 
 /// The demands of all services, and the slots that each is given.
@@ -72,20 +72,18 @@ impl<'a> SlotGrants<'a> {
 
     /// Returns the slots of each list of the port at a position in its service.
     pub(super) fn of(self, family: Family, port: usize) -> SlotGrant {
-        self.slots.and_then(|demand| demand.grant(family, port)).unwrap_or_default()
+        self.slots.and_then(|it| it.grant(Kind::Endpoints, family, port)).unwrap_or_default()
     }
 
     /// Returns the source ranges that the service may have.
     pub(super) fn of_ranges(self, family: Family) -> SlotGrant {
-        self.ranges.and_then(|demand| demand.grant_of_ranges(family)).unwrap_or_default()
+        self.ranges.and_then(|it| it.grant(Kind::Ranges, family, 0)).unwrap_or_default()
     }
-}
 
-impl SlotGrants<'_> {
     /// Returns the slots of the table of nodes of the port at a position in its service, for direct
     /// return.
     pub(crate) fn of_nodes(self, family: Family, port: usize) -> SlotGrant {
-        self.slots.and_then(|demand| demand.grant_of_nodes(family, port)).unwrap_or_default()
+        self.slots.and_then(|it| it.grant(Kind::Nodes, family, port)).unwrap_or_default()
     }
 }
 

@@ -43,7 +43,7 @@ struct Lists {
 
 /// What the slots of a list have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Endpoints,
     /// Nodes, for direct return.
     Nodes,
@@ -112,22 +112,8 @@ impl SlotDemand {
         self.0.iter().map(|lists| lists.cost(lists.slots.given)).sum()
     }
 
-    /// Returns the slots of the lists of a port.
-    pub(super) fn grant(&self, family: Family, port: usize) -> Option<SlotGrant> {
-        self.grant_of(Kind::Endpoints, family, port)
-    }
-
-    /// Returns the slots of the table of nodes of a port.
-    pub(super) fn grant_of_nodes(&self, family: Family, port: usize) -> Option<SlotGrant> {
-        self.grant_of(Kind::Nodes, family, port)
-    }
-
-    /// Returns the source ranges that a service may have.
-    pub(super) fn grant_of_ranges(&self, family: Family) -> Option<SlotGrant> {
-        self.grant_of(Kind::Ranges, family, 0)
-    }
-
-    fn grant_of(&self, kind: Kind, family: Family, port: usize) -> Option<SlotGrant> {
+    /// Returns the slots of the lists of a port; source ranges are those of port 0.
+    pub(super) fn grant(&self, kind: Kind, family: Family, port: usize) -> Option<SlotGrant> {
         let place = (kind, family, port);
         let mut lists = self.0.iter();
         lists.find(|it| (it.kind, it.family, it.port) == place).map(|lists| lists.slots)

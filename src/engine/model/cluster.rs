@@ -5,25 +5,24 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use ahash::HashMap;
 use ipnet::IpNet;
 use nft::family::Family;
 
 use super::balanced::Balanced;
-use super::endpoint::{Endpoint, EndpointSlice, Zones};
+use super::endpoint::EndpointSlice;
 use super::endpoint_changes::EndpointChanges;
 use super::entry::Entry;
 use super::event::{Change, Event, Problem, Resource};
 use super::external_addresses::{ExternalAddresses, Internal};
-use super::handed::{Handed, HandedServices};
+use super::handed::Handed;
 use super::name::ObjectName;
 use super::node::{Node, Peer, ServiceCidr};
 use super::peers::Peers;
 use super::prefix_lengths::{PrefixLengths, SourceLengths};
 use super::scheduler::Scheduler;
-use super::service::{Service, ServicePort};
+use super::service::Service;
 use super::service_view::ServiceView;
 use super::slices_in_service_cidrs::SlicesInServiceCidrs;
 use super::stored::{SharedLists, StoredService, StoredSlice};
@@ -32,7 +31,7 @@ use super::touched::{Extent, Touched};
 /// All objects that routing depends on.
 #[derive(Debug, Default)]
 pub struct Cluster {
-    services: HashMap<ObjectName, Entry>,
+    pub(super) services: HashMap<ObjectName, Entry>,
     lists: SharedLists,
     /// Service of each slice; the slice itself is stored with its service.
     slices: HashMap<ObjectName, ListedObject<ObjectName>>,
@@ -44,7 +43,8 @@ pub struct Cluster {
     external: External,
     listings: [Listing; Resource::ALL.len()],
     pub(super) balanced: Balanced,
-    handed: HandedServices,
+    /// What direct return makes of the services that want it.
+    handed: HashMap<ObjectName, Handed>,
 }
 
 /// This node's object.
@@ -120,20 +120,6 @@ impl Cluster {
         Resource::ALL.into_iter().filter(move |resource| !listing(*resource).complete_once)
     }
 
-    /// Returns the number of routed services.
-    pub fn service_count(&self) -> usize {
-        self.services.values().filter(|entry| entry.service.is_some()).count()
-    }
-
-    /// Returns the endpoints of all slices, with the name of their service.
-    pub(super) fn all_endpoints(
-        &self,
-    ) -> impl Iterator<Item = (&ObjectName, Endpoint<&Arc<Zones>>)> {
-        let slices = self.services.iter().map(|(name, entry)| (name, &entry.slices));
-        let slices = slices.flat_map(|(name, slices)| slices.iter().map(move |it| (name, it)));
-        slices.flat_map(|(name, slice)| slice.endpoints.iter().map(move |it| (name, it)))
-    }
-
     /// Returns the routed service of this name.
     pub fn service(&self, name: &ObjectName) -> Option<ServiceView<'_>> {
         let (name, entry) = self.services.get_key_value(name)?;
@@ -141,7 +127,7 @@ impl Cluster {
         let refused = self.refuse_external(&mut service);
         let is_balanced = service.scheduler == Some(Scheduler::LeastConnections);
         let shares = is_balanced.then(|| self.balanced.shares(name)).flatten();
-        let (slices, node, handed) = (&entry.slices, self.node(), self.handed.of(name));
+        let (slices, node, handed) = (&entry.slices, self.node(), self.handed.get(name));
         Some(ServiceView { service, refused, slices, node, shares, handed })
     }
 
@@ -158,53 +144,27 @@ impl Cluster {
         settings.restrict(service, &Internal { node, service_cidrs: &service_cidrs, pod_ranges })
     }
 
-    /// Returns whether a service has external IPs, load balancer addresses or node ports.
-    pub(crate) fn has_external_traffic(&self, name: &ObjectName) -> bool {
-        self.services.get(name).is_some_and(Entry::has_external_traffic)
-    }
-
-    /// Returns the services with external IPs, load balancer addresses or node ports.
-    pub(crate) fn services_with_external_traffic(&self) -> impl Iterator<Item = &ObjectName> {
-        let entries = self.services.iter().filter(|(_, entry)| entry.has_external_traffic());
-        entries.map(|(name, _)| name)
-    }
-
     /// Records what direct return makes of a service. The service must be rendered again.
     pub fn hand(&mut self, service: ObjectName, handed: Option<Handed>) {
-        self.handed.set(service, handed);
+        match handed {
+            Some(handed) => self.handed.insert(service, handed),
+            None => self.handed.remove(&service),
+        };
     }
 
     /// Forgets what direct return makes of services. These must be rendered again.
     pub(crate) fn forget_handed(&mut self) {
-        self.handed = HandedServices::default();
+        self.handed.clear();
     }
 
     /// Returns whether direct return makes something of a service.
     pub fn wants_direct_return(&self, service: &ObjectName) -> bool {
-        self.handed.of(service).is_some()
-    }
-
-    /// Returns the stored form of a routed service, and its slices.
-    pub(super) fn stored(&self, name: &ObjectName) -> Option<(&StoredService, &[StoredSlice])> {
-        let entry = self.services.get(name)?;
-        Some((entry.service.as_ref()?, &entry.slices))
+        self.handed.contains_key(service)
     }
 
     /// Returns the cluster IPs of a routed service.
     pub fn cluster_ips(&self, name: &ObjectName) -> Vec<IpAddr> {
         self.service(name).map(|view| view.service.cluster_ips).unwrap_or_default()
-    }
-
-    /// Returns the cluster IPs of all routed services.
-    pub(super) fn all_cluster_ips(&self) -> impl Iterator<Item = IpAddr> {
-        let services = self.services.values().filter_map(|entry| entry.service.as_ref());
-        services.flat_map(|service| service.cluster_ips())
-    }
-
-    /// Returns the addresses of all endpoints of a service.
-    pub(super) fn endpoint_addresses(&self, name: &ObjectName) -> impl Iterator<Item = IpAddr> {
-        let slices = self.services.get(name).into_iter().flat_map(|entry| &entry.slices);
-        slices.flat_map(|slice| slice.endpoints.iter()).map(|endpoint| endpoint.address)
     }
 
     /// Returns the ranges of each ServiceCIDR, in no order.
@@ -218,24 +178,6 @@ impl Cluster {
         self.external.pod_ranges.iter().chain(of_node)
     }
 
-    /// Returns the creation time of a service, in seconds since 1970.
-    pub fn created(&self, name: &ObjectName) -> Option<i64> {
-        Some(self.services.get(name)?.service.as_ref()?.created())
-    }
-
-    /// Returns whether the service has this cluster IP.
-    pub fn has_cluster_ip(&self, name: &ObjectName, address: IpAddr) -> bool {
-        let entry = self.services.get(name).and_then(|entry| entry.service.as_ref());
-        entry.is_some_and(|service| service.has_cluster_ip(address))
-    }
-
-    /// Returns the session affinity timeout of a service in seconds, if it has session affinity.
-    pub fn session_affinity(&self, name: &ObjectName) -> Option<u32> {
-        let timeout = self.services.get(name)?.service.as_ref()?.session_affinity()?;
-        // The API allows 1 to 86,400 seconds.
-        u32::try_from(timeout.as_secs()).ok().filter(|seconds| *seconds > 0)
-    }
-
     /// Returns the prefix lengths of the source ranges of all services.
     pub fn source_lengths(&self, family: Family) -> PrefixLengths {
         self.source_lengths.of(family)
@@ -244,18 +186,6 @@ impl Cluster {
     /// Returns whether an endpoint may be a cluster IP.
     pub fn may_have_cluster_ip_endpoints(&self) -> bool {
         self.slices_in_service_cidrs.may_have_cluster_ips()
-    }
-
-    /// Returns the ports of a service if each client may be sent to any usable endpoint: without
-    /// session affinity, and with internal traffic policy `Cluster`.
-    pub fn ports_served_by_all_endpoints(&self, name: &ObjectName) -> Option<&[ServicePort]> {
-        self.services.get(name)?.service.as_ref()?.ports_served_by_all_endpoints()
-    }
-
-    /// Returns whether a service may need more than one slot for an endpoint: it has weights, source
-    /// ranges, or another scheduler than the default.
-    pub fn may_request_slots(&self, name: &ObjectName) -> bool {
-        self.services.get(name).is_some_and(Entry::may_request_slots)
     }
 
     /// Returns this node's object, if it has arrived.
@@ -402,13 +332,15 @@ impl Cluster {
         let refuses = self.external.addresses.refuse_internal && (other_addresses || other_ranges);
         let depends = |entry: &Entry| {
             (other_zone && entry.has_zone_hints())
-                || (other_addresses && entry.has_source_ranges())
-                || (refuses && entry.has_external_addresses())
+                || (other_addresses && entry.has(StoredService::has_source_ranges))
+                || (refuses && entry.has(StoredService::has_external_addresses))
         };
         let depending = self.services.iter().filter(|(_, entry)| depends(entry));
         touched.dependents.extend(depending.map(|(name, _)| name.clone()));
         if other_addresses {
-            for (name, service) in self.services.iter().filter_map(|(name, it)| it.guarded(name)) {
+            let guarded =
+                self.services.iter().filter_map(|(name, it)| Some((name, it.service.as_ref()?)));
+            for (name, service) in guarded.filter(|(_, it)| it.has_source_ranges()) {
                 let ranges = service.source_ranges();
                 self.source_lengths.set(name, ranges, service.ports(), Some(&node));
             }
@@ -443,7 +375,7 @@ impl Cluster {
         }
         self.find_slices_in_service_cidrs();
         if self.external.addresses.refuse_internal {
-            let depending = self.services.iter().filter(|(_, it)| it.has_external_addresses());
+            let depending = self.routed().filter(|(_, it)| it.has_external_addresses());
             touched.dependents.extend(depending.map(|(name, _)| name.clone()));
         }
     }
@@ -506,7 +438,7 @@ mod tests {
     use std::time::{Duration, SystemTime};
 
     use super::*;
-    use crate::model::Endpoints;
+    use crate::model::{Endpoint, Endpoints};
 
     fn name(name: &str) -> ObjectName {
         ObjectName::namespaced("default", name)

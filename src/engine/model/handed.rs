@@ -1,9 +1,6 @@
 //! Services whose external packets nodes hand to each other.
 
-use ahash::HashMap;
-
 use super::event::Problem;
-use super::name::ObjectName;
 
 /// What direct return makes of a service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,21 +12,4 @@ pub struct Handed {
     pub node_ports: bool,
     /// Why they do not, although the service wants it.
     pub problems: Vec<Problem>,
-}
-
-/// The services that want direct return.
-#[derive(Debug, Default)]
-pub(super) struct HandedServices(HashMap<ObjectName, Handed>);
-
-impl HandedServices {
-    pub(super) fn of(&self, service: &ObjectName) -> Option<&Handed> {
-        self.0.get(service)
-    }
-
-    pub(super) fn set(&mut self, service: ObjectName, handed: Option<Handed>) {
-        match handed {
-            Some(handed) => self.0.insert(service, handed),
-            None => self.0.remove(&service),
-        };
-    }
 }

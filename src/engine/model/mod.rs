@@ -3,7 +3,6 @@
 //! Independent of Kubernetes' JSON and of nftables. `source` creates these types, `desired` reads
 //! them.
 
-mod all_endpoints;
 mod arrival;
 mod balanced;
 mod by_node;

@@ -200,6 +200,10 @@ impl StoredService {
         self.unusual.as_deref().is_some_and(has)
     }
 
+    pub(super) fn has_source_ranges(&self) -> bool {
+        !self.source_ranges().is_empty()
+    }
+
     pub(super) fn source_ranges(&self) -> &[IpNet] {
         self.unusual.as_ref().map_or(&[], |unusual| &unusual.source_ranges)
     }
