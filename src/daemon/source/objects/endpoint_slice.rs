@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 use super::address::usable;
 use super::annotations::shown;
 use super::converter::{Converter, Findings, MAX_LABEL};
-use super::endpoints::{Endpoint, Endpoints, FirstAddress, Names};
+use super::endpoints::{Endpoint, Endpoints, FirstAddress};
 use super::metadata::{
     HEADLESS, Object, ObjectMeta, SERVICE_NAME, SliceMetadata, WEIGHT, WEIGHTED, null_is_absent,
     object,
@@ -39,8 +39,8 @@ pub struct EndpointSlice {
     endpoints: Vec<Endpoint>,
     ports: SmallVec<[EndpointPort; 2]>,
     triggered: Option<SystemTime>,
-    /// Names of each endpoint; empty if not kept.
-    names: Vec<Names>,
+    /// The slice has the label [`WEIGHTED`].
+    keeps_names: bool,
     weight: Option<Box<str>>,
 }
 
@@ -135,7 +135,7 @@ fn weighing(
     converter: &mut Converter,
     findings: &mut Findings,
 ) -> Option<Box<Weighing>> {
-    let EndpointSlice { texts, names, endpoints, .. } = object;
+    let EndpointSlice { texts, endpoints, keeps_names, .. } = object;
     let weight = object.weight.as_deref().and_then(|text| match text.trim().parse() {
         Ok(weight) => Some(weight),
         Err(_) => {
@@ -144,21 +144,19 @@ fn weighing(
             None
         }
     });
-    let nodes = if converter.follows_nodes() && names.is_empty() {
-        let usable = endpoints.iter().filter(|it| object.is_usable(it));
-        usable.map(|it| converter.node_name(texts.at(it.node_name))).collect()
-    } else {
-        Box::default()
-    };
-    let named = endpoints.iter().zip(names).filter(|(it, _)| object.is_usable(it));
-    let names = named
-        .map(|(endpoint, names)| EndpointNames {
-            zone: converter.text(texts.at(names.zone)),
+    let mut weighing = Weighing { weight, ..Weighing::default() };
+    let usable = endpoints.iter().filter(|it| object.is_usable(it));
+    if *keeps_names {
+        let names = usable.map(|endpoint| EndpointNames {
+            zone: converter.text(texts.at(endpoint.zone)),
             node: converter.text(texts.at(endpoint.node_name)),
-            pod: texts.at(names.pod).into(),
-        })
-        .collect();
-    let weighing = Weighing { weight, names, nodes };
+            pod: texts.at(endpoint.pod).into(),
+        });
+        weighing.names = names.collect();
+    } else if converter.follows_nodes() {
+        let nodes = usable.map(|it| converter.node_name(texts.at(it.node_name)));
+        weighing.nodes = nodes.collect();
+    }
     (weighing != Weighing::default()).then(|| Box::new(weighing))
 }
 
@@ -279,10 +277,8 @@ impl From<SliceFields<'_>> for EndpointSlice {
     fn from(fields: SliceFields<'_>) -> Self {
         let SliceFields { metadata, address_type, endpoints, ports } = fields;
         let triggered = metadata.triggered();
-        let Endpoints { list: endpoints, mut texts, mut names } = endpoints;
-        if !keeps_names(&metadata) {
-            names = Vec::new();
-        }
+        let Endpoints { list: endpoints, mut texts } = endpoints;
+        let keeps_names = keeps_names(&metadata);
         let mut add = |text: Option<&str>| text.map_or(Span::default(), |text| texts.add(text));
         Self {
             name: add(metadata.name.as_deref()),
@@ -304,7 +300,7 @@ impl From<SliceFields<'_>> for EndpointSlice {
                 .collect(),
             triggered,
             weight: metadata.annotations.get(WEIGHT).map(Into::into),
-            names,
+            keeps_names,
             texts,
         }
     }

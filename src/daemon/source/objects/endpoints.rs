@@ -19,6 +19,10 @@ pub(super) struct Endpoint {
     pub(super) node_name: Span,
     pub(super) for_zones: Span,
     pub(super) for_nodes: Span,
+    /// Only weights depend on it.
+    pub(super) zone: Span,
+    /// Name of the pod. Only weights depend on it.
+    pub(super) pod: Span,
 }
 
 /// First of the `addresses` of an endpoint; the others have no meaning.
@@ -71,13 +75,6 @@ struct TargetFields<'a> {
     name: Option<Text<'a>>,
 }
 
-/// Names of an endpoint that only weights depend on.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Names {
-    pub(super) zone: Span,
-    pub(super) pod: Span,
-}
-
 /// The first string of a list.
 #[derive(Default)]
 struct FirstText<'a>(Option<Text<'a>>);
@@ -107,23 +104,20 @@ struct Hint<'a> {
 pub(super) struct Endpoints {
     pub(super) list: Vec<Endpoint>,
     pub(super) texts: Texts,
-    /// Names of each endpoint; empty if not kept.
-    pub(super) names: Vec<Names>,
 }
 
 impl Endpoints {
     pub(super) fn with_room() -> Self {
         let list = Vec::with_capacity(FIRST_ENDPOINTS);
-        Self { list, texts: Texts::with_capacity(FIRST_TEXTS), names: Vec::new() }
+        Self { list, texts: Texts::with_capacity(FIRST_TEXTS) }
     }
 
-    /// Appends an endpoint. Its names are kept: the labels of the slice may not be parsed yet.
+    /// Appends an endpoint with all its names: the labels of the slice may not be parsed yet.
     fn push(&mut self, fields: EndpointFields<'_>) {
         let EndpointFields { addresses, conditions, node_name, hints, zone, target_ref } = fields;
-        let Self { list, texts, names } = self;
+        let Self { list, texts } = self;
         let mut add = |text: Option<Text<'_>>| texts.add(text.as_deref().unwrap_or_default());
-        names.push(Names { zone: add(zone), pod: add(target_ref.name) });
-        let node_name = add(node_name);
+        let (zone, pod, node_name) = (add(zone), add(target_ref.name), add(node_name));
         let mut add_list = |hints: Hints<'_>| {
             let names = hints.iter().map(|Object(hint)| &hint.name);
             names.fold(Span::default(), |list, name| texts.extend_list(list, name))
@@ -134,6 +128,8 @@ impl Endpoints {
             node_name,
             for_zones: add_list(hints.for_zones),
             for_nodes: add_list(hints.for_nodes),
+            zone,
+            pod,
         });
     }
 }

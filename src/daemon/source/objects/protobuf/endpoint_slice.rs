@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 
 use super::super::endpoint_slice::{EndpointSlice, PortFields, SliceFields, keeps_names};
-use super::super::endpoints::{Endpoint, EndpointConditions, Endpoints, FirstAddress, Names};
-use super::super::metadata::{Object, SliceMetadata};
+use super::super::endpoints::{Endpoint, EndpointConditions, Endpoints, FirstAddress};
+use super::super::metadata::Object;
 use super::super::text::{Span, Texts};
 use super::metadata::read_slice_metadata;
-use super::wire::{Fields, WireError};
+use super::wire::{Fields, Value, WireError};
 
 /// Number of `name` in an ObjectReference.
 const TARGET_NAME: u32 = 3;
@@ -17,7 +17,9 @@ impl EndpointSlice {
     pub(in crate::source::objects) fn read_protobuf(
         message: Fields<'_>,
     ) -> Result<Self, WireError> {
-        let metadata = metadata(message)?;
+        // The labels decide which names of the endpoints are kept, and fields may have any order.
+        let metadata = message.last(1)?.map_or(Ok(Fields::default()), Value::message)?;
+        let metadata = read_slice_metadata(metadata)?;
         let has_names = keeps_names(&metadata);
         let mut slice = SliceFields { metadata, ..SliceFields::default() };
         slice.endpoints = Endpoints::with_room();
@@ -34,36 +36,23 @@ impl EndpointSlice {
     }
 }
 
-/// Reads the metadata alone: its labels decide which names of the endpoints are kept, and fields
-/// may have any order.
-fn metadata(message: Fields<'_>) -> Result<SliceMetadata<'_>, WireError> {
-    let (mut metadata, mut fields) = (SliceMetadata::default(), message);
-    while let Some((number, value)) = fields.next()? {
-        if number == 1 {
-            metadata = read_slice_metadata(value.message()?)?;
-        }
-    }
-    Ok(metadata)
-}
-
 /// Reads an Endpoint, and appends it.
 fn push_endpoint(
     message: Fields<'_>,
     has_names: bool,
     endpoints: &mut Endpoints,
 ) -> Result<(), WireError> {
-    let Endpoints { list, texts, names } = endpoints;
-    let mut endpoint = Endpoint::default();
-    let (mut of_endpoint, mut fields) = (Names::default(), message);
+    let Endpoints { list, texts } = endpoints;
+    let (mut endpoint, mut fields) = (Endpoint::default(), message);
     while let Some((number, value)) = fields.next()? {
         match number {
             1 if matches!(endpoint.address, FirstAddress::Missing) => {
                 endpoint.address = FirstAddress::new(&value.text()?);
             }
             2 => endpoint.conditions = conditions(value.message()?)?,
-            4 if has_names => of_endpoint.pod = texts.add(&text_of(value.message()?, TARGET_NAME)?),
+            4 if has_names => endpoint.pod = texts.add(&text_of(value.message()?, TARGET_NAME)?),
             6 => endpoint.node_name = texts.add(&value.text()?),
-            7 if has_names => of_endpoint.zone = texts.add(&value.text()?),
+            7 if has_names => endpoint.zone = texts.add(&value.text()?),
             8 => {
                 endpoint.for_zones = hints(value.message()?, 1, texts)?;
                 endpoint.for_nodes = hints(value.message()?, 2, texts)?;
@@ -72,9 +61,6 @@ fn push_endpoint(
         }
     }
     list.push(endpoint);
-    if has_names {
-        names.push(of_endpoint);
-    }
     Ok(())
 }
 
@@ -105,13 +91,7 @@ fn hints(message: Fields<'_>, hints: u32, texts: &mut Texts) -> Result<Span, Wir
 
 /// Reads the text in one field of a message; empty if the message lacks it.
 fn text_of(message: Fields<'_>, field: u32) -> Result<Cow<'_, str>, WireError> {
-    let (mut text, mut fields) = (Cow::default(), message);
-    while let Some((number, value)) = fields.next()? {
-        if number == field {
-            text = value.text()?;
-        }
-    }
-    Ok(text)
+    message.last(field)?.map_or(Ok(Cow::default()), Value::text)
 }
 
 fn port(message: Fields<'_>) -> Result<PortFields<'_>, WireError> {

@@ -82,7 +82,8 @@ impl<'a> Frame<'a> {
         while let Some((number, value)) = fields.next()? {
             match number {
                 1 => change = value.text()?,
-                2 => object = raw(value)?,
+                // `raw` of a RawExtension.
+                2 => object = value.message()?.last(1)?.map(Value::bytes).transpose()?,
                 _ => {}
             }
         }
@@ -165,17 +166,6 @@ pub(in crate::source) fn read_status(object: &[u8]) -> Result<StatusText, FormEr
         }
     }
     Ok(status)
-}
-
-/// Reads `raw` of a RawExtension.
-fn raw(value: Value<'_>) -> Result<Option<&[u8]>, WireError> {
-    let (mut fields, mut raw) = (value.message()?, None);
-    while let Some((number, value)) = fields.next()? {
-        if number == 1 {
-            raw = Some(value.bytes()?);
-        }
-    }
-    Ok(raw)
 }
 
 /// Opens the envelope of an object of this version and kind.

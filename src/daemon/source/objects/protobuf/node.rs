@@ -4,7 +4,7 @@ use super::super::node::{
     Node, NodeAddress, NodeCondition, NodeSpec, NodeStatus, ServiceCidr, Taint,
 };
 use super::metadata::read_metadata;
-use super::wire::{Fields, WireError};
+use super::wire::{Fields, Value, WireError};
 
 impl Node {
     /// Reads a message Node.
@@ -38,13 +38,7 @@ fn spec(message: Fields<'_>) -> Result<NodeSpec, WireError> {
 }
 
 fn taint(message: Fields<'_>) -> Result<Taint, WireError> {
-    let (mut taint, mut fields) = (Taint::default(), message);
-    while let Some((number, value)) = fields.next()? {
-        if number == 1 {
-            taint.key = value.string()?;
-        }
-    }
-    Ok(taint)
+    Ok(Taint { key: message.last(1)?.map_or(Ok(String::new()), Value::string)? })
 }
 
 fn status(message: Fields<'_>) -> Result<NodeStatus, WireError> {

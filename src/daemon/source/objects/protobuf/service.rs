@@ -65,18 +65,9 @@ fn port(message: Fields<'_>) -> Result<ServicePort, WireError> {
 
 /// Reads `clientIP.timeoutSeconds` of a SessionAffinityConfig.
 fn affinity_timeout(value: Value<'_>) -> Result<Option<i64>, WireError> {
-    let (mut timeout, mut fields) = (None, value.message()?);
-    while let Some((number, value)) = fields.next()? {
-        if number == 1 {
-            let mut client_ip = value.message()?;
-            while let Some((number, value)) = client_ip.next()? {
-                if number == 1 {
-                    timeout = Some(value.int32()?.into());
-                }
-            }
-        }
-    }
-    Ok(timeout)
+    let Some(client_ip) = value.message()?.last(1)? else { return Ok(None) };
+    let timeout = client_ip.message()?.last(1)?;
+    timeout.map(|seconds| seconds.int32().map(i64::from)).transpose()
 }
 
 fn status(message: Fields<'_>) -> Result<ServiceStatus, WireError> {

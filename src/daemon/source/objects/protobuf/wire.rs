@@ -63,6 +63,17 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// Returns the last value of a field, which counts as in proto3.
+    pub(in crate::source) fn last(mut self, field: u32) -> Result<Option<Value<'a>>, WireError> {
+        let mut last = None;
+        while let Some((number, value)) = self.next()? {
+            if number == field {
+                last = Some(value);
+            }
+        }
+        Ok(last)
+    }
+
     #[inline(never)]
     fn any_field(&mut self) -> Result<(u32, Value<'a>), WireError> {
         let tag = self.varint()?;
