@@ -185,12 +185,14 @@ pub fn parse(text: &str) -> Result<IpNet, CidrError> {
     range.map(|range| range.trunc()).map_err(|_| CidrError::NotACidr(text.to_owned()))
 }
 
-/// Removes leading zeros of the numbers in `010.1.0.0/08`, which Kubernetes accepts.
+/// Removes leading zeros of the numbers in `010.1.0.0/08` and `fd00::00001`, which Kubernetes
+/// accepts.
 pub fn without_leading_zeros(text: &str) -> String {
-    let parts = text.split_inclusive(['.', '/']).map(|part| match part.trim_start_matches('0') {
-        number if number.starts_with(|c: char| c.is_ascii_digit()) => number,
-        rest => part.get(part.len().saturating_sub(rest.len() + 1)..).unwrap_or(part),
-    });
+    let parts =
+        text.split_inclusive(['.', ':', '/']).map(|part| match part.trim_start_matches('0') {
+            number if number.starts_with(|c: char| c.is_ascii_hexdigit()) => number,
+            rest => part.get(part.len().saturating_sub(rest.len() + 1)..).unwrap_or(part),
+        });
     parts.collect()
 }
 

@@ -5,6 +5,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use engine::routing::ranges::without_leading_zeros;
 use ipnet::IpNet;
 
 /// Parses an address. Returns `None` if it is not one. Addresses with zones (`fe80::1%eth0`) are
@@ -58,34 +59,7 @@ pub(super) fn parse_cidr(text: &str) -> Option<IpNet> {
 }
 
 fn parse_sloppy(text: &str) -> Option<IpAddr> {
-    if !text.contains(':') {
-        return parse_sloppy_v4(text).map(IpAddr::V4);
-    }
-    let (head, tail) = text.rsplit_once(':')?;
-    let tail = if tail.contains('.') {
-        parse_sloppy_v4(tail)?.to_string()
-    } else {
-        without_leading_zeros(tail).to_owned()
-    };
-    let head: Vec<&str> = head.split(':').map(without_leading_zeros).collect();
-    format!("{}:{tail}", head.join(":")).parse().ok().map(IpAddr::V6)
-}
-
-fn parse_sloppy_v4(text: &str) -> Option<Ipv4Addr> {
-    let mut parts = text.split('.');
-    let mut octets = [0; 4];
-    for octet in &mut octets {
-        let part = parts.next().filter(|part| part.bytes().all(|byte| byte.is_ascii_digit()))?;
-        *octet = without_leading_zeros(part).parse().ok()?;
-    }
-    parts.next().is_none().then(|| Ipv4Addr::from(octets))
-}
-
-fn without_leading_zeros(digits: &str) -> &str {
-    match digits.trim_start_matches('0') {
-        "" if !digits.is_empty() => "0",
-        rest => rest,
-    }
+    without_leading_zeros(text).parse().ok()
 }
 
 #[cfg(test)]
