@@ -138,22 +138,22 @@ impl Diff {
 
     /// Returns whether no list is left that is to be read.
     pub fn has_read_lists(&self) -> bool {
-        self.lists.iter().all(|lists| lists.unread().are_none())
+        self.lists.iter().all(|lists| lists.unread.are_none())
     }
 
     /// Returns whether no list is in the kernel that is not known.
     pub fn knows_all_lists(&self) -> bool {
-        self.lists.iter().all(|lists| lists.unread().have_told_all())
+        self.lists.iter().all(|lists| lists.unread.have_told_all())
     }
 
     /// Returns the lists of one table to be requested next; `None` if all are requested.
     pub fn next_lists(&mut self) -> Option<(Family, Vec<NamedList>)> {
         // Services wait for some of them.
-        let waits = |family: Family| self.lists[family.index()].unread().has_hurried();
+        let waits = |family: Family| self.lists[family.index()].unread.has_hurried();
         let mut families = Family::ALL;
         families.sort_by_key(|family| !waits(*family));
         families.into_iter().find_map(|family| {
-            let next = self.lists[family.index()].unread_mut().next(AT_A_TIME);
+            let next = self.lists[family.index()].unread.next(AT_A_TIME);
             (!next.is_empty()).then_some((family, next))
         })
     }
@@ -163,12 +163,12 @@ impl Diff {
     pub fn read_lists(&mut self, read: ReadLists) -> bool {
         let lists = &mut self.lists[read.family.index()];
         lists.read(read);
-        lists.unread().may_be_all()
+        lists.unread.may_be_all()
     }
 
     /// Returns false if a map of endpoints has elements of other lists than routes name.
     pub fn may_have_all_lists(&self) -> bool {
-        self.lists.iter().all(|lists| lists.unread().may_be_all())
+        self.lists.iter().all(|lists| lists.unread.may_be_all())
     }
 
     /// Collects orphans for removal. All services must have been updated since

@@ -107,7 +107,7 @@ impl Diff {
         match found.element {
             TableElement::Endpoint(list, protocol, ..) => {
                 let list = self.lists[found.family.index()].get(list);
-                list.is_some_and(|list| list.protocol() == protocol)
+                list.is_some_and(|list| list.protocol == protocol)
                     && self.correct(found, Finding::Present(Some(found)))
             }
             TableElement::Route(frontend, ..)
@@ -279,7 +279,7 @@ impl Lists {
         let Some(list) = self.get(id) else { return };
         let family = self.family();
         let mut give = |element| each(InstalledElement { family, element, label: 0 });
-        let protocol = list.protocol();
+        let protocol = list.protocol;
         let slots = (0..).zip(list.iter()).filter_map(|(slot, target)| Some((slot, target?)));
         let Some(affinity) = self.affinity(id) else {
             slots.for_each(|(slot, it)| give(TableElement::Endpoint(id, protocol, slot, it)));
@@ -305,14 +305,14 @@ impl Lists {
         let number = u32::from_ne_bytes(*place.key.as_bytes().last_chunk()?);
         let target = list.slot(number as usize);
         let element = match self.affinity(id) {
-            None => TableElement::Endpoint(id, list.protocol(), number, target?),
+            None => TableElement::Endpoint(id, list.protocol, number, target?),
             Some(affinity) if place.set == SetId::AffinitySlots => {
                 TableElement::AffinitySlot(id, number, *affinity.endpoints.get(&target?)?)
             }
             Some(affinity) if place.set == SetId::AffinityEndpoints => {
                 let (_, number) = ListId::from_endpoint(number)?;
                 let target = affinity.targets.get(&number)?;
-                TableElement::AffinityEndpoint(id, list.protocol(), number, *target)
+                TableElement::AffinityEndpoint(id, list.protocol, number, *target)
             }
             Some(affinity) => TableElement::AffinityList(id, affinity.route?),
         };

@@ -72,7 +72,7 @@ impl FoundElements {
             TableElement::AffinityEndpoint(list, protocol, id, target) => {
                 let known = self.lists.entry(list).or_insert(List::new(self.family, protocol));
                 let affinity = self.affinity.entry(list).or_default();
-                if known.protocol() != protocol || !affinity.adopt_endpoint(target, id) {
+                if known.protocol != protocol || !affinity.adopt_endpoint(target, id) {
                     self.add_stray(element.set(), element.to_key());
                 }
             }
@@ -97,7 +97,7 @@ impl FoundElements {
     /// Puts an endpoint into a slot of a list; returns whether the list has this protocol.
     pub fn put(&mut self, list: ListId, protocol: Protocol, slot: u32, target: Target) -> bool {
         let list = self.lists.entry(list).or_insert(List::new(self.family, protocol));
-        let is_of_protocol = list.protocol() == protocol;
+        let is_of_protocol = list.protocol == protocol;
         if is_of_protocol {
             list.put(slot as usize, target);
         }

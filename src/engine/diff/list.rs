@@ -40,11 +40,6 @@ impl List {
         Self { protocol, is_owned: false, references: 0, slots }
     }
 
-    /// Returns the transport protocol of its endpoints.
-    pub(super) fn protocol(&self) -> Protocol {
-        self.protocol
-    }
-
     /// Returns the number of slots.
     pub(super) fn len(&self) -> usize {
         match &self.slots {

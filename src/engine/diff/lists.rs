@@ -43,7 +43,8 @@ pub(super) struct Lists {
     affinity: HashMap<ListId, Affinity>,
     plain: Numbers,
     sessions: Numbers,
-    unread: UnreadLists,
+    /// Lists that are not read yet.
+    pub(super) unread: UnreadLists,
 }
 
 impl Lists {
@@ -99,15 +100,6 @@ impl Lists {
         };
         self.plain.adopt(numbers(false));
         self.sessions.adopt(numbers(true));
-    }
-
-    /// Returns the lists that are not read yet.
-    pub(super) fn unread(&self) -> &UnreadLists {
-        &self.unread
-    }
-
-    pub(super) fn unread_mut(&mut self) -> &mut UnreadLists {
-        &mut self.unread
     }
 
     /// Fills lists that were not read yet.
@@ -220,11 +212,6 @@ impl Lists {
 }
 
 impl OpenList<'_> {
-    /// Records that a service needs the list.
-    pub(super) fn own(&mut self) {
-        self.list.is_owned = true;
-    }
-
     /// Returns the number of slots.
     pub(super) fn len(&self) -> usize {
         self.list.len()

@@ -284,7 +284,7 @@ impl ServiceUpdate<'_> {
             }
             let route = route(&self.lists, port, scope, Flags::default());
             let Some(mut list) = self.diff.lists[family.index()].open(id) else { continue };
-            list.own();
+            list.list.is_owned = true;
             list.fill(port.endpoints(scope), port.slots(scope), piece)?;
             list.set_route(route, piece);
         }
@@ -323,7 +323,7 @@ impl ServiceUpdate<'_> {
         let lists = &self.diff.lists[port.family.index()];
         let own = self.former_lists.find(purpose_of(port, scope), has_affinity);
         let exists =
-            |id: &ListId| lists.get(*id).is_some_and(|list| list.protocol() == port.protocol);
+            |id: &ListId| lists.get(*id).is_some_and(|list| list.protocol == port.protocol);
         if let Some(own) = own.map(|list| list.id).filter(exists) {
             return Some(own);
         }
@@ -344,7 +344,7 @@ impl ServiceUpdate<'_> {
         let frontends = self.wanted.frontends().map(|it| &it.frontend);
         let mut waits = false;
         for frontend in frontends.chain(&self.holdings.frontends) {
-            let unread = self.diff.lists[frontend.family().index()].unread_mut();
+            let unread = &mut self.diff.lists[frontend.family().index()].unread;
             let routes = self.diff.frontends.get(frontend).into_iter().flat_map(|it| it.routes());
             for list in routes.filter_map(Route::list) {
                 waits |= unread.hurry(list);
@@ -361,7 +361,7 @@ impl ServiceUpdate<'_> {
             !port.endpoints(*scope).is_empty()
                 && port.frontends.iter().any(|it| it.traffic.uses(*scope))
         });
-        !lists.unread().have_told_all()
+        !lists.unread.have_told_all()
             && !is_of_session
             && scopes.any(|scope| self.known_list(port, scope, false).is_none())
     }

@@ -1,32 +1,10 @@
-//! EndpointSlice reduced to what routing needs.
+//! The endpoints and ports of an EndpointSlice, reduced to what routing needs.
 
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use super::endpoints::Endpoints;
-use super::name::ObjectName;
 use super::service::{Protocol, ServicePort};
-use super::weights::Weighing;
-
-/// Some endpoints of one service, with the ports they share.
-#[derive(Clone, Debug, PartialEq)]
-pub struct EndpointSlice {
-    /// Namespace and name of the slice.
-    pub name: ObjectName,
-    /// Service of the slice: label `kubernetes.io/service-name` in the slice's namespace.
-    pub service: ObjectName,
-    /// Ports with a number; others are not routed.
-    pub ports: Vec<EndpointPort>,
-    /// Endpoints in the order of the object, all of one address family.
-    pub endpoints: Endpoints,
-    /// Time of the event that caused the last change: annotation
-    /// `endpoints.kubernetes.io/last-change-trigger-time`. Not stored.
-    pub triggered: Option<SystemTime>,
-    /// Data for weights, and for direct return; `None` for most slices without the latter.
-    pub weighing: Option<Box<Weighing>>,
-}
 
 /// One port of an EndpointSlice.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -113,6 +91,11 @@ impl Conditions {
     pub fn serves_terminating(self) -> bool {
         self.serving && self.terminating
     }
+
+    /// Returns whether the endpoint is ready, or serves while it terminates.
+    pub(super) fn takes_flows(self) -> bool {
+        self.ready || self.serves_terminating()
+    }
 }
 
 #[cfg(test)]
@@ -120,9 +103,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_endpoint_takes_32_bytes_and_a_slice_96_besides_its_lists() {
+    fn an_endpoint_takes_32_bytes_and_a_port_24() {
         assert_eq!(size_of::<Endpoint>(), 32);
         assert_eq!(size_of::<EndpointPort>(), 24);
-        assert_eq!(size_of::<EndpointSlice>(), 96);
     }
 }

@@ -1,20 +1,41 @@
-//! The endpoints of a slice, packed: an IPv4 endpoint takes eight bytes.
+//! An EndpointSlice with packed endpoints: one of IPv4 takes eight bytes.
 //!
 //! The source packs them once, and the cluster keeps, compares and reads them in this form.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use smallvec::SmallVec;
 
-use super::endpoint::{Conditions, Endpoint, Zones};
+use super::endpoint::{Conditions, Endpoint, EndpointPort, Zones};
 use super::interner::Interner;
+use super::name::ObjectName;
+use super::weights::Weighing;
+
+/// Some endpoints of one service, with the ports they share.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EndpointSlice {
+    /// Namespace and name of the slice.
+    pub name: ObjectName,
+    /// Service of the slice: label `kubernetes.io/service-name` in the slice's namespace.
+    pub service: ObjectName,
+    /// Ports with a number; others are not routed.
+    pub ports: Vec<EndpointPort>,
+    /// Endpoints in the order of the object, all of one address family.
+    pub endpoints: Endpoints,
+    /// Time of the event that caused the last change: annotation
+    /// `endpoints.kubernetes.io/last-change-trigger-time`. Not stored.
+    pub triggered: Option<SystemTime>,
+    /// Data for weights, and for direct return; `None` for most slices without the latter.
+    pub weighing: Option<Box<Weighing>>,
+}
 
 /// Endpoints in the order of their object, all of one address family. Endpoints of another family
 /// than the first one are left out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Endpoints {
-    list: List,
+    list: PackedList,
     /// `None` without zone hints. Shared, because clusters have few combinations of zones.
     zones: Option<Arc<ZoneLists>>,
 }
@@ -25,13 +46,13 @@ pub(super) type ZoneLists = SmallVec<[Arc<Zones>; 3]>;
 
 /// Packed endpoints and the summary of their hints.
 #[derive(Clone, Debug, PartialEq)]
-enum List {
-    V4(Hints, Box<[Packed<Ipv4Addr>]>),
-    V6(Hints, Box<[Packed<Ipv6Addr>]>),
+enum PackedList {
+    V4(Hints, Box<[PackedEndpoint<Ipv4Addr>]>),
+    V6(Hints, Box<[PackedEndpoint<Ipv6Addr>]>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Packed<A> {
+struct PackedEndpoint<A> {
     address: A,
     conditions: u8,
     /// 0 without a zone hint, else the index in `zones` plus one.
@@ -61,18 +82,21 @@ impl FromIterator<Endpoint> for Endpoints {
             match address {
                 IpAddr::V4(address) if v6.is_empty() => {
                     let zones = place(hinted, &mut zones);
-                    push(&mut v4, Packed { address, conditions, zones }, most);
+                    push(&mut v4, PackedEndpoint { address, conditions, zones }, most);
                 }
                 IpAddr::V6(address) if v4.is_empty() => {
                     let zones = place(hinted, &mut zones);
-                    push(&mut v6, Packed { address, conditions, zones }, most);
+                    push(&mut v6, PackedEndpoint { address, conditions, zones }, most);
                 }
                 IpAddr::V4(_) | IpAddr::V6(_) => continue,
             }
             hints = hints.and(of_endpoint);
         }
-        let list =
-            if v6.is_empty() { List::V4(hints, v4.into()) } else { List::V6(hints, v6.into()) };
+        let list = if v6.is_empty() {
+            PackedList::V4(hints, v4.into())
+        } else {
+            PackedList::V6(hints, v6.into())
+        };
         Self { list, zones: (!zones.is_empty()).then(|| Arc::new(zones)) }
     }
 }
@@ -124,8 +148,8 @@ impl Endpoints {
     /// Returns the endpoint at a position in the object.
     pub fn get(&self, position: usize) -> Option<Endpoint<&Arc<Zones>>> {
         match &self.list {
-            List::V4(_, list) => list.get(position).map(|it| self.unpack(it)),
-            List::V6(_, list) => list.get(position).map(|it| self.unpack(it)),
+            PackedList::V4(_, list) => list.get(position).map(|it| self.unpack(it)),
+            PackedList::V6(_, list) => list.get(position).map(|it| self.unpack(it)),
         }
     }
 
@@ -142,7 +166,7 @@ impl Endpoints {
     /// Returns the summary of the hints.
     pub(super) fn hints(&self) -> Hints {
         match &self.list {
-            List::V4(hints, _) | List::V6(hints, _) => *hints,
+            PackedList::V4(hints, _) | PackedList::V6(hints, _) => *hints,
         }
     }
 
@@ -151,14 +175,14 @@ impl Endpoints {
         self.zones.as_ref().map_or(&[], |zones| zones)
     }
 
-    fn lists(&self) -> (&[Packed<Ipv4Addr>], &[Packed<Ipv6Addr>]) {
+    fn lists(&self) -> (&[PackedEndpoint<Ipv4Addr>], &[PackedEndpoint<Ipv6Addr>]) {
         match &self.list {
-            List::V4(_, list) => (list, &[]),
-            List::V6(_, list) => (&[], list),
+            PackedList::V4(_, list) => (list, &[]),
+            PackedList::V6(_, list) => (&[], list),
         }
     }
 
-    fn unpack<A: Copy + Into<IpAddr>>(&self, packed: &Packed<A>) -> Endpoint<&Arc<Zones>> {
+    fn unpack<A: Copy + Into<IpAddr>>(&self, packed: &PackedEndpoint<A>) -> Endpoint<&Arc<Zones>> {
         let position = usize::from(packed.zones).checked_sub(1);
         Endpoint {
             address: packed.address.into(),
@@ -193,7 +217,10 @@ impl Hints {
 
 /// Returns the endpoints with this address. Most lists lack it, and a scan without early exit
 /// detects that fastest.
-fn find<A: Copy + PartialEq>(list: &[Packed<A>], address: A) -> impl Iterator<Item = &Packed<A>> {
+fn find<A: Copy + PartialEq>(
+    list: &[PackedEndpoint<A>],
+    address: A,
+) -> impl Iterator<Item = &PackedEndpoint<A>> {
     let is_there = list.iter().fold(false, |found, it| found | (it.address == address));
     let list = if is_there { list } else { &[] };
     list.iter().filter(move |endpoint| endpoint.address == address)
@@ -219,9 +246,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_ipv4_endpoint_takes_8_bytes() {
-        assert_eq!(size_of::<Packed<Ipv4Addr>>(), 8);
-        assert_eq!(size_of::<Packed<Ipv6Addr>>(), 20);
+    fn an_ipv4_endpoint_takes_8_bytes_and_a_slice_96_besides_its_lists() {
+        assert_eq!(size_of::<EndpointSlice>(), 96);
+        assert_eq!(size_of::<PackedEndpoint<Ipv4Addr>>(), 8);
+        assert_eq!(size_of::<PackedEndpoint<Ipv6Addr>>(), 20);
     }
 
     #[test]

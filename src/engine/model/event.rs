@@ -6,7 +6,7 @@ use std::num::NonZeroU16;
 
 use ahash::HashMap;
 
-use super::endpoint::EndpointSlice;
+use super::endpoints::EndpointSlice;
 use super::name::ObjectName;
 use super::node::{Node, Peer, ServiceCidr};
 use super::service::Service;

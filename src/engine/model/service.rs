@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::forwarding::Forwarding;
 use super::name::ObjectName;
 use super::scheduler::Scheduler;
 use super::weights::Weights;
@@ -99,6 +98,15 @@ pub enum TrafficPolicy {
     Cluster,
     /// Endpoints on this node only.
     Local,
+}
+
+/// How a node forwards packets from outside to an endpoint on another node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forwarding {
+    /// Unchanged, to the node of the endpoint, which answers the client itself.
+    Direct,
+    /// With the addresses of the endpoint and of this node. Answers return through this node.
+    Translate,
 }
 
 /// A transport protocol that services can use; the values are IANA protocol numbers.

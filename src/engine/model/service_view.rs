@@ -9,13 +9,12 @@ use nft::family::Family;
 use super::balanced::Shares;
 use super::by_node;
 use super::event::Problem;
-use super::handed::Handed;
 use super::node::Node;
 use super::scheduler::Scheduler;
 use super::service::{Protocol, Service, ServicePort};
 use super::stored::StoredSlice;
 use super::target::{Target, TargetList};
-use super::usable::UsableEndpoints;
+use super::usable::{UsableEndpoints, entries};
 use super::weights::Weight;
 
 /// A service with all that determines where its packets go.
@@ -31,6 +30,18 @@ pub struct ServiceView<'a> {
     pub(super) shares: Option<&'a Shares>,
     /// What direct return makes of it; `None` without.
     pub(super) handed: Option<&'a Handed>,
+}
+
+/// What direct return makes of a service.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Handed {
+    /// Nodes hand external packets to each other, by [`Family::index`](nft::Family::index). So this
+    /// node sends those that come to it to its own endpoints, if it has any.
+    pub families: [bool; 2],
+    /// They also do so with packets to node ports of TCP.
+    pub node_ports: bool,
+    /// Why they do not, although the service wants it.
+    pub problems: Vec<Problem>,
 }
 
 impl ServiceView<'_> {
@@ -112,7 +123,12 @@ impl ServiceView<'_> {
     /// Returns the endpoints of `family` that may have established flows to `port`, sorted: those
     /// that are ready or serve while they terminate.
     pub fn serving_endpoints(&self, port: &ServicePort, family: Family) -> Vec<Target> {
-        super::usable::serving(self.slices, port, family)
+        let entries = entries(self.slices, port, family);
+        let taking = entries.filter(|(_, endpoint)| endpoint.conditions.takes_flows());
+        let mut targets: Vec<_> = taking.map(|(target, _)| target).collect();
+        targets.sort_unstable();
+        targets.dedup();
+        targets
     }
 
     /// Returns the number of distinct endpoints of `family` for new flows to `port`, by `nodeName`

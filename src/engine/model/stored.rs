@@ -11,13 +11,12 @@ use std::time::Duration;
 use ipnet::IpNet;
 use nft::family::Family;
 
-use super::endpoint::{EndpointPort, EndpointSlice};
-use super::endpoints::{Endpoints, ZoneLists};
-use super::forwarding::Forwarding;
+use super::endpoint::EndpointPort;
+use super::endpoints::{EndpointSlice, Endpoints, ZoneLists};
 use super::interner::Interner;
 use super::name::ObjectName;
 use super::scheduler::Scheduler;
-use super::service::{Service, ServicePort, TrafficPolicy};
+use super::service::{Forwarding, Service, ServicePort, TrafficPolicy};
 use super::weights::{Weighing, Weight, Weights};
 
 /// Lists in use, each once.

@@ -55,24 +55,9 @@ impl UsableEndpoints {
     }
 }
 
-/// Returns every target for new or established flows, sorted: ready, or serving while it
-/// terminates. Ignores policies and topology.
-pub(super) fn serving(slices: &[StoredSlice], port: &ServicePort, family: Family) -> Vec<Target> {
-    let takes_traffic = |it: Conditions| it.ready || it.serves_terminating();
-    let entries = entries(slices, port, family);
-    let mut targets: Vec<_> = entries
-        .filter(|(_, endpoint)| takes_traffic(endpoint.conditions))
-        .map(|(target, _)| target)
-        .collect();
-    targets.sort_unstable();
-    targets.dedup();
-    targets
-}
-
 /// Returns whether a port has an endpoint for new flows: ready, or serving while it terminates.
 pub(super) fn has_usable(slices: &[StoredSlice], port: &ServicePort, family: Family) -> bool {
-    entries(slices, port, family)
-        .any(|(_, it)| it.conditions.ready || it.conditions.serves_terminating())
+    entries(slices, port, family).any(|(_, it)| it.conditions.takes_flows())
 }
 
 /// Returns the weight of each endpoint of a port: the greatest of its entries, as slices have no
@@ -109,7 +94,7 @@ pub(super) fn relevant<'a>(
 }
 
 /// Returns the entries for the endpoints of a port, in the order of slices and endpoints.
-fn entries<'a>(
+pub(super) fn entries<'a>(
     slices: &'a [StoredSlice],
     port: &'a ServicePort,
     family: Family,
