@@ -9,6 +9,8 @@ mod annotations;
 mod converter;
 mod endpoint_slice;
 mod endpoints;
+#[cfg(feature = "api-server")]
+mod kind;
 mod metadata;
 mod node;
 #[cfg(not(feature = "api-server"))]
@@ -20,13 +22,13 @@ mod service;
 #[cfg(test)]
 mod tests;
 mod text;
-#[cfg(feature = "api-server")]
-mod typed;
 
 pub use converter::Converter;
 #[cfg(feature = "api-server")]
 pub(super) use converter::MAX_NAME;
 pub use endpoint_slice::EndpointSlice;
+#[cfg(feature = "api-server")]
+pub(super) use kind::{OtherKind, check_kind};
 pub(super) use metadata::full_name;
 pub use metadata::object_name;
 pub use node::{
@@ -37,5 +39,3 @@ pub use service::{
     ClientIp, LoadBalancerIngress, LoadBalancerStatus, Service, ServicePort, ServiceSpec,
     ServiceStatus, SessionAffinityConfig,
 };
-#[cfg(feature = "api-server")]
-pub(super) use typed::{OtherKind, Typed};

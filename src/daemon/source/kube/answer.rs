@@ -8,7 +8,7 @@ use kube::client::Body;
 use kube::core::Status;
 use kube::core::response::StatusDetails;
 
-use super::format::{self, Asked, Format};
+use super::format::{self, Format, Formats};
 use super::frames::Frames;
 use super::room::{NoRoom, Share};
 
@@ -51,10 +51,10 @@ impl From<NoRoom> for PageError {
 pub(super) async fn request_page(
     client: &Client,
     request: Request<Vec<u8>>,
-    asked: Asked,
+    formats: Formats,
     mut share: Share,
 ) -> Result<Answer, PageError> {
-    let answer = request_answer(client, request, asked).await?;
+    let answer = request_answer(client, request, formats).await?;
     let (format, mut rest) = (Format::of(answer.headers()), answer.into_body());
     let mut body = Vec::new();
     while let Some(frame) = rest.frame().await {
@@ -72,20 +72,20 @@ pub(super) async fn request_page(
 pub(super) async fn request_frames(
     client: &Client,
     mut request: Request<Vec<u8>>,
-    asked: Asked,
+    formats: Formats,
 ) -> Result<Frames, kube::Error> {
     // Events are too small for compression to be worth its time.
     request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    let answer = request_answer(client, request, asked).await?;
+    let answer = request_answer(client, request, formats).await?;
     Ok(Frames::new(Format::of(answer.headers()), answer.into_body()))
 }
 
 async fn request_answer(
     client: &Client,
     mut request: Request<Vec<u8>>,
-    asked: Asked,
+    formats: Formats,
 ) -> Result<Response<Body>, kube::Error> {
-    request.headers_mut().insert(ACCEPT, HeaderValue::from_static(asked.accept()));
+    request.headers_mut().insert(ACCEPT, HeaderValue::from_static(formats.accept()));
     let answer = client.send(request.map(Body::from)).await?;
     let code = answer.status();
     if !code.is_client_error() && !code.is_server_error() {

@@ -1,17 +1,20 @@
 //! The two formats of answers: one negotiated by `Accept`, both decoded to the same items.
 
+use std::fmt::Display;
+
 use hyper::HeaderMap;
 use hyper::header::CONTENT_TYPE;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::core::Status;
 use kube::core::watch::BookmarkMeta;
-use serde::Deserialize;
-use serde::de::{DeserializeOwned, Error as _};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
-use super::careful::Careful;
+use super::parsed::Parsed;
 use super::resources::Watched;
 use crate::source::objects::protobuf::{self, FormError, Frame, STATUS, StatusText};
-use crate::source::objects::{OtherKind, Typed};
+use crate::source::objects::{OtherKind, check_kind};
 
 /// Media type of Kubernetes' protobuf messages, without the parameter `stream`.
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
@@ -35,18 +38,7 @@ pub enum Formats {
     Json,
 }
 
-/// The formats to ask for, and how JSON is parsed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
-    /// Protobuf, else JSON in one step.
-    Any,
-    /// JSON in one step.
-    Json,
-    /// JSON in two steps: see [`Careful`].
-    CarefulJson,
-}
-
-impl Asked {
+impl Formats {
     /// Returns the value of `Accept`.
     ///
     /// The parameter `drop` (KEP-5958) leaves out what is never read. Servers without it pass over
@@ -57,7 +49,7 @@ impl Asked {
                 "application/vnd.kubernetes.protobuf;drop=metadata.managedFields,\
                  application/json;drop=metadata.managedFields;q=0.9"
             }
-            Self::Json | Self::CarefulJson => "application/json;drop=metadata.managedFields",
+            Self::Json => "application/json;drop=metadata.managedFields",
         }
     }
 }
@@ -103,73 +95,55 @@ pub(super) enum DecodeError {
     Status(Box<Status>),
 }
 
+impl From<serde_json::Error> for DecodeError {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Json(error)
+    }
+}
+
 impl From<FormError> for DecodeError {
     fn from(error: FormError) -> Self {
         Self::Protobuf(error)
     }
 }
 
-/// An event in JSON.
+/// A list in JSON. One without items has an empty list or null.
 #[derive(Deserialize)]
-#[serde(tag = "type", content = "object", rename_all = "UPPERCASE")]
-enum JsonEvent<'a, T> {
-    #[serde(borrow)]
-    Added(Typed<'a, T>),
-    #[serde(borrow)]
-    Modified(Typed<'a, T>),
-    #[serde(borrow)]
-    Deleted(Typed<'a, T>),
-    #[serde(borrow)]
-    Bookmark(Typed<'a, Bookmark>),
-    #[serde(borrow)]
-    Error(Box<Typed<'a, Status>>),
-}
-
-/// An object of the watched kind, of which little more than the version was sent.
-#[derive(Deserialize)]
-struct Bookmark {
-    metadata: BookmarkMeta,
-}
-
-/// A list in JSON.
-#[derive(Deserialize)]
-struct JsonList<'a, T> {
+#[serde(rename_all = "camelCase", bound(deserialize = "T: Watched"))]
+struct JsonList<T> {
+    #[serde(default)]
+    api_version: Option<String>,
+    #[serde(default)]
+    kind: Option<String>,
     #[serde(default)]
     metadata: ListMeta,
-    // A list without items has an empty list or null.
-    #[serde(
-        borrow,
-        deserialize_with = "Deserialize::deserialize",
-        bound(deserialize = "T: Deserialize<'de>, 'de: 'a")
-    )]
-    items: Option<Vec<Typed<'a, T>>>,
+    #[serde(deserialize_with = "Deserialize::deserialize")]
+    items: Option<Vec<JsonItem<T>>>,
 }
 
-impl<T> Item<T> {
-    fn map<U>(self, wrap: impl Fn(T) -> U) -> Item<U> {
-        match self {
-            Self::Changed(object) => Item::Changed(wrap(object)),
-            Self::Deleted(object) => Item::Deleted(wrap(object)),
-            Self::Bookmark { version, ends_list } => Item::Bookmark { version, ends_list },
-            Self::Error(status) => Item::Error(status),
+/// An object of a list in JSON. Those of an API server name no kind.
+struct JsonItem<T>(Result<Parsed<T>, OtherKind>);
+
+impl<'de, T: Watched> Deserialize<'de> for JsonItem<T> {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(input)?;
+        if kind_in(&value) != ("", "")
+            && let Err(error) = check_kind(kind_in(&value), kind_of::<T>())
+        {
+            return Ok(Self(Err(error)));
         }
+        Parsed::of(&value).map(|object| Self(Ok(object))).map_err(D::Error::custom)
     }
 }
 
 /// Decodes an event of a watch. `None` if a line ends in its middle: the connection broke.
 pub(super) fn event<T: Watched>(
     format: Format,
-    asked: Asked,
     frame: &[u8],
-) -> Result<Option<Item<Careful<T>>>, DecodeError> {
-    match (format, asked) {
-        (Format::Protobuf, _) => {
-            protobuf_event::<T>(frame).map(|item| Some(item.map(Careful::read)))
-        }
-        (Format::Json, Asked::CarefulJson) => json_event(frame),
-        (Format::Json, Asked::Any | Asked::Json) => {
-            json_event::<T>(frame).map(|item| item.map(|item| item.map(Careful::read)))
-        }
+) -> Result<Option<Item<Parsed<T>>>, DecodeError> {
+    match format {
+        Format::Protobuf => protobuf_event(frame).map(Some),
+        Format::Json => json_event(frame),
     }
 }
 
@@ -178,9 +152,14 @@ fn kind_of<T: k8s_openapi::Resource>() -> (&'static str, &'static str) {
     (T::API_VERSION, T::KIND)
 }
 
-/// Decodes a frame of a watch in protobuf.
-pub(super) fn protobuf_event<T: Watched>(frame: &[u8]) -> Result<Item<T>, DecodeError> {
-    let object = |fields| T::from_protobuf(fields).map_err(FormError::from);
+/// Returns version and kind of an object in JSON, which are empty if absent.
+fn kind_in(object: &Value) -> (&str, &str) {
+    let text = |field: &str| object[field].as_str().unwrap_or_default();
+    (text("apiVersion"), text("kind"))
+}
+
+fn protobuf_event<T: Watched>(frame: &[u8]) -> Result<Item<Parsed<T>>, DecodeError> {
+    let object = |fields| T::from_protobuf(fields).map(Parsed::read).map_err(FormError::from);
     Ok(match Frame::read(frame, kind_of::<T>())? {
         Frame::Changed(fields) => Item::Changed(object(fields)?),
         Frame::Deleted(fields) => Item::Deleted(object(fields)?),
@@ -191,91 +170,82 @@ pub(super) fn protobuf_event<T: Watched>(frame: &[u8]) -> Result<Item<T>, Decode
     })
 }
 
-/// Decodes a line of a watch in JSON.
-pub(super) fn json_event<T>(line: &[u8]) -> Result<Option<Item<T>>, DecodeError>
-where
-    T: DeserializeOwned + k8s_openapi::Resource,
-{
-    let error = match text(line).and_then(serde_json::from_str::<JsonEvent<'_, T>>) {
-        Ok(event) => return item(event).map(Some).map_err(of_json),
-        Err(error) => error,
+fn json_event<T: Watched>(line: &[u8]) -> Result<Option<Item<Parsed<T>>>, DecodeError> {
+    let mut event: Value = match text(line).and_then(serde_json::from_str) {
+        Err(error) if error.is_eof() => return Ok(None),
+        event => event?,
     };
-    if error.is_eof() {
-        return Ok(None);
+    let object = event.get_mut("object").map(Value::take);
+    let (Some(change), Some(object)) = (event["type"].as_str(), object) else {
+        let status = json_status(event).map(Box::new);
+        return Err(status.map_or_else(|error| error, DecodeError::Status));
+    };
+    if change == "ERROR" {
+        return json_status(object).map(|status| Some(Item::Error(Box::new(status))));
     }
-    match status(Format::Json, line) {
-        Some(status) => Err(DecodeError::Status(Box::new(status))),
-        None => Err(DecodeError::Json(error)),
-    }
-}
-
-fn item<T: k8s_openapi::Resource>(event: JsonEvent<'_, T>) -> Result<Item<T>, OtherKind> {
-    let kind = kind_of::<T>();
-    Ok(match event {
-        JsonEvent::Added(object) | JsonEvent::Modified(object) => Item::Changed(object.of(kind)?),
-        JsonEvent::Deleted(object) => Item::Deleted(object.of(kind)?),
-        JsonEvent::Bookmark(bookmark) => {
-            let BookmarkMeta { resource_version, annotations } = bookmark.of(kind)?.metadata;
+    check_kind(kind_in(&object), kind_of::<T>()).map_err(of_json)?;
+    Ok(Some(match change {
+        "ADDED" | "MODIFIED" => Item::Changed(Parsed::of(&object).map_err(of_json)?),
+        "DELETED" => Item::Deleted(Parsed::of(&object).map_err(of_json)?),
+        "BOOKMARK" => {
+            let BookmarkMeta { resource_version, annotations } =
+                BookmarkMeta::deserialize(&object["metadata"])?;
             let ends_list = annotations.contains_key("k8s.io/initial-events-end");
             Item::Bookmark { version: resource_version, ends_list }
         }
-        JsonEvent::Error(status) => Item::Error(Box::new(status.of(STATUS)?)),
-    })
+        other => return Err(of_json(format!("a watch event has the unknown type {other:?}"))),
+    }))
 }
 
-fn of_json(error: OtherKind) -> DecodeError {
+fn of_json(error: impl Display) -> DecodeError {
     DecodeError::Json(serde_json::Error::custom(error))
 }
 
 /// Decodes a page of a list.
 pub(super) fn page<T: Watched>(
     format: Format,
-    asked: Asked,
     body: &[u8],
-) -> Result<Page<Careful<T>>, DecodeError> {
-    match (format, asked) {
-        (Format::Protobuf, _) => protobuf_page(body),
-        (Format::Json, Asked::CarefulJson) => json_page(body),
-        (Format::Json, Asked::Any | Asked::Json) => {
-            let Page { items, version, next } = json_page::<T>(body)?;
-            let items = items.into_iter().map(Careful::read).collect();
-            Ok(Page { items, version, next })
-        }
+) -> Result<Page<Parsed<T>>, DecodeError> {
+    match format {
+        Format::Protobuf => protobuf_page(body),
+        Format::Json => json_page(body),
     }
 }
 
-fn protobuf_page<T: Watched>(body: &[u8]) -> Result<Page<Careful<T>>, DecodeError> {
+fn protobuf_page<T: Watched>(body: &[u8]) -> Result<Page<Parsed<T>>, DecodeError> {
     let mut page = protobuf::Page::read(body, kind_of::<T>())?;
     let mut items = Vec::new();
     while let Some(fields) = page.next_item()? {
         let object = T::from_protobuf(fields).map_err(FormError::from)?;
-        items.push(Careful::read(object));
+        items.push(Parsed::read(object));
     }
     Ok(Page { items, version: page.resource_version, next: page.next })
 }
 
-fn json_page<T>(body: &[u8]) -> Result<Page<T>, DecodeError>
-where
-    T: DeserializeOwned + k8s_openapi::Resource,
-{
-    let list = text(body).and_then(serde_json::from_str::<Typed<'_, JsonList<'_, T>>>);
+fn json_page<T: Watched>(body: &[u8]) -> Result<Page<Parsed<T>>, DecodeError> {
+    let list: JsonList<T> = serde_json::from_str(text(body)?)?;
+    let found = [list.api_version, list.kind].map(Option::unwrap_or_default);
     let (version, kind) = kind_of::<T>();
-    let list = list.map_err(DecodeError::Json)?.of((version, &format!("{kind}List")));
-    let JsonList { metadata, items } = list.map_err(of_json)?;
-    let items = items.unwrap_or_default().into_iter().map(|it| it.item_of((version, kind)));
+    check_kind((&found[0], &found[1]), (version, &format!("{kind}List"))).map_err(of_json)?;
+    let items = list.items.unwrap_or_default().into_iter().map(|JsonItem(item)| item);
     Ok(Page {
         items: items.collect::<Result<_, _>>().map_err(of_json)?,
-        version: metadata.resource_version.unwrap_or_default(),
-        next: metadata.continue_.unwrap_or_default(),
+        version: list.metadata.resource_version.unwrap_or_default(),
+        next: list.metadata.continue_.unwrap_or_default(),
     })
 }
 
 /// Decodes the body of an answer with an error status. `None` if it is no Status.
 pub(super) fn status(format: Format, body: &[u8]) -> Option<Status> {
     match format {
-        Format::Json => serde_json::from_slice::<Typed<'_, Status>>(body).ok()?.of(STATUS).ok(),
+        Format::Json => json_status(serde_json::from_slice(body).ok()?).ok(),
         Format::Protobuf => protobuf::read_status(body).ok().map(status_of),
     }
+}
+
+fn json_status(object: Value) -> Result<Status, DecodeError> {
+    check_kind(kind_in(&object), STATUS).map_err(of_json)?;
+    Ok(serde_json::from_value(object)?)
 }
 
 fn status_of(text: StatusText) -> Status {

@@ -5,8 +5,9 @@ use futures::FutureExt;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 
-use super::format::{DecodeError, Format, Item, json_event, protobuf_event};
+use super::format::{self, DecodeError, Format, Item};
 use super::frames::Frames;
+use super::parsed::Parsed;
 use super::resources::Watched;
 use crate::source::objects::{Converter, EndpointSlice, Node, Service, ServiceCidr};
 
@@ -16,10 +17,10 @@ pub struct Line(Object);
 
 #[derive(Debug)]
 enum Object {
-    Service(Item<Service>),
-    EndpointSlice(Item<EndpointSlice>),
-    Node(Item<Node>),
-    ServiceCidr(Item<ServiceCidr>),
+    Service(Item<Parsed<Service>>),
+    EndpointSlice(Item<Parsed<EndpointSlice>>),
+    Node(Item<Parsed<Node>>),
+    ServiceCidr(Item<Parsed<ServiceCidr>>),
 }
 
 /// Why bytes are no event of a watch.
@@ -38,17 +39,12 @@ impl From<DecodeError> for LineError {
 }
 
 impl Line {
-    /// Parses one line of the watch of `resource`, without its line end.
-    ///
-    /// # Errors
-    /// The line is not JSON, or the object has the wrong shape.
-    pub fn parse(resource: Resource, line: &[u8]) -> Result<Self, LineError> {
-        let end = || LineError("the line ends early".into());
+    fn of(format: Format, resource: Resource, frame: &[u8]) -> Result<Self, LineError> {
         Ok(Self(match resource {
-            Resource::Services => Object::Service(json_event(line)?.ok_or_else(end)?),
-            Resource::EndpointSlices => Object::EndpointSlice(json_event(line)?.ok_or_else(end)?),
-            Resource::Nodes => Object::Node(json_event(line)?.ok_or_else(end)?),
-            Resource::ServiceCidrs => Object::ServiceCidr(json_event(line)?.ok_or_else(end)?),
+            Resource::Services => Object::Service(item(format, frame)?),
+            Resource::EndpointSlices => Object::EndpointSlice(item(format, frame)?),
+            Resource::Nodes => Object::Node(item(format, frame)?),
+            Resource::ServiceCidrs => Object::ServiceCidr(item(format, frame)?),
         }))
     }
 
@@ -71,12 +67,7 @@ impl Line {
     /// # Errors
     /// The frame is not such a message.
     pub fn decode(resource: Resource, frame: &[u8]) -> Result<Self, LineError> {
-        Ok(Self(match resource {
-            Resource::Services => Object::Service(protobuf_event(frame)?),
-            Resource::EndpointSlices => Object::EndpointSlice(protobuf_event(frame)?),
-            Resource::Nodes => Object::Node(protobuf_event(frame)?),
-            Resource::ServiceCidrs => Object::ServiceCidr(protobuf_event(frame)?),
-        }))
+        Self::of(Format::Protobuf, resource, frame)
     }
 
     /// Returns the event of the object and its problems; `None` for a bookmark or an error.
@@ -90,12 +81,17 @@ impl Line {
     }
 }
 
-fn convert<T: Watched>(event: Item<T>, converter: &mut Converter) -> Option<(Event, Vec<Problem>)> {
+fn item<T: Watched>(format: Format, frame: &[u8]) -> Result<Item<Parsed<T>>, LineError> {
+    format::event(format, frame)?.ok_or_else(|| LineError("the line ends early".into()))
+}
+
+fn convert<T: Watched>(
+    event: Item<Parsed<T>>,
+    converter: &mut Converter,
+) -> Option<(Event, Vec<Problem>)> {
     match event {
         Item::Changed(object) => Some(object.convert(converter)),
-        Item::Deleted(object) => {
-            Some((converter.gone(T::object(object.object_name())), Vec::new()))
-        }
+        Item::Deleted(object) => Some((converter.gone(T::object(object.name())), Vec::new())),
         Item::Bookmark { .. } | Item::Error(_) => None,
     }
 }
@@ -107,7 +103,7 @@ mod tests {
     use super::*;
 
     fn event(line: &str) -> Option<Event> {
-        let line = Line::parse(Resource::EndpointSlices, line.as_bytes()).unwrap();
+        let line = Line::of(Format::Json, Resource::EndpointSlices, line.as_bytes()).unwrap();
         line.convert(&mut Converter::default()).map(|(event, _)| event)
     }
 
@@ -141,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_line_that_is_not_text_or_not_json_is_an_error() {
-        assert!(Line::parse(Resource::Services, b"\xff").is_err());
-        assert!(Line::parse(Resource::Services, b"{").is_err());
+        assert!(Line::of(Format::Json, Resource::Services, b"\xff").is_err());
+        assert!(Line::of(Format::Json, Resource::Services, b"{").is_err());
     }
 }

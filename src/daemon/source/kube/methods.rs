@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::format::{Asked, Formats};
+use super::format::Formats;
 use super::reflector::Method;
 
 /// Time after which a read method that failed is tried again; servers are upgraded in place.
@@ -19,8 +19,6 @@ pub(super) struct Methods {
     pub(super) lists_since: Option<Instant>,
     /// Time at which the server first sent protobuf that cannot be read, or refused it.
     pub(super) json_since: Option<Instant>,
-    /// Time at which the server first sent an object of the wrong shape in JSON.
-    pub(super) careful_since: Option<Instant>,
 }
 
 impl Methods {
@@ -29,16 +27,11 @@ impl Methods {
         let old = |since: &mut Instant| since.elapsed() >= RETRY_METHOD_AFTER;
         self.lists_since.take_if(old);
         self.json_since.take_if(old);
-        self.careful_since.take_if(old);
     }
 
     /// Returns the best method not known to fail.
     pub(super) fn best(&self) -> Method {
-        let asked = match (self.careful_since, self.json_since, self.formats) {
-            (Some(_), ..) => Asked::CarefulJson,
-            (None, Some(_), _) | (None, None, Formats::Json) => Asked::Json,
-            (None, None, Formats::Any) => Asked::Any,
-        };
-        Method { streams_lists: self.lists_since.is_none(), asked }
+        let formats = if self.json_since.is_some() { Formats::Json } else { self.formats };
+        Method { streams_lists: self.lists_since.is_none(), formats }
     }
 }

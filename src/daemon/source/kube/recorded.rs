@@ -8,9 +8,9 @@ use futures::stream;
 use http_body_util::StreamBody;
 use hyper::body::{Bytes, Frame};
 
-use super::careful::Careful;
-use super::format::{self, Asked, Format, Item, Page};
+use super::format::{self, Format, Item, Page};
 use super::frames::Frames;
+use super::parsed::Parsed;
 use super::resources::Watched;
 use crate::source::Wanted;
 use crate::source::objects::{Converter, EndpointSlice, Node, Service, ServiceCidr};
@@ -39,7 +39,7 @@ fn bodies(name: &str) -> [(Format, Vec<u8>); 2] {
 type Got = (Option<String>, Event, Vec<Problem>);
 
 /// Gets an object as a node that follows all nodes.
-fn got<T: Watched>(object: Careful<T>) -> Got {
+fn got<T: Watched>(object: Parsed<T>) -> Got {
     let version = object.version_text().map(str::to_owned);
     let services = ServedServices::default();
     let wanted = Wanted { node: "node-a", services: &services, other_nodes: true };
@@ -49,7 +49,7 @@ fn got<T: Watched>(object: Careful<T>) -> Got {
 
 /// Returns version, token and objects of a list.
 fn list<T: Watched>(format: Format, body: &[u8]) -> (String, String, Vec<Got>) {
-    let Page { items, version, next } = format::page::<T>(format, Asked::Any, body).unwrap();
+    let Page { items, version, next } = format::page::<T>(format, body).unwrap();
     (version, next, items.into_iter().map(got).collect())
 }
 
@@ -71,7 +71,7 @@ async fn events<T: Watched>((format, body): (Format, Vec<u8>)) -> Vec<(String, O
         if frame.is_empty() {
             continue;
         }
-        found.push(match format::event::<T>(format, Asked::Any, &frame).unwrap().unwrap() {
+        found.push(match format::event::<T>(format, &frame).unwrap().unwrap() {
             Item::Changed(object) => ("changed".to_owned(), Some(got(object))),
             Item::Deleted(object) => ("deleted".to_owned(), Some(got(object))),
             Item::Bookmark { version, ends_list } => {
@@ -150,10 +150,7 @@ fn full_and_empty_objects_of_kubernetes_are_the_same_as_in_json() {
 async fn an_answer_of_another_resource_or_version_is_an_error() {
     async fn refuses<T: Watched>(list_name: &str, watch: &str) {
         for (format, body) in bodies(list_name) {
-            for asked in [Asked::Any, Asked::CarefulJson] {
-                let page = format::page::<T>(format, asked, &body);
-                assert!(page.is_err(), "{list_name} {format:?} {asked:?}");
-            }
+            assert!(format::page::<T>(format, &body).is_err(), "{list_name} {format:?}");
         }
         for (format, body) in bodies(watch) {
             let body =
@@ -163,10 +160,8 @@ async fn an_answer_of_another_resource_or_version_is_an_error() {
                 if frame.is_empty() {
                     continue;
                 }
-                for asked in [Asked::Any, Asked::CarefulJson] {
-                    let event = format::event::<T>(format, asked, &frame);
-                    assert!(event.is_err(), "{watch} {format:?} {asked:?}: {event:?}");
-                }
+                let event = format::event::<T>(format, &frame);
+                assert!(event.is_err(), "{watch} {format:?}: {event:?}");
             }
         }
     }
@@ -179,10 +174,7 @@ async fn an_answer_of_another_resource_or_version_is_an_error() {
     let list = |version: &str, kind: &str, items: &str| {
         let head = format!(r#""apiVersion":"{version}","kind":"{kind}""#);
         let body = format!(r#"{{{head},"metadata":{{"resourceVersion":"7"}},"items":[{items}]}}"#);
-        let pages = [Asked::Any, Asked::CarefulJson]
-            .map(|asked| format::page::<Service>(Format::Json, asked, body.as_bytes()).is_ok());
-        assert_eq!(pages[0], pages[1], "{body}");
-        pages[0]
+        format::page::<Service>(Format::Json, body.as_bytes()).is_ok()
     };
     let item = r#""metadata":{"name":"web","namespace":"default","resourceVersion":"7"}"#;
     assert!(list("v1", "ServiceList", &format!("{{{item}}}")));

@@ -27,9 +27,9 @@ use kube::core::{Request, Status};
 use tokio::time::Instant;
 
 use super::answer::{Answer, PageError, request_frames, request_page};
-use super::careful::Careful;
-use super::format::{self, Asked, DecodeError, Format, Item, Page};
+use super::format::{self, DecodeError, Format, Formats, Item, Page};
 use super::frames::{FrameError, Frames, LONGEST};
+use super::parsed::Parsed;
 use super::random::between;
 use super::resources::Watched;
 use super::room::{NoRoom, Share};
@@ -90,7 +90,7 @@ impl Freshness {
 pub(super) struct Method {
     /// A list is the beginning of a watch.
     pub(super) streams_lists: bool,
-    pub(super) asked: Asked,
+    pub(super) formats: Formats,
 }
 
 /// What the server sent.
@@ -99,13 +99,13 @@ pub(super) enum Event<T> {
     /// A list begins.
     Init,
     /// An object of the list.
-    InitApply(Careful<T>),
+    InitApply(Parsed<T>),
     /// The list of this version is complete.
     InitDone(String),
     /// An object was added or changed.
-    Apply(Careful<T>),
+    Apply(Parsed<T>),
     /// An object was deleted.
-    Delete(Careful<T>),
+    Delete(Parsed<T>),
 }
 
 /// Why a request failed or ended early.
@@ -180,7 +180,7 @@ enum State<T> {
     Empty,
     /// Objects of a page that were not returned yet, the version of the list, and the token of the
     /// next page. `None` before the first page.
-    Listing(Option<(std::vec::IntoIter<Careful<T>>, String, String)>),
+    Listing(Option<(std::vec::IntoIter<Parsed<T>>, String, String)>),
     /// The beginning of a streaming list.
     Initial(Opened),
     /// All up to `version` was returned. The server may have lost it, unless it `is_checked`.
@@ -262,7 +262,7 @@ impl<T: Watched> Reflector<T> {
 
     async fn list(
         &mut self,
-        page: Option<(std::vec::IntoIter<Careful<T>>, String, String)>,
+        page: Option<(std::vec::IntoIter<Parsed<T>>, String, String)>,
     ) -> Step<T> {
         let mut token = None;
         if let Some((mut items, version, next)) = page {
@@ -295,7 +295,7 @@ impl<T: Watched> Reflector<T> {
 
     /// Requests a page. The watch cache ignores a limit or, with the version that it has to reach,
     /// is not used at all: a list that it answers is one page.
-    async fn page(&mut self, token: Option<String>) -> Result<Page<Careful<T>>, Error> {
+    async fn page(&mut self, token: Option<String>) -> Result<Page<Parsed<T>>, Error> {
         let freshness = &self.selection.freshness;
         let is_newest = *freshness == Freshness::Newest;
         let params = ListParams {
@@ -310,14 +310,14 @@ impl<T: Watched> Reflector<T> {
     }
 
     /// Requests the selected objects.
-    async fn read(&mut self, params: ListParams) -> Result<(Page<Careful<T>>, Answer), Error> {
+    async fn read(&mut self, params: ListParams) -> Result<(Page<Parsed<T>>, Answer), Error> {
         let (labels, fields) = (self.selection.labels.clone(), self.selection.fields.clone());
         let params = ListParams { label_selector: labels, field_selector: fields, ..params };
         let request = self.request.list(&params).map_err(kube::Error::BuildRequest);
         let request = request.map_err(Error::List)?;
-        let (asked, share) = (self.method.asked, self.share.another());
-        let answer = request_page(&self.client, request, asked, share).await?;
-        Ok((format::page(answer.format, asked, &answer.body)?, answer))
+        let (formats, share) = (self.method.formats, self.share.another());
+        let answer = request_page(&self.client, request, formats, share).await?;
+        Ok((format::page(answer.format, &answer.body)?, answer))
     }
 
     /// Fails if the newest version is older than this one.
@@ -346,13 +346,13 @@ impl<T: Watched> Reflector<T> {
         };
         let request = self.request.watch(&params, version).map_err(kube::Error::BuildRequest);
         let request = request.map_err(Error::Open)?;
-        let frames = request_frames(&self.client, request, self.method.asked).await;
+        let frames = request_frames(&self.client, request, self.method.formats).await;
         Ok(Opened { frames: frames.map_err(Error::Open)?, ends })
     }
 
     async fn initial(&mut self, mut opened: Opened) -> Step<T> {
         let share = Some(&mut self.share);
-        let (event, next) = match next_item(&mut opened.frames, self.method.asked, share).await {
+        let (event, next) = match next_item(&mut opened.frames, share).await {
             Some(Ok(Item::Changed(object))) => (Some(Ok(Event::InitApply(object))), None),
             // An object is not deleted before it was sent; what a server means is unclear.
             Some(Ok(Item::Deleted(_) | Item::Bookmark { ends_list: false, .. })) => (None, None),
@@ -374,7 +374,7 @@ impl<T: Watched> Reflector<T> {
     }
 
     async fn watch(&mut self, mut version: String, mut opened: Opened) -> Step<T> {
-        let event = match next_item(&mut opened.frames, self.method.asked, None).await {
+        let event = match next_item(&mut opened.frames, None).await {
             Some(Ok(Item::Changed(object))) => {
                 Some(follow(&mut version, &object).map(|()| Event::Apply(object)))
             }
@@ -405,9 +405,8 @@ impl<T: Watched> Reflector<T> {
 /// Returns the next item of a watch; `None` at its end. One of a list takes its `share`.
 async fn next_item<T: Watched>(
     frames: &mut Frames,
-    asked: Asked,
     share: Option<&mut Share>,
-) -> Option<Result<Item<Careful<T>>, Error>> {
+) -> Option<Result<Item<Parsed<T>>, Error>> {
     let frame = match frames.next().await {
         Ok(frame) => frame?,
         Err(FrameError::Broken(error)) => return Some(Err(Error::Watch(error))),
@@ -421,7 +420,7 @@ async fn next_item<T: Watched>(
     if let Err(error) = kept {
         return Some(Err(error.into()));
     }
-    match format::event(frames.format(), asked, &frame) {
+    match format::event(frames.format(), &frame) {
         Ok(item) => item.map(Ok),
         Err(error) => Some(Err(error.into())),
     }
@@ -435,7 +434,7 @@ fn is_before(one: &str, other: &str) -> bool {
 }
 
 /// Stores the version of an object, which every object has.
-fn follow<T: Watched>(version: &mut String, object: &Careful<T>) -> Result<(), Error> {
+fn follow<T: Watched>(version: &mut String, object: &Parsed<T>) -> Result<(), Error> {
     let reached = object.version_text().ok_or_else(Error::without_version)?;
     version.clear();
     version.push_str(reached);

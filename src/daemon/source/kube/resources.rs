@@ -14,24 +14,17 @@ pub(super) trait Watched: Followed + Metadata<Ty = ObjectMeta> {
     }
 }
 
-/// The items of a [`k8s_openapi::Resource`] that equal those of `$api`.
-macro_rules! resource_of {
-    ($api:ty) => {
-        const API_VERSION: &'static str = <$api as k8s_openapi::Resource>::API_VERSION;
-        const GROUP: &'static str = <$api as k8s_openapi::Resource>::GROUP;
-        const KIND: &'static str = <$api as k8s_openapi::Resource>::KIND;
-        const VERSION: &'static str = <$api as k8s_openapi::Resource>::VERSION;
-        const URL_PATH_SEGMENT: &'static str = <$api as k8s_openapi::Resource>::URL_PATH_SEGMENT;
-        type Scope = <$api as k8s_openapi::Resource>::Scope;
-    };
-}
-pub(super) use resource_of;
-
 /// Gives a type the names of `$api`.
 macro_rules! named_as {
     ($type:ident, $api:ty) => {
         impl k8s_openapi::Resource for $type {
-            resource_of!($api);
+            const API_VERSION: &'static str = <$api as k8s_openapi::Resource>::API_VERSION;
+            const GROUP: &'static str = <$api as k8s_openapi::Resource>::GROUP;
+            const KIND: &'static str = <$api as k8s_openapi::Resource>::KIND;
+            const VERSION: &'static str = <$api as k8s_openapi::Resource>::VERSION;
+            const URL_PATH_SEGMENT: &'static str =
+                <$api as k8s_openapi::Resource>::URL_PATH_SEGMENT;
+            type Scope = <$api as k8s_openapi::Resource>::Scope;
         }
 
         impl Metadata for $type {

@@ -23,15 +23,15 @@ use kube::Client;
 use tokio::time::Instant;
 
 use super::access::Access;
-use super::careful::Careful;
 use super::contact::Link;
 use super::error::SourceError;
 use super::failure::Failure;
-use super::format::{Asked, Formats};
+use super::format::Formats;
 use super::left_out::LeftOut;
 use super::methods::Methods;
 use super::outlet::{Closed, Outlet, Report};
 use super::pace::{Pace, excessive_wait};
+use super::parsed::Parsed;
 use super::patience::Patience;
 use super::rate_limit::rate_limited;
 use super::reflector::{self, Event as Received, Freshness, Selection, reflect};
@@ -85,7 +85,7 @@ struct Sender {
 }
 
 impl Sender {
-    fn push<T: Watched>(&mut self, object: Careful<T>) -> Result<(), Closed> {
+    fn push<T: Watched>(&mut self, object: Parsed<T>) -> Result<(), Closed> {
         self.resource_version = object.version();
         let name = (!self.left_out.is_empty()).then(|| object.name());
         let (event, problems) = object.convert(&mut self.converter);
@@ -372,7 +372,7 @@ impl<T: Watched> Watch<T> {
         Ok(None)
     }
 
-    fn follow(&mut self, object: &Careful<T>) {
+    fn follow(&mut self, object: &Parsed<T>) {
         if let Some(version) = object.version_text() {
             self.selection.freshness.follow(version);
         }
@@ -398,14 +398,12 @@ impl<T: Watched> Watch<T> {
         if Self::IS_OPTIONAL && failure.code() == Some(404) {
             return self.pass_absence();
         }
-        if self.methods.best().asked == Asked::Any && failure.code() == Some(406) {
+        if self.methods.best().formats == Formats::Any && failure.code() == Some(406) {
             self.methods.json_since = Some(Instant::now());
             return Ok(Next::Reopen(Duration::ZERO));
         }
         if failure.is_protobuf() {
             self.methods.json_since.get_or_insert_with(Instant::now);
-        } else if failure.is_unreadable() {
-            self.methods.careful_since.get_or_insert_with(Instant::now);
         }
         let mut wait = self.pace.after_failure(Instant::now(), failure.status());
         let is_emptied = matches!(failure, Failure::Emptied);

@@ -24,13 +24,6 @@ impl<'a> From<Cow<'a, str>> for Text<'a> {
     }
 }
 
-#[cfg(feature = "api-server")]
-impl<'a> From<Text<'a>> for Cow<'a, str> {
-    fn from(text: Text<'a>) -> Self {
-        text.0
-    }
-}
-
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
         Expected("a string").deserialize(input)

@@ -1,37 +1,52 @@
-//! An object parsed in two steps, so that a wrong shape affects only this object.
-//!
-//! A list, or a line of a watch, is normally parsed in one step, which is fast but fails as a
-//! whole. After such a failure the resource is read again as [`Careful`], which keeps the name of
-//! an unreadable object. It builds a tree of values for each object, so it is not the default.
+//! An object that was sent, so that a wrong shape affects only this object.
 
 use std::num::NonZeroU64;
 
 use engine::model::{Event, ObjectName, Problem, ProblemKind};
-use k8s_openapi::Metadata;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::de::{Deserialize, Deserializer, Error as _};
 use serde_json::Value;
 
-use super::resources::{Watched, resource_of};
-use crate::source::objects::{self, Converter, Followed, object_name};
+use super::resources::Watched;
+use crate::source::objects::{self, Converter, object_name};
 
 /// An object, or the reason why it cannot be read.
 #[derive(Clone, Debug)]
-pub(super) enum Careful<T> {
+pub(super) enum Parsed<T> {
     /// A readable object. In a box, because it passes several streams by value.
     Read(Box<T>),
     /// An object with a name and a wrong shape.
     Unreadable { metadata: Box<ObjectMeta>, field: String, message: String },
 }
 
-impl<T> Careful<T> {
+impl<T> Parsed<T> {
     /// Returns a readable object.
     pub(super) fn read(object: T) -> Self {
         Self::Read(Box::new(object))
     }
 }
 
-impl<T: Watched> Careful<T> {
+impl<T: Watched> Parsed<T> {
+    /// Reads an object in JSON.
+    ///
+    /// # Errors
+    /// It has a wrong shape and no name.
+    pub(super) fn of(value: &Value) -> Result<Self, &'static str> {
+        match objects::read(value) {
+            Ok(object) => Ok(Self::read(object)),
+            Err((field, message)) => {
+                let metadata = plain_metadata(value).ok_or("no metadata")?;
+                Ok(Self::Unreadable { metadata: metadata.into(), field, message })
+            }
+        }
+    }
+
+    fn metadata(&self) -> &ObjectMeta {
+        match self {
+            Self::Read(object) => object.metadata(),
+            Self::Unreadable { metadata, .. } => metadata,
+        }
+    }
+
     pub(super) fn name(&self) -> ObjectName {
         match self {
             Self::Read(object) => object.object_name(),
@@ -62,18 +77,6 @@ impl<T: Watched> Careful<T> {
     }
 }
 
-impl<'de, T: Followed> Deserialize<'de> for Careful<T> {
-    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        let value = Value::deserialize(input)?;
-        let metadata = plain_metadata(&value).ok_or_else(|| D::Error::custom("no metadata"))?;
-        let metadata = Box::new(metadata);
-        Ok(objects::read(&value).map_or_else(
-            |(field, message)| Self::Unreadable { metadata, field, message },
-            Self::read,
-        ))
-    }
-}
-
 /// Returns name, namespace and version, whatever else the metadata contains.
 fn plain_metadata(object: &Value) -> Option<ObjectMeta> {
     let text = |field: &str| object["metadata"][field].as_str().map(str::to_owned);
@@ -85,28 +88,6 @@ fn plain_metadata(object: &Value) -> Option<ObjectMeta> {
     })
 }
 
-impl<T: Watched> k8s_openapi::Resource for Careful<T> {
-    resource_of!(T);
-}
-
-impl<T: Watched> Metadata for Careful<T> {
-    type Ty = ObjectMeta;
-
-    fn metadata(&self) -> &ObjectMeta {
-        match self {
-            Self::Read(object) => object.metadata(),
-            Self::Unreadable { metadata, .. } => metadata,
-        }
-    }
-
-    fn metadata_mut(&mut self) -> &mut ObjectMeta {
-        match self {
-            Self::Read(object) => object.metadata_mut(),
-            Self::Unreadable { metadata, .. } => metadata,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,16 +97,18 @@ mod tests {
     fn an_object_of_the_wrong_shape_keeps_its_name_and_the_wrong_field() {
         let text = r#"{"metadata":{"name":"web","namespace":"default","resourceVersion":"7"},
                        "spec":{"ports":[{"port":"eighty"}]}}"#;
-        let object: Careful<Service> = serde_json::from_str(text).unwrap();
+        let object = Parsed::<Service>::of(&text.parse().unwrap()).unwrap();
         assert_eq!(object.name().as_str(), "default/web");
         assert_eq!(object.metadata().resource_version.as_deref(), Some("7"));
-        let Careful::Unreadable { field, .. } = &object else { panic!("the object was read") };
+        let Parsed::Unreadable { field, .. } = &object else { panic!("the object was read") };
         assert_eq!(field, "spec.ports[0].port");
     }
 
     #[test]
-    fn an_object_without_a_name_is_an_error() {
-        assert!(serde_json::from_str::<Careful<Service>>("{}").is_err());
-        assert!(serde_json::from_str::<Careful<Service>>("[1]").is_err());
+    fn an_object_of_the_wrong_shape_without_a_name_is_an_error() {
+        for text in [r#"{"spec":{"ports":[{"port":"eighty"}]}}"#, "[1]"] {
+            assert!(Parsed::<Service>::of(&text.parse().unwrap()).is_err(), "{text}");
+        }
+        assert!(Parsed::<Service>::of(&Value::Object(Default::default())).is_ok());
     }
 }
