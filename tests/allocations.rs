@@ -89,12 +89,12 @@ fn a_change_of_one_endpoint_allocates_a_few_times_at_any_cluster_size() {
 #[test]
 fn the_metrics_of_a_commit_allocate_nothing() {
     let observe = Observe::new();
-    let sizes = observe.commits().set_sizes(["endpoints"]);
+    let sizes = observe.metrics().commits.set_sizes(["endpoints"]);
     let took = Duration::from_micros(50);
     let names = [ObjectName::written("default/web")];
     let note = || {
         observe.event(ChangedObject::EndpointSlice);
-        Stage::ALL.into_iter().for_each(|stage| observe.commits().stage_took(stage, took));
+        Stage::ALL.into_iter().for_each(|stage| observe.metrics().commits.stage_took(stage, took));
         let operations = &[("newsetelem", 1), ("delsetelem", 1)];
         observe.committed(&Transaction {
             operations,
@@ -110,7 +110,7 @@ fn the_metrics_of_a_commit_allocate_nothing() {
         sizes.add(Family::Ip, 0, 1);
         sizes.subtract(Family::Ip, 0, 1);
         observe.events_committed(took);
-        observe.kube_proxy().sync_took(SyncExtent::Partial, took);
+        observe.metrics().kube_proxy.sync_took(SyncExtent::Partial, took);
     };
     // The first message of a kind makes its counter.
     note();

@@ -35,17 +35,18 @@ fn page() -> String {
     #[allow(clippy::disallowed_methods, reason = "some instant")]
     let now = Instant::now();
     let counts = CountStore::default();
-    let observe = Observe::with_collector(counts.clone());
+    let observe = Observe::with_counts(counts.clone());
+    let metrics = observe.metrics();
     let operations = &[("newsetelem", 1)];
     observe.committed(&Transaction { operations, added: 1, ..Transaction::default() });
-    observe.commits().set_sizes(["endpoints"]);
-    observe.own().problem_kinds(["invalid"]);
-    observe.configuration().loaded(Some("00"));
-    observe.kube_proxy().no_local_endpoints(Family::Ip, 1, 1);
-    observe.component().feature("SomeGate", "", true);
-    observe.requests().answered(("GET", "server:443"), 1, Some(200));
-    observe.requests().took(("GET", "server:443"), Duration::from_millis(1), Some(1));
-    observe.figures().affinity_clients(Family::Ip, 1);
+    metrics.commits.set_sizes(["endpoints"]);
+    metrics.own.problem_kinds(["invalid"]);
+    metrics.configuration.loaded(Some("00"));
+    metrics.kube_proxy.no_local_endpoints(Family::Ip, 1, 1);
+    metrics.configuration.features.with(["SomeGate", ""]).set(1);
+    metrics.server.answered(["GET", "server:443"], 1, Some(200));
+    metrics.server.took(["GET", "server:443"], Duration::from_millis(1), Some(1));
+    metrics.figures.affinity_clients.with(["IPv4"]).set(1);
     counts.set(Some(service_counts()));
     counts.set_offloaded(Some(1));
     counts.set_refused(vec![RefusedCount {
@@ -53,9 +54,9 @@ fn page() -> String {
         reason: "no_endpoint",
         packets: 1,
     }]);
-    observe.check().found(Difference::Missing, 1);
-    observe.figures().services("random", 1);
-    observe.direct_return().state(1, &BTreeMap::from([("reachable", 1)]));
+    metrics.check.differences[Difference::Missing as usize].inc();
+    metrics.figures.services.with(["random"]).set(1);
+    metrics.direct.state(1, &BTreeMap::from([("reachable", 1)]));
     observe.watch_heard("services", now);
     observe.watch_lost("services", "tls");
     probe(&observe);

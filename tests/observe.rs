@@ -140,13 +140,14 @@ fn all_ipv4_addresses_are_all_addresses_of_both_families() {
 fn metrics_are_served_as_text_and_on_request_as_openmetrics() {
     let server = Server::start(Site::Metrics, "127.0.0.1:0");
     server.observe.event(ChangedObject::Service);
-    server.observe.own().problems("invalid", 2);
-    server.observe.kube_proxy().sync_took(SyncExtent::Partial, Duration::from_millis(3));
+    let metrics = server.observe.metrics();
+    (0..2).for_each(|_| metrics.own.problem("invalid"));
+    metrics.kube_proxy.sync_took(SyncExtent::Partial, Duration::from_millis(3));
     server.observe.network_programmed(&[SystemTime::now()]);
     Family::ALL
         .into_iter()
         .for_each(|family| server.observe.sync_failed(family, false, Instant::now()));
-    server.observe.commits().refused();
+    metrics.commits.refused();
     server.observe.committed(&Transaction {
         operations: &[("newsetelem", 5)],
         added: 7,
@@ -155,7 +156,7 @@ fn metrics_are_served_as_text_and_on_request_as_openmetrics() {
         took: Duration::from_micros(90),
         ..Transaction::default()
     });
-    server.observe.commits().stage_took(Stage::Commit, Duration::from_micros(50));
+    metrics.commits.stage_took(Stage::Commit, Duration::from_micros(50));
     let accept = "Accept: application/openmetrics-text; version=1.0.0";
     let answer = server.send(&format!("GET /metrics HTTP/1.1\r\nHost: x\r\n{accept}\r\n\r\n"));
     for part in [

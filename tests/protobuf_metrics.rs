@@ -209,11 +209,11 @@ fn observed() -> Observe {
     let observe = Observe::new();
     for microseconds in [0, 3, 40, 41, 45, 900, 70_000] {
         let took = Duration::from_micros(microseconds);
-        observe.commits().stage_took(Stage::Commit, took);
-        observe.kube_proxy().sync_took(SyncExtent::Partial, took);
+        observe.metrics().commits.stage_took(Stage::Commit, took);
+        observe.metrics().kube_proxy.sync_took(SyncExtent::Partial, took);
     }
-    observe.requests().answered(("GET", "[::1]:6443"), 300, None);
-    observe.requests().took(("GET", "[::1]:6443"), Duration::from_millis(30), Some(70_000));
+    observe.metrics().server.answered(["GET", "[::1]:6443"], 300, None);
+    observe.metrics().server.took(["GET", "[::1]:6443"], Duration::from_millis(30), Some(70_000));
     observe
 }
 

@@ -105,7 +105,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         parts: Parts<K>,
     ) -> Self {
         engine.keep_unused_elements();
-        observe.figures().affinity_clients_max(CLIENTS);
+        observe.metrics().figures.affinity_clients_max.set(CLIENTS);
         let Localhost { route_localnet, ports } = parts.localhost;
         if ports.is_some() {
             engine.follow_localhost_ports();
@@ -372,7 +372,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             Task::Commit => SyncExtent::Partial,
             Task::ReadBack => SyncExtent::Full,
         };
-        self.report.observe.kube_proxy().sync_took(extent, now - started);
+        self.report.observe.metrics().kube_proxy.sync_took(extent, now - started);
         if is_done {
             self.flows.note_synced();
             self.report.desired(&mut self.engine);

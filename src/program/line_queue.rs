@@ -62,7 +62,7 @@ impl LineQueue {
         let before = self.waiting.fetch_add(length, Ordering::Relaxed);
         if before + length > MAX_WAITING || self.entries.send(Entry::Line(line)).is_err() {
             self.waiting.fetch_sub(length, Ordering::Relaxed);
-            self.observe.own().log_line_dropped();
+            self.observe.metrics().own.log_lines_dropped.inc();
         }
     }
 
@@ -120,7 +120,7 @@ impl<W: Write> Drain<W> {
             is_open = written.is_ok() && left <= MAX_WAITING / 2;
             if written.is_err() {
                 // Not logged: that line could not be written either.
-                self.observe.own().log_line_dropped();
+                self.observe.metrics().own.log_lines_dropped.inc();
             }
             drop(flush.take());
         }
@@ -128,7 +128,7 @@ impl<W: Write> Drain<W> {
 
     /// Logs the number of lines dropped since the last such log line. Returns whether there are any.
     fn report_dropped(&self, reported: &mut u64) -> bool {
-        let dropped = self.observe.own().dropped_log_lines();
+        let dropped = self.observe.metrics().own.log_lines_dropped.get();
         let new = dropped - std::mem::replace(reported, dropped);
         if new > 0 {
             tracing::warn!(
@@ -174,13 +174,13 @@ mod tests {
         for _ in 0..10 {
             queue.push(line.clone());
         }
-        assert_eq!(observe.own().dropped_log_lines(), 6);
+        assert_eq!(observe.metrics().own.log_lines_dropped.get(), 6);
         for _ in 0..4 {
             assert_eq!(pipe.recv().unwrap().len(), line.len());
         }
         queue.push(b"short\n".to_vec());
         assert_eq!(pipe.recv().unwrap(), b"short\n");
-        assert_eq!(observe.own().dropped_log_lines(), 6);
+        assert_eq!(observe.metrics().own.log_lines_dropped.get(), 6);
     }
 
     #[test]
@@ -207,10 +207,10 @@ mod tests {
         // A flush has a limit, which the thread of the queue may miss.
         for _ in 0..40 {
             queue.flush();
-            if observe.own().dropped_log_lines() == 3 {
+            if observe.metrics().own.log_lines_dropped.get() == 3 {
                 return;
             }
         }
-        panic!("{} lines were counted", observe.own().dropped_log_lines());
+        panic!("{} lines were counted", observe.metrics().own.log_lines_dropped.get());
     }
 }

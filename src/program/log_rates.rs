@@ -70,7 +70,7 @@ impl<S> Filter<S> for LogRates {
             rates.allow(event.metadata(), &message.0, now)
         };
         if !is_logged {
-            self.observe.own().log_line_dropped();
+            self.observe.metrics().own.log_lines_dropped.inc();
         }
         is_logged
     }
@@ -137,7 +137,7 @@ mod tests {
         let layer = fmt::layer().with_writer(writer).with_filter(rates);
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), log);
         let lines = written.try_iter().map(|line| String::from_utf8(line).unwrap());
-        (lines.collect(), observe.own().dropped_log_lines())
+        (lines.collect(), observe.metrics().own.log_lines_dropped.get())
     }
 
     #[test]

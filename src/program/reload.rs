@@ -79,7 +79,7 @@ pub(super) async fn changed(
                     observe.configuration_refused(Vec::new());
                 }
                 if config == used {
-                    observe.configuration().loaded(sha256.as_deref());
+                    observe.metrics().configuration.loaded(sha256.as_deref());
                     if is_requested {
                         tracing::info!("SIGHUP: the configuration has not changed");
                     }

@@ -95,22 +95,23 @@ pub fn run(
         rename();
     }
     let counts = CountStore::default();
-    let observe = Observe::with_collector(counts.clone());
+    let observe = Observe::with_counts(counts.clone());
     let loaded = load().map_err(|error| Failure::of_config(&error))?;
     let runtime = threads::runtime(2, threads::OTHERS)?;
     // What a pipe contained is gone.
     let file = file.filter(|path| path.is_file());
     *log = Log::start_queued(loaded.config.log, observe.clone()).map_err(Failure::new)?;
-    observe.configuration().loaded(loaded.sha256.as_deref());
+    observe.metrics().configuration.loaded(loaded.sha256.as_deref());
     if is_reload() {
         observe.note_reload();
     }
     let config = noted(loaded);
     let startup = startup(&config).map_err(Failure::new)?;
-    let (gates, routing) = (observe.component(), &config.routing);
-    gates.feature(EXTERNAL_IPS, "", routing.external_addresses.external_ips);
-    gates.feature(LOCALHOST_NODE_PORTS, "ALPHA", routing.node_port_addresses.admits_localhost);
-    observe.own().problem_kinds(ProblemKind::ALL.map(ProblemKind::name));
+    let (metrics, routing) = (observe.metrics(), &config.routing);
+    let gate = |name, stage, is_on| metrics.configuration.features.with([name, stage]).set(is_on);
+    gate(EXTERNAL_IPS, "", routing.external_addresses.external_ips);
+    gate(LOCALHOST_NODE_PORTS, "ALPHA", routing.node_port_addresses.admits_localhost);
+    metrics.own.problem_kinds(ProblemKind::ALL.map(ProblemKind::name));
     api_server::check(&config.source)?;
     if let Err(error) = open_files::raise() {
         tracing::warn!("the soft limit of open files stays as it is: {error}");
@@ -265,7 +266,7 @@ fn observed_cleaning(observe: Observe) -> impl Fn(Cleaned) {
         if done.complete {
             observe.flows_cleaned(done.entries, done.took)
         } else {
-            observe.own().flow_cleaning_failed()
+            observe.metrics().own.cleanings_failed.inc()
         }
     }
 }

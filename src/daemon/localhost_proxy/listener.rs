@@ -61,13 +61,13 @@ impl Shared {
             match listen(port) {
                 Ok(listener) => {
                     self.closed.solved(service, port);
-                    self.relays.observe().localhost().listener_opened(port);
+                    self.relays.observe().metrics().localhost.listener_opened(port);
                     return Open { listener, port, shared: self };
                 }
                 // This node has no IPv6.
                 Err(error) if is_absent(&error) => debug!(port, %error, "cannot listen at [::1]"),
                 Err(error) => {
-                    self.relays.observe().localhost().listener_failed();
+                    self.relays.observe().metrics().localhost.listener_failed();
                     self.closed.closed(service, port, &error);
                 }
             }
@@ -78,6 +78,6 @@ impl Shared {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.shared.relays.observe().localhost().listener_closed(self.port);
+        self.shared.relays.observe().metrics().localhost.listener_closed(self.port);
     }
 }

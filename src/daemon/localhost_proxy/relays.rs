@@ -51,7 +51,7 @@ impl Relays {
         let admitted = match self.admit(port) {
             Ok(admitted) => admitted,
             Err(why) => {
-                self.observe.localhost().connection_refused(why);
+                self.observe.metrics().localhost.refused[why as usize].inc();
                 return relay::reset(client);
             }
         };
@@ -59,7 +59,8 @@ impl Relays {
             let relays = &admitted.relays;
             if let Err(why) = relay::run(client, target, relays.is_stopped.clone()).await {
                 tracing::debug!(port = admitted.port, %target, error = %why, "no connection for a client at [::1]");
-                relays.observe.localhost().connection_refused(RefusedConnection::Unreachable);
+                let refused = &relays.observe.metrics().localhost.refused;
+                refused[RefusedConnection::Unreachable as usize].inc();
             }
         });
     }
@@ -90,7 +91,9 @@ impl Relays {
         }
         open.all += 1;
         open.by_port.insert(port, of_port + 1);
-        self.observe.localhost().connection_began();
+        let metrics = &self.observe.metrics().localhost;
+        metrics.open.add(1);
+        metrics.began.inc();
         Ok(Admitted { relays: self.clone(), port })
     }
 
@@ -111,7 +114,7 @@ impl Drop for Admitted {
             }
         }
         drop(open);
-        self.relays.observe.localhost().connection_ended();
+        self.relays.observe.metrics().localhost.open.add(-1);
         self.relays.shared.ended.notify_one();
     }
 }

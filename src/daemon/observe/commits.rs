@@ -8,14 +8,11 @@ use std::time::Duration;
 
 use engine::model::ObjectName;
 use nft::family::Family as IpFamily;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
 
 use super::buckets;
 use super::causes::Causes;
 use super::histogram::Histogram;
-use super::names::{Label, Names, metrics};
+use super::metric::{Counter, Family, Gauge, as_f64, metrics};
 
 /// A stage of the path of an event to the kernel, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,50 +80,33 @@ pub struct SetSizes(Vec<[Gauge; 2]>);
 
 metrics! {
     /// Metrics of commits.
-    pub struct Commits(names: &mut Names<'_>) {
-        /// Of committed and refused transactions.
-        results: [Counter; 2] = {
-            let help = "Transactions, by the kernel's answer";
-            let all: Family<Label<&'static str>, Counter> = names.add("transactions", help);
-            ["committed", "refused"].map(|it| all.get_or_create_owned(&[("result", it)]))
-        };
-        operations: Family<Label<&'static str>, Counter> = names.add("operations",
-            "Messages in transactions that the kernel applied, by kind");
-        bytes: Histogram = names.register("transaction_size_bytes",
-            "Length of the transactions that the kernel applied",
-            Histogram::new(buckets::bytes()));
-        elements: Histogram = names.register("transaction_elements",
-            "Elements added and deleted by the transactions that the kernel applied",
-            Histogram::new(buckets::elements()));
-        stages: [Histogram; Stage::ALL.len()] = {
-            let help = "Time of a stage on the way of events to the kernel";
-            let all = Family::<Label<_>, _, _>::new_with_constructor(fine as fn() -> Histogram);
-            let all = names.register("stage_duration_seconds", help, all);
-            Stage::ALL.map(|stage| all.get_or_create_owned(&[("stage", stage.name())]))
-        };
-        event_to_commit: Histogram = names.register("event_to_commit_duration_seconds",
-            "Time from the last bytes of a batch of events to their last commit", fine());
-        set_elements: Family<[(&'static str, &'static str); 2], Gauge> = names.add("set_elements",
-            "Elements of the sets and maps of our tables");
+    pub struct Commits {
+        results: [Counter; 2] = "deltaproxy_transactions",
+            "Transactions, by the kernel's answer", by ("result", ["committed", "refused"]);
+        operations: Family<1, Counter> = "deltaproxy_operations",
+            "Messages in transactions that the kernel applied, by kind", by ["kind"];
+        bytes: Histogram = "deltaproxy_transaction_size_bytes",
+            "Length of the transactions that the kernel applied", in buckets::bytes();
+        elements: Histogram = "deltaproxy_transaction_elements",
+            "Elements added and deleted by the transactions that the kernel applied", in buckets::elements();
+        stages: [Histogram; Stage::ALL.len()] = "deltaproxy_stage_duration_seconds",
+            "Time of a stage on the way of events to the kernel",
+            by ("stage", Stage::ALL.map(Stage::name)), in buckets::fine();
+        pub(super) event_to_commit: Histogram = "deltaproxy_event_to_commit_duration_seconds",
+            "Time from the last bytes of a batch of events to their last commit", in buckets::fine();
+        set_elements: Family<2, Gauge> = "deltaproxy_set_elements",
+            "Elements of the sets and maps of our tables", by ["ip_family", "set"];
     }
-}
-
-fn fine() -> Histogram {
-    Histogram::new(buckets::fine())
 }
 
 impl Commits {
     pub(super) fn committed(&self, transaction: &Transaction<'_>) {
         self.results[0].inc();
-        self.bytes.observe(as_f64(transaction.bytes));
-        self.elements.observe(as_f64(transaction.added + transaction.removed));
+        self.bytes.observe(as_f64(transaction.bytes as u64));
+        self.elements.observe(as_f64((transaction.added + transaction.removed) as u64));
         for (kind, count) in transaction.operations {
-            self.operations.get_or_create(&[("kind", *kind)]).inc_by(*count as u64);
+            self.operations.with([kind]).add(*count);
         }
-    }
-
-    pub(super) fn events_committed(&self, duration: Duration) {
-        self.event_to_commit.observe(duration.as_secs_f64());
     }
 
     /// Counts a transaction that the kernel refused.
@@ -136,15 +116,12 @@ impl Commits {
 
     /// Adds the duration of a stage.
     pub fn stage_took(&self, stage: Stage, duration: Duration) {
-        self.stages[stage as usize].observe(duration.as_secs_f64());
+        self.stages[stage as usize].took(duration);
     }
 
     /// Creates gauges at zero for the sets and maps `names`.
     pub fn set_sizes(&self, names: impl IntoIterator<Item = &'static str>) -> SetSizes {
-        let gauges = |set| {
-            let label = |ip: IpFamily| [("ip_family", ip.name()), ("set", set)];
-            IpFamily::ALL.map(|ip| self.set_elements.get_or_create_owned(&label(ip)))
-        };
+        let gauges = |set| IpFamily::ALL.map(|ip| self.set_elements.with([ip.name(), set]));
         SetSizes(names.into_iter().map(gauges).collect())
     }
 }
@@ -152,12 +129,12 @@ impl Commits {
 impl SetSizes {
     /// Adds elements to the set at the index `set` in the list of names.
     pub fn add(&self, family: IpFamily, set: usize, count: usize) {
-        self.0[set][family.index()].inc_by(as_i64(count));
+        self.0[set][family.index()].add(as_i64(count));
     }
 
     /// Subtracts elements from that set.
     pub fn subtract(&self, family: IpFamily, set: usize, count: usize) {
-        self.0[set][family.index()].dec_by(as_i64(count));
+        self.0[set][family.index()].add(-as_i64(count));
     }
 
     /// Returns the number of elements of that set.
@@ -167,13 +144,8 @@ impl SetSizes {
 
     /// Sets the number of elements of that set.
     pub fn set(&self, family: IpFamily, set: usize, count: usize) {
-        self.0[set][family.index()].set(as_i64(count));
+        self.0[set][family.index()].set(count);
     }
-}
-
-#[allow(clippy::cast_precision_loss, reason = "lengths are far below 2^52")]
-fn as_f64(count: usize) -> f64 {
-    count as f64
 }
 
 fn as_i64(count: usize) -> i64 {
@@ -196,7 +168,7 @@ mod tests {
         };
         committed((3, 2), 900);
         committed((4, 0), 100);
-        observe.commits().refused();
+        observe.metrics().commits.refused();
         has(
             &observe,
             &[
@@ -218,7 +190,7 @@ mod tests {
         for (i, stage) in Stage::ALL.into_iter().enumerate() {
             assert_eq!(stage as usize, i);
         }
-        observe.commits().stage_took(Stage::Commit, Duration::from_micros(40));
+        observe.metrics().commits.stage_took(Stage::Commit, Duration::from_micros(40));
         observe.events_committed(Duration::from_micros(300));
         let bucket = "deltaproxy_stage_duration_seconds_bucket";
         has(
@@ -236,7 +208,7 @@ mod tests {
     #[test]
     fn a_set_has_a_size_in_each_family() {
         let observe = Observe::new();
-        let sizes = observe.commits().set_sizes(["endpoints", "services"]);
+        let sizes = observe.metrics().commits.set_sizes(["endpoints", "services"]);
         sizes.set(IpFamily::Ip, 1, 7);
         sizes.add(IpFamily::Ip, 1, 2);
         sizes.subtract(IpFamily::Ip, 1, 1);

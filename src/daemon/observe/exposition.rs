@@ -1,15 +1,13 @@
 //! The formats of metrics: OpenMetrics 1.0.0, version 0.0.4 of Prometheus' text, and its protobuf.
 //!
-//! prometheus-client writes OpenMetrics, from which the others follow. kube-proxy serves 0.0.4
-//! unless a client requests another one.
+//! Each is written from the same values. kube-proxy serves 0.0.4 unless a client requests another one.
 
 use hyper::HeaderMap;
-use hyper::body::Bytes;
 use hyper::header::ACCEPT;
 
 use super::accept::{Accepted, accepted};
-use super::histogram::recorded;
-use super::protobuf::{Described, family};
+use super::metric::{Described, Kind, Labels, Registry, Sample};
+use super::protobuf::family;
 
 /// A format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,80 +52,89 @@ impl Format {
             }
         }
     }
-
-    /// Returns the metrics that `encode` writes as OpenMetrics in this format.
-    pub(super) fn written(self, encode: impl FnOnce() -> String) -> Bytes {
-        match self {
-            Self::Prometheus => prometheus(&encode()).into(),
-            Self::OpenMetrics => encode().into(),
-            Self::Protobuf => protobuf(encode).into(),
-        }
-    }
 }
 
 /// The message of the protobuf format.
 const METRIC_FAMILY: &str = "io.prometheus.client.MetricFamily";
 
-/// A metric of a text in OpenMetrics, with its name and type in version 0.0.4. There the name has the
-/// suffix of the samples, and `# UNIT`, `# EOF` and some types do not exist. Samples are the same,
-/// because ours have neither timestamps nor exemplars.
-struct Metric<'a> {
-    name: String,
-    help: &'a str,
-    kind: &'a str,
-    samples: Vec<&'a str>,
+/// Returns the present metrics in a format.
+pub(super) fn written(format: Format, registry: &Registry) -> Vec<u8> {
+    let metrics = registry.collect();
+    match format {
+        Format::Protobuf => metrics.flat_map(|metric| family(&metric)).collect(),
+        Format::Prometheus => metrics.map(|metric| prometheus(&metric)).collect::<String>().into(),
+        Format::OpenMetrics => {
+            let text: String = metrics.map(|metric| open_metrics(&metric)).collect();
+            (text + "# EOF\n").into()
+        }
+    }
 }
 
-/// Returns the metrics of a text. Labels have no line breaks, so these words begin the first line of
-/// each metric.
-fn metrics(open_metrics: &str) -> impl Iterator<Item = Metric<'_>> {
-    let metrics = open_metrics.strip_prefix("# HELP ").unwrap_or_default().split("\n# HELP ");
-    metrics.filter_map(|text| {
-        let mut lines = text.lines();
-        let (name, help) = lines.next()?.split_once(' ')?;
-        let (comments, samples): (Vec<_>, _) = lines.partition(|line| line.starts_with('#'));
-        let kind = comments.iter().find_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
-        let (suffix, kind) = renamed(kind.map_or("unknown", |(_, kind)| kind));
-        Some(Metric { name: format!("{name}{suffix}"), help, kind, samples })
-    })
+fn open_metrics(metric: &Described) -> String {
+    let kind = match metric.kind {
+        Kind::Counter => "counter",
+        Kind::Gauge => "gauge",
+        Kind::Info => "info",
+        Kind::Histogram => "histogram",
+    };
+    lines(metric, (&metric.name, kind), real)
 }
 
-fn protobuf(encode: impl FnOnce() -> String) -> Vec<u8> {
-    let (text, histograms) = recorded(encode);
-    let mut histograms = histograms.into_iter();
-    let families = metrics(&text).map(|Metric { name, help, kind, samples }| {
-        family(&Described { name: &name, help, kind }, &samples, &mut histograms)
-    });
-    families.flatten().collect()
+/// In version 0.0.4 the name of a metric has the suffix of its samples, and there is no type of
+/// information. Bounds of buckets have Go's notation: Prometheus before 3.0 compares them as text,
+/// and a sum over nodes with both programs needs the same text.
+fn prometheus(metric: &Described) -> String {
+    let kind = match metric.kind {
+        Kind::Counter => "counter",
+        Kind::Gauge | Kind::Info => "gauge",
+        Kind::Histogram => "histogram",
+    };
+    lines(metric, (&metric.sample_name(), kind), in_go)
 }
 
-fn prometheus(open_metrics: &str) -> String {
-    let mut text = String::with_capacity(open_metrics.len());
-    for Metric { name, help, kind, samples } in metrics(open_metrics) {
-        text.extend(["# HELP ", &name, " ", help, "\n# TYPE ", &name, " ", kind, "\n"]);
-        for sample in samples {
-            push_sample(&mut text, sample);
-            text.push('\n');
+/// Returns the lines of a metric.
+fn lines(metric: &Described, (name, kind): (&str, &str), bound: fn(f64) -> String) -> String {
+    let mut text = format!("# HELP {name} {}\n# TYPE {name} {kind}\n", metric.help);
+    let name = metric.sample_name();
+    let mut add = |suffix: &str, bound: Option<String>, labels: &Labels, value: String| {
+        let labels = labels.iter().map(|(name, value)| (*name, escaped(value)));
+        let labels = bound.map(|bound| ("le", bound)).into_iter().chain(labels);
+        let labels: Vec<_> = labels.map(|(name, value)| format!("{name}=\"{value}\"")).collect();
+        text.extend([&name, suffix]);
+        if !labels.is_empty() {
+            text.extend(["{", &labels.join(","), "}"]);
+        }
+        text.extend([" ", &value, "\n"]);
+    };
+    for (labels, sample) in &metric.series {
+        match sample {
+            Sample::Whole(number) => add("", None, labels, number.to_string()),
+            Sample::Real(number) => add("", None, labels, real(*number)),
+            Sample::Distribution(values) => {
+                add("_sum", None, labels, real(values.sum));
+                add("_count", None, labels, values.count.to_string());
+                for (upper, count) in values.cumulative() {
+                    add("_bucket", Some(bound(upper)), labels, count.to_string());
+                }
+            }
         }
     }
     text
 }
 
-/// Appends a sample. Bounds of buckets have Go's notation: Prometheus before 3.0 compares them as
-/// text, and a sum over nodes with both programs needs the same text.
-fn push_sample(text: &mut String, line: &str) {
-    let bucket = line.split_once(BOUND).and_then(|(name, rest)| {
-        let (bound, rest) = rest.split_once('"')?;
-        Some((name, bound.parse().ok()?, rest))
-    });
-    match bucket {
-        Some((name, bound, rest)) => text.extend([name, BOUND, &in_go(bound), "\"", rest]),
-        None => text.push_str(line),
-    }
+/// Returns the value of a label as it is between quotation marks.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// Text before the bound of a bucket.
-const BOUND: &str = "_bucket{le=\"";
+/// Formats a number with at least one decimal.
+fn real(number: f64) -> String {
+    match number.to_string() {
+        _ if number.is_infinite() => "+Inf".to_owned(),
+        whole if number.fract() == 0.0 => whole + ".0",
+        text => text,
+    }
+}
 
 /// Formats a number like Go's verb `g`: with an exponent below -4 or above 5.
 fn in_go(number: f64) -> String {
@@ -142,23 +149,14 @@ fn in_go(number: f64) -> String {
     }
 }
 
-/// Returns the suffix of the samples of an OpenMetrics type, and its name in version 0.0.4.
-fn renamed(kind: &str) -> (&'static str, &str) {
-    match kind {
-        "counter" => ("_total", "counter"),
-        "info" => ("_info", "gauge"),
-        "stateset" => ("", "gauge"),
-        "unknown" => ("", "untyped"),
-        kind => ("", kind),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use Format::{OpenMetrics, Prometheus, Protobuf};
     use hyper::header::HeaderValue;
 
     use super::*;
+    use crate::observe::histogram::Histogram;
+    use crate::observe::metric::Metric;
 
     #[test]
     fn the_format_is_the_one_that_weighs_most() {
@@ -207,58 +205,67 @@ mod tests {
     }
 
     #[test]
-    fn names_and_types_are_those_of_version_0_0_4() {
-        let open_metrics = "\
-            # HELP a_changes Changes, all of them.\n\
+    fn names_and_types_are_those_of_the_version() {
+        let histogram = Histogram::new(&vec![]);
+        histogram.observe(0.5);
+        let mut registry = Registry::default();
+        let series = [
+            ("a_changes", "Changes.", Kind::Counter, vec![("x", "# EOF")], Sample::Whole(3)),
+            ("a_seconds", "Times.", Kind::Histogram, vec![], histogram.sample()),
+            ("a_build", "The version.", Kind::Info, vec![("version", "1")], Sample::Whole(1)),
+            ("a_thing", "Anything.", Kind::Gauge, vec![], Sample::Real(1.5)),
+        ];
+        let described = series.map(|(name, help, kind, labels, sample)| {
+            let labels = labels.into_iter().map(|(name, value)| (name, value.to_owned()));
+            let (name, help) = (name.to_owned(), help.to_owned());
+            Described { name, help, kind, series: vec![(labels.collect(), sample)] }
+        });
+        let none = Described { series: Vec::new(), ..described[3].clone() };
+        registry.add(move || described.iter().chain([&none]).cloned().collect());
+        let text = |format| String::from_utf8(written(format, &registry)).unwrap();
+        let expected = "\
+            # HELP a_changes Changes.\n\
             # TYPE a_changes counter\n\
             a_changes_total{x=\"# EOF\"} 3\n\
             # HELP a_seconds Times.\n\
             # TYPE a_seconds histogram\n\
-            # UNIT a_seconds seconds\n\
+            a_seconds_sum 0.5\n\
+            a_seconds_count 1\n\
             a_seconds_bucket{le=\"+Inf\"} 1\n\
             # HELP a_build The version.\n\
             # TYPE a_build info\n\
             a_build_info{version=\"1\"} 1\n\
             # HELP a_thing Anything.\n\
-            # TYPE a_thing unknown\n\
+            # TYPE a_thing gauge\n\
             a_thing 1.5\n\
-            # HELP a_pending Changes.\n\
-            # TYPE a_pending gauge\n\
             # EOF\n";
-        let expected = "\
-            # HELP a_changes_total Changes, all of them.\n\
-            # TYPE a_changes_total counter\n\
-            a_changes_total{x=\"# EOF\"} 3\n\
-            # HELP a_seconds Times.\n\
-            # TYPE a_seconds histogram\n\
-            a_seconds_bucket{le=\"+Inf\"} 1\n\
-            # HELP a_build_info The version.\n\
-            # TYPE a_build_info gauge\n\
-            a_build_info{version=\"1\"} 1\n\
-            # HELP a_thing Anything.\n\
-            # TYPE a_thing untyped\n\
-            a_thing 1.5\n\
-            # HELP a_pending Changes.\n\
-            # TYPE a_pending gauge\n";
-        assert_eq!(Prometheus.written(|| open_metrics.to_owned()), expected);
-        assert_eq!(OpenMetrics.written(|| open_metrics.to_owned()), open_metrics);
+        assert_eq!(text(OpenMetrics), expected);
+        let expected = expected
+            .replace(" a_changes ", " a_changes_total ")
+            .replace(" a_build ", " a_build_info ")
+            .replace("a_build_info info", "a_build_info gauge")
+            .replace("# EOF\n", "");
+        assert_eq!(text(Prometheus), expected);
+    }
+
+    #[test]
+    fn labels_are_escaped() {
+        assert_eq!(escaped("1\"2\\3\n4"), "1\\\"2\\\\3\\n4");
     }
 
     #[test]
     fn bounds_of_buckets_are_written_as_go_does() {
-        for (bound, expected) in [
-            ("0.00001", "1e-05"),
-            ("0.0001", "0.0001"),
-            ("0.512", "0.512"),
-            ("1.0", "1"),
-            ("16384.0", "16384"),
-            ("262144.0", "262144"),
-            ("1048576.0", "1.048576e+06"),
-            ("+Inf", "+Inf"),
+        for (bound, open_metrics, expected) in [
+            (0.000_01, "0.00001", "1e-05"),
+            (0.000_1, "0.0001", "0.0001"),
+            (0.512, "0.512", "0.512"),
+            (1.0, "1.0", "1"),
+            (16_384.0, "16384.0", "16384"),
+            (262_144.0, "262144.0", "262144"),
+            (1_048_576.0, "1048576.0", "1.048576e+06"),
+            (f64::INFINITY, "+Inf", "+Inf"),
         ] {
-            let mut text = String::new();
-            push_sample(&mut text, &format!("a_bucket{{le=\"{bound}\",b=\"1.0\"}} 1"));
-            assert_eq!(text, format!("a_bucket{{le=\"{expected}\",b=\"1.0\"}} 1"));
+            assert_eq!((real(bound).as_str(), in_go(bound).as_str()), (open_metrics, expected));
         }
     }
 
@@ -267,7 +274,8 @@ mod tests {
     #[test]
     fn every_sample_of_ours_has_its_type() {
         let observe = crate::observe::Observe::new();
-        let text = prometheus(&observe.metrics_text());
+        let text = written(Prometheus, &observe.shared.metrics.registry);
+        let text = String::from_utf8(text).unwrap();
         let mut kind = ("", "");
         for line in text.lines() {
             if let Some(named) = line.strip_prefix("# TYPE ") {

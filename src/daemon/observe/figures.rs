@@ -1,77 +1,147 @@
-//! Figures of the desired state and of session affinity.
+//! Figures of parts of the loop: the desired state, direct return, the background check, and
+//! scheduler `lc`.
 
-use nft::family::Family as IpFamily;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
-use super::direct::DirectReturn;
-use super::names::{Label, Names, metrics};
+use serde_json::{Value, json};
+
+use super::buckets;
+use super::histogram::Histogram;
+use super::metric::{Counter, Family, Floating, Gauge, metrics};
+use super::times::seconds_since_1970;
 
 metrics! {
     /// Gauges of the services, their slots, and their clients.
-    pub struct Figures(names: &mut Names<'_>) {
-        /// Absent until the kernel has reported a value.
-        affinity_clients: Family<Label<&'static str>, Gauge> = names.add("affinity_clients",
-            "Client hashes that session affinity has recorded, if the kernel reports them");
-        affinity_clients_max: Gauge = names.add("affinity_clients_max",
-            "Maximum number of recorded client hashes in each family");
-        services: Family<Label<&'static str>, Gauge> = names.add("services",
-            "Services that are routed, by scheduler");
-        slots_budget: Gauge = names.add("slots_budget",
-            "Slots that services may use beyond one for each endpoint");
-        slots_requested: Gauge = names.add("slots_requested",
-            "Slots that services request beyond one for each endpoint");
-        slots_given: Gauge = names.add("slots_given",
-            "Slots that services get beyond one for each endpoint");
-        services_reduced: Gauge = names.add("services_reduced",
-            "Services that get fewer slots than they request");
-        direct_return: DirectReturn = DirectReturn::register(names);
+    pub struct Figures {
+        pub affinity_clients: Family<1, Gauge> = "deltaproxy_affinity_clients",
+            "Client hashes that session affinity has recorded, if the kernel reports them", by ["ip_family"];
+        pub affinity_clients_max: Gauge = "deltaproxy_affinity_clients_max",
+            "Maximum number of recorded client hashes in each family";
+        pub services: Family<1, Gauge> = "deltaproxy_services",
+            "Services that are routed, by scheduler", by ["scheduler"];
+        pub slots_budget: Gauge = "deltaproxy_slots_budget",
+            "Slots that services may use beyond one for each endpoint";
+        pub slots_requested: Gauge = "deltaproxy_slots_requested",
+            "Slots that services request beyond one for each endpoint";
+        pub slots_given: Gauge = "deltaproxy_slots_given",
+            "Slots that services get beyond one for each endpoint";
+        pub services_reduced: Gauge = "deltaproxy_services_reduced",
+            "Services that get fewer slots than they request";
     }
 }
 
-/// Slots of weights and hash tables, and the services that get fewer than they request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SlotCounts {
-    /// Slots that services may use beyond one for each endpoint.
-    pub budget: u64,
-    /// Slots that they request.
-    pub requested: u64,
-    /// Slots that they get.
-    pub given: u64,
-    /// Services that get fewer than they request.
-    pub reduced: usize,
+metrics! {
+    /// Gauges of direct return.
+    pub struct DirectMetrics {
+        pub connections: Gauge = "deltaproxy_direct_connections",
+            "Connections whose node is remembered, if the kernel reports their number";
+        services: Gauge = "deltaproxy_direct_services",
+            "Services whose external packets nodes hand to each other";
+        nodes: Family<1, Gauge> = "deltaproxy_direct_nodes",
+            "Other nodes, by whether packets can be handed to them", by ["state"];
+    } also {
+        by_state: Mutex<Option<BTreeMap<&'static str, usize>>>,
+    }
 }
 
-impl Figures {
-    /// Returns the gauges of direct return.
-    pub fn direct_return(&self) -> &DirectReturn {
-        &self.direct_return
+metrics! {
+    /// Metrics of the background check.
+    pub struct CheckMetrics {
+        pub services: Counter = "deltaproxy_check_services",
+            "Services that the background check compared";
+        pub differences: [Counter; Difference::ALL.len()] = "deltaproxy_check_differences",
+            "Differences that the background check found, by kind",
+            by ("kind", Difference::ALL.map(Difference::name));
+        pub repairs: Counter = "deltaproxy_check_repairs",
+            "Differences of the background check whose repair was committed";
+        last_round: Floating = "deltaproxy_check_last_round_timestamp_seconds",
+            "When the background check had last compared everything";
     }
+}
 
-    /// Sets the number of client hashes that session affinity has recorded in a family.
-    pub fn affinity_clients(&self, family: IpFamily, count: u32) {
-        let label = [("ip_family", family.name())];
-        self.affinity_clients.get_or_create(&label).set(count.into());
+metrics! {
+    /// Metrics of scheduler `lc`.
+    pub struct Balancing {
+        pub failures: Counter = "deltaproxy_least_connections_failures",
+            "Counts of live connections for scheduler lc that failed";
+        services: Counter = "deltaproxy_least_connections_services",
+            "Services whose weights scheduler lc compared with their live connections";
+        slots: Counter = "deltaproxy_least_connections_changed_slots",
+            "Slots of endpoint lists that scheduler lc changed";
+        counts: Histogram = "deltaproxy_least_connections_count_duration_seconds",
+            "Time that counting live connections for scheduler lc took", in buckets::fine();
+        connections: Gauge = "deltaproxy_least_connections_entries",
+            "Translated connections that the last count for scheduler lc went through";
     }
+}
 
-    /// Sets the maximum number of recorded client hashes in each family.
-    pub fn affinity_clients_max(&self, most: u32) {
-        self.affinity_clients_max.set(most.into());
-    }
+/// A kind of difference between the kernel and the desired state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Difference {
+    /// An element is missing.
+    Missing,
+    /// An element has another value.
+    Changed,
+    /// An element is an orphan.
+    Orphan,
+    /// The elements written for a service no longer match its objects.
+    Outdated,
+    /// Chains, rules or sets of a table differ from those written.
+    Rules,
+}
 
-    /// Sets the number of services with a scheduler.
-    pub fn services(&self, scheduler: &'static str, count: usize) {
-        let count = i64::try_from(count).unwrap_or(i64::MAX);
-        self.services.get_or_create(&[("scheduler", scheduler)]).set(count);
-    }
+impl Difference {
+    const ALL: [Self; 5] =
+        [Self::Missing, Self::Changed, Self::Orphan, Self::Outdated, Self::Rules];
 
-    /// Sets the slots of weights and tables.
-    pub fn slots(&self, SlotCounts { budget, requested, given, reduced }: SlotCounts) {
-        let gauges =
-            [&self.slots_budget, &self.slots_requested, &self.slots_given, &self.services_reduced];
-        for (gauge, value) in gauges.into_iter().zip([budget, requested, given, reduced as u64]) {
-            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+    fn name(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Changed => "changed",
+            Self::Orphan => "orphan",
+            Self::Outdated => "outdated",
+            Self::Rules => "rules",
         }
+    }
+}
+
+impl DirectMetrics {
+    /// Sets the number of services, and of other nodes by state.
+    pub fn state(&self, services: usize, nodes: &BTreeMap<&'static str, usize>) {
+        self.services.set(services);
+        self.nodes.clear();
+        for (state, count) in nodes {
+            self.nodes.with([state]).set(*count);
+        }
+        // A map is whole after every step of a writer.
+        *self.by_state.lock().unwrap_or_else(PoisonError::into_inner) = Some(nodes.clone());
+    }
+
+    /// Returns the content of the status page; `None` without direct return.
+    pub(super) fn document(&self) -> Option<Value> {
+        let nodes = self.by_state.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let (services, connections) = (self.services.get(), self.connections.get());
+        Some(json!({ "services": services, "connections": connections, "nodes": nodes }))
+    }
+}
+
+impl CheckMetrics {
+    /// Counts a completed round: every service was compared once.
+    pub fn round_ended(&self) {
+        self.last_round.set(seconds_since_1970(SystemTime::now()));
+    }
+}
+
+impl Balancing {
+    /// Records a count that went through this many translated connections, the services that were
+    /// compared with them, and the slots changed for that.
+    pub fn counted(&self, connections: u64, took: Duration, (services, slots): (usize, usize)) {
+        self.connections.set(connections);
+        self.counts.took(took);
+        self.services.add(services);
+        self.slots.add(slots);
     }
 }
 
@@ -82,24 +152,80 @@ mod tests {
     use crate::observe::Observe;
 
     #[test]
-    fn clients_with_affinity_have_a_value_once_they_are_counted() {
+    fn differences_are_counted_by_kind_and_are_zero_before_the_first() {
         let observe = Observe::new();
-        observe.figures().services("mh", 3);
-        has(&observe, &["deltaproxy_services{scheduler=\"mh\"} 3"]);
-        observe.figures().slots(SlotCounts { budget: 9, requested: 8, given: 7, reduced: 6 });
+        let check = &observe.metrics().check;
+        check.services.add(7);
+        check.differences[Difference::Orphan as usize].add(2);
+        check.repairs.add(2);
         has(
             &observe,
             &[
-                "deltaproxy_slots_budget 9",
-                "deltaproxy_slots_requested 8",
-                "deltaproxy_slots_given 7",
-                "deltaproxy_services_reduced 6",
+                "deltaproxy_check_services_total 7",
+                "deltaproxy_check_differences_total{kind=\"orphan\"} 2",
+                "deltaproxy_check_differences_total{kind=\"missing\"} 0",
+                "deltaproxy_check_repairs_total 2",
+                "deltaproxy_check_last_round_timestamp_seconds 0.0",
             ],
         );
-        observe.figures().affinity_clients_max(1_000);
+        check.round_ended();
+        let text = observe.metrics_text();
+        assert!(text.contains("deltaproxy_check_last_round_timestamp_seconds 1"), "{text}");
+    }
+
+    #[test]
+    fn counts_and_adjustments_are_added_up() {
+        let observe = Observe::new();
+        let balancing = &observe.metrics().balancing;
+        balancing.failures.inc();
+        for _ in 0..2 {
+            balancing.counted(7, Duration::from_millis(3), (3, 10));
+        }
+        has(
+            &observe,
+            &[
+                "deltaproxy_least_connections_entries 7",
+                "deltaproxy_least_connections_count_duration_seconds_count 2",
+                "deltaproxy_least_connections_failures_total 1",
+                "deltaproxy_least_connections_services_total 6",
+                "deltaproxy_least_connections_changed_slots_total 20",
+            ],
+        );
+    }
+
+    #[test]
+    fn clients_with_affinity_have_a_value_once_they_are_counted() {
+        let observe = Observe::new();
+        let figures = &observe.metrics().figures;
+        figures.services.with(["mh"]).set(3);
+        has(&observe, &["deltaproxy_services{scheduler=\"mh\"} 3"]);
+        figures.affinity_clients_max.set(1_000);
         has(&observe, &["deltaproxy_affinity_clients_max 1000"]);
         assert!(!observe.shared.metrics.text().contains("deltaproxy_affinity_clients{"));
-        observe.figures().affinity_clients(IpFamily::Ip6, 7);
+        figures.affinity_clients.with(["IPv6"]).set(7);
         has(&observe, &["deltaproxy_affinity_clients{ip_family=\"IPv6\"} 7"]);
+    }
+
+    #[test]
+    fn a_state_that_no_node_has_any_more_has_no_series() {
+        let observe = Observe::new();
+        let direct = &observe.metrics().direct;
+        assert_eq!(direct.document(), None);
+        direct.connections.set(5);
+        direct.state(2, &BTreeMap::from([("reachable", 3), ("node-not-ready", 1)]));
+        has(
+            &observe,
+            &[
+                "deltaproxy_direct_connections 5",
+                "deltaproxy_direct_services 2",
+                "deltaproxy_direct_nodes{state=\"reachable\"} 3",
+                "deltaproxy_direct_nodes{state=\"node-not-ready\"} 1",
+            ],
+        );
+        direct.state(2, &BTreeMap::from([("reachable", 4)]));
+        let document = json!({ "services": 2, "connections": 5, "nodes": { "reachable": 4 } });
+        assert_eq!(direct.document(), Some(document));
+        has(&observe, &["deltaproxy_direct_nodes{state=\"reachable\"} 4"]);
+        assert!(!observe.shared.metrics.text().contains("node-not-ready"));
     }
 }

@@ -9,11 +9,11 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::content::Content;
-use super::exposition::Format;
+use super::exposition::{Format, written};
 use super::health_state::Verdict;
 use super::hub::Observe;
+use super::metric::{Counter, Family, Registry};
 use super::metrics::Metrics;
-use super::names::Answers;
 use super::page;
 use super::response::{JSON, PLAIN, coded, text};
 use super::zpages::statusz;
@@ -53,8 +53,8 @@ pub(super) fn respond(
         return answer;
     }
     match (site, path) {
-        (Site::Metrics, "/metrics") => written(headers, || observe.metrics_text()),
-        (Site::Metrics, "/metrics/slis") => written(headers, || observe.shared.slis.text()),
+        (Site::Metrics, "/metrics") => metrics(headers, &observe.shared.metrics.registry),
+        (Site::Metrics, "/metrics/slis") => metrics(headers, &observe.shared.slis.registry),
         (Site::Metrics, "/configz") => text(StatusCode::OK, JSON, startup.configz()),
         (Site::Metrics, "/flagz") => startup.flagz().answer(headers),
         (Site::Metrics, "/statusz") => statusz(observe.shared.started, now.1).answer(headers),
@@ -65,7 +65,7 @@ pub(super) fn respond(
         }
         (Site::Local, CONFIGURATION) => text(StatusCode::OK, JSON, startup.document()),
         (Site::Local, LOCALHOST) => {
-            text(StatusCode::OK, JSON, observe.localhost().document().to_string())
+            text(StatusCode::OK, JSON, observe.metrics().localhost.document().to_string())
         }
         (Site::Local, _) => respond(content, Site::Metrics, (path, headers), now),
         (Site::Health | Site::Metrics, _) => {
@@ -74,9 +74,9 @@ pub(super) fn respond(
     }
 }
 
-fn written(headers: &HeaderMap, open_metrics: impl FnOnce() -> String) -> Response<Full<Bytes>> {
+fn metrics(headers: &HeaderMap, registry: &Registry) -> Response<Full<Bytes>> {
     let format = Format::accepted(headers);
-    coded(headers, format.content_type(), || format.written(open_metrics))
+    coded(headers, format.content_type(), || written(format, registry).into())
 }
 
 /// Body of kube-proxy's answers, with its order of fields.
@@ -114,7 +114,7 @@ struct FamilyStatus {
 struct Probe {
     path: &'static str,
     is_met: fn(&Verdict) -> bool,
-    answers: fn(&Metrics) -> &Answers,
+    answers: fn(&Metrics) -> &Family<1, Counter>,
 }
 
 const PROBES: [Probe; 3] = [
@@ -163,7 +163,7 @@ fn probe(observe: &Observe, probe: &Probe, now: (Instant, SystemTime)) -> Respon
     };
     observe.shared.slis.answered(&probe.path[1..], status == StatusCode::OK);
     let answers = (probe.answers)(&observe.shared.metrics);
-    answers.get_or_create(&[("code", status.as_u16())]).inc();
+    answers.with([status.as_str()]).inc();
     // Strings and booleans always serialize.
     text(status, JSON, serde_json::to_string(&body).unwrap_or_default())
 }

@@ -8,25 +8,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use nft::family::Family;
-use prometheus_client::collector::Collector;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use super::background_check::CheckMetrics;
-use super::commits::{Commits, Transaction};
-use super::component::Component;
-use super::configuration::Configuration;
-use super::direct::DirectReturn;
-use super::figures::Figures;
+use super::commits::Transaction;
 use super::health_checks::{HealthCheck, HealthChecks};
 use super::health_state::Health;
-use super::kube_proxy::{ChangedObject, KubeProxy};
-use super::least_connections::LeastConnections;
-use super::localhost::Localhost;
-use super::metrics::{Metrics, Own};
+use super::kube_proxy::ChangedObject;
+use super::metrics::Metrics;
 use super::problems::{Finder, LeftOut};
 use super::record::Record;
-use super::requests::Requests;
+use super::service_counts::CountStore;
 use super::slis::Slis;
 use super::times::since_1970_ms;
 
@@ -56,10 +48,10 @@ impl Observe {
         Self::with(Metrics::new())
     }
 
-    /// The same, with the metrics of a collector, which is read for each scrape.
-    pub fn with_collector(collector: impl Collector) -> Self {
+    /// The same, with the counts of the kernel, which are read for each scrape.
+    pub fn with_counts(counts: CountStore) -> Self {
         let mut metrics = Metrics::new();
-        metrics.add(collector);
+        metrics.registry.add(move || counts.metrics());
         Self::with(metrics)
     }
 
@@ -90,14 +82,14 @@ impl Observe {
     /// Records that a change waits for the kernel since `now`, unless one waits already.
     pub fn queued(&self, now: Instant) {
         self.health().queued(now);
-        self.shared.metrics.kube_proxy.queued(SystemTime::now());
+        self.metrics().kube_proxy.queued(SystemTime::now());
     }
 
     /// Records that all waiting changes of a family are in the kernel at `now`.
     pub fn synced(&self, family: Family, now: Instant) {
         self.health().synced(family, now);
         self.shared.family_changed.notify_waiters();
-        self.shared.metrics.synced(family, SystemTime::now());
+        self.metrics().synced(family, SystemTime::now());
     }
 
     /// Records that a commit failed, so that the kernel lacks desired elements of a family at
@@ -105,7 +97,7 @@ impl Observe {
     pub fn sync_failed(&self, family: Family, is_blocked: bool, now: Instant) {
         self.health().failed(family, is_blocked, now);
         self.shared.family_changed.notify_waiters();
-        self.shared.metrics.sync_failed(family);
+        self.metrics().sync_failed(family);
     }
 
     /// Completes when every family that can be programmed was synced once.
@@ -138,15 +130,16 @@ impl Observe {
 
     /// Counts a problem and shows it on the status page.
     pub fn left_out(&self, left_out: LeftOut) {
-        self.own().problems(left_out.kind, 1);
+        self.metrics().own.problem(left_out.kind);
         self.shared.record.left_out(left_out);
     }
 
     /// Replaces the present problems that `finder` found in an object. Empty if they are over.
     pub fn present(&self, finder: Finder, object: &str, problems: Vec<LeftOut>) {
         let [former, new] = self.shared.record.present((finder, object), problems);
-        former.into_iter().for_each(|kind| self.own().problem_is_present(kind, -1));
-        new.into_iter().for_each(|kind| self.own().problem_is_present(kind, 1));
+        let own = &self.metrics().own;
+        former.into_iter().for_each(|kind| own.problem_is_present(kind, -1));
+        new.into_iter().for_each(|kind| own.problem_is_present(kind, 1));
     }
 
     /// Sets or removes the health check of a service (`NAMESPACE/NAME`).
@@ -180,7 +173,7 @@ impl Observe {
     /// Sets whether this node never had a Node object, although everything was listed.
     pub fn lacks_node(&self, lacks_node: bool) {
         self.health().lacks_node = lacks_node;
-        self.own().node_missing.set(lacks_node.into());
+        self.metrics().own.node_missing.set(lacks_node);
     }
 
     /// Sets why the table of a family is not written; `None` if it is.
@@ -190,18 +183,18 @@ impl Observe {
 
     /// Sets why the present configuration file is refused; empty if it can be used.
     pub fn configuration_refused(&self, problems: Vec<LeftOut>) {
-        self.configuration().refused(!problems.is_empty());
+        self.metrics().configuration.refused.set(!problems.is_empty());
         self.present(Finder::Configuration, "", problems);
     }
 
     /// Counts an event about an object.
     pub fn event(&self, change: ChangedObject) {
-        self.shared.metrics.event(change);
+        self.metrics().event(change);
     }
 
     /// Counts a transaction that the kernel applied.
     pub fn committed(&self, transaction: &Transaction<'_>) {
-        self.commits().committed(transaction);
+        self.metrics().commits.committed(transaction);
         self.shared.record.committed(transaction);
     }
 
@@ -212,21 +205,21 @@ impl Observe {
 
     /// Adds the time from the last bytes of an arrival to its commit.
     pub fn events_committed(&self, duration: Duration) {
-        self.commits().events_committed(duration);
+        self.metrics().commits.event_to_commit.took(duration);
         self.shared.record.events_committed(duration);
     }
 
     /// Records that changes of endpoints are in the kernel; `triggers` are the times of their
     /// causes. Times before the start are ignored, as in kube-proxy.
     pub fn network_programmed(&self, triggers: &[SystemTime]) {
-        self.kube_proxy().network_programmed(triggers, self.shared.started);
+        self.metrics().kube_proxy.network_programmed(triggers, self.shared.started);
     }
 
     /// Records the deletion of conntrack entries of stale flows: their number by family, and the
     /// time it took.
     pub fn flows_cleaned(&self, entries: [u64; 2], took: Duration) {
-        self.kube_proxy().flows_cleaned(entries, took);
-        self.own().flows_cleaned.observe(took.as_secs_f64());
+        self.metrics().kube_proxy.flows_cleaned(entries, took);
+        self.metrics().own.flows_cleaned.took(took);
     }
 
     /// Records that the API server sent something for a resource at `now`: an answer, or on its
@@ -234,79 +227,29 @@ impl Observe {
     pub fn watch_heard(&self, resource: &'static str, now: Instant) {
         self.health().source_heard(now);
         let at = SystemTime::now();
-        self.shared.metrics.watches.heard(resource, at);
+        self.metrics().server.heard(resource, at);
         self.shared.record.watch_heard(resource, at);
     }
 
     /// Records that a resource cannot be watched at present; `reason` is one of a few names.
     pub fn watch_lost(&self, resource: &'static str, reason: &'static str) {
-        self.shared.metrics.watches.lost(resource, reason);
+        self.metrics().server.lost(resource, reason);
         self.shared.record.watch_lost(resource, reason, SystemTime::now());
     }
 
     /// Returns all metrics in the OpenMetrics text format.
     pub fn metrics_text(&self) -> String {
-        self.shared.metrics.text()
+        self.metrics().text()
     }
 
-    /// Metrics of the background check.
-    pub fn check(&self) -> &CheckMetrics {
-        &self.shared.metrics.check
-    }
-
-    /// Metrics of commits.
-    pub fn commits(&self) -> &Commits {
-        &self.shared.metrics.commits
-    }
-
-    /// Metrics that every component of Kubernetes has.
-    pub fn component(&self) -> &Component {
-        &self.shared.metrics.component
-    }
-
-    /// Metrics of the configuration file.
-    pub fn configuration(&self) -> &Configuration {
-        &self.shared.metrics.configuration
-    }
-
-    /// Figures of the desired state and of session affinity.
-    pub fn figures(&self) -> &Figures {
-        &self.shared.metrics.figures
+    /// Metrics of single parts.
+    pub fn metrics(&self) -> &Metrics {
+        &self.shared.metrics
     }
 
     /// Health check ports of Services.
     pub fn health_checks(&self) -> &HealthChecks {
         &self.shared.health_checks
-    }
-
-    /// Metrics that kube-proxy has too.
-    pub fn kube_proxy(&self) -> &KubeProxy {
-        &self.shared.metrics.kube_proxy
-    }
-
-    /// Returns the metrics of direct return.
-    pub fn direct_return(&self) -> &DirectReturn {
-        self.figures().direct_return()
-    }
-
-    /// Returns the metrics of scheduler `lc`.
-    pub fn least_connections(&self) -> &LeastConnections {
-        &self.shared.metrics.least_connections
-    }
-
-    /// Metrics of the proxy for node ports at `[::1]`.
-    pub fn localhost(&self) -> &Localhost {
-        &self.shared.metrics.localhost
-    }
-
-    /// Metrics of problems, events, flows and the log.
-    pub fn own(&self) -> &Own {
-        &self.shared.metrics.own
-    }
-
-    /// Metrics of requests to the API server.
-    pub fn requests(&self) -> &Requests {
-        &self.shared.metrics.requests
     }
 
     pub(super) fn health(&self) -> MutexGuard<'_, Health> {

@@ -6,13 +6,10 @@
 use std::time::{Duration, SystemTime};
 
 use nft::family::Family as IpFamily;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
 
 use super::buckets;
 use super::histogram::Histogram;
-use super::names::{Answers, Floating, Names, PerFamily, metrics};
+use super::metric::{Counter, FAMILIES, Family, Floating, Gauge, metrics};
 use super::times::seconds_since_1970;
 
 /// The part of the tables that a sync compares with the desired elements.
@@ -37,55 +34,44 @@ pub enum ChangedObject {
 
 metrics! {
     /// Metrics that kube-proxy has too.
-    pub struct KubeProxy(names: &mut Names<'_>) {
-        sync_duration: PerFamily<Histogram> = names.per_family(
-            "sync_proxy_rules_duration_seconds", "Time of a sync", sync_times);
-        full_sync_duration: PerFamily<Histogram> = names.per_family(
-            "sync_full_proxy_rules_duration_seconds",
-            "Time of a sync that compared all of both tables after reading them", sync_times);
-        partial_sync_duration: PerFamily<Histogram> = names.per_family(
-            "sync_partial_proxy_rules_duration_seconds",
-            "Time of a sync that compared what changed", sync_times);
-        network_programming: PerFamily<Histogram> = names.per_family(
-            "network_programming_duration_seconds",
+    pub struct KubeProxy {
+        sync_duration: [Histogram; 2] = "kubeproxy_sync_proxy_rules_duration_seconds",
+            "Time of a sync", by FAMILIES, in buckets::sync();
+        full_sync_duration: [Histogram; 2] = "kubeproxy_sync_full_proxy_rules_duration_seconds",
+            "Time of a sync that compared all of both tables after reading them", by FAMILIES, in buckets::sync();
+        partial_sync_duration: [Histogram; 2] = "kubeproxy_sync_partial_proxy_rules_duration_seconds",
+            "Time of a sync that compared what changed", by FAMILIES, in buckets::sync();
+        network_programming: [Histogram; 2] = "kubeproxy_network_programming_duration_seconds",
             "Time from the change of a pod or service to its being in the kernel",
-            || Histogram::new(buckets::network_programming()));
-        flows_cleaned: PerFamily<Histogram> = names.per_family(
-            "conntrack_reconciler_sync_duration_seconds",
-            "Time that deleting the conntrack entries of stale flows took", sync_times);
-        sync_failures: PerFamily<Counter> = names.per_family(
-            "sync_proxy_rules_nftables_sync_failures", "Syncs that failed", Counter::default);
-        cleanup_failures: PerFamily<Counter> = names.per_family(
-            "sync_proxy_rules_nftables_cleanup_failures",
-            "Failed transactions that only delete what is not used any more", Counter::default);
-        flows_deleted: PerFamily<Counter> = names.per_family(
-            "conntrack_reconciler_deleted_entries",
-            "Conntrack entries of stale flows that were deleted", Counter::default);
-        synced_at: PerFamily<Floating> = names.per_family(
-            "sync_proxy_rules_last_timestamp_seconds",
-            "When everything was in the kernel last", Floating::default);
-        queued_at: PerFamily<Floating> = names.per_family(
-            "sync_proxy_rules_last_queued_timestamp_seconds",
-            "When a change was queued last", Floating::default);
-        no_local_endpoints: Family<[(&'static str, &'static str); 2], Gauge> = names.add(
-            "sync_proxy_rules_no_local_endpoints_total",
-            "Service ports with a Local traffic policy and endpoints, but none on this node");
-        endpoint_changes: Pending = Pending::register(names, "endpoint", "EndpointSlices");
-        service_changes: Pending = Pending::register(names, "service", "Services");
-        pub(super) healthz: Answers = names.add("proxy_healthz", "Answers of /healthz");
-        pub(super) livez: Answers = names.add("proxy_livez", "Answers of /livez");
+            by FAMILIES, in buckets::network_programming();
+        flows_cleaned: [Histogram; 2] = "kubeproxy_conntrack_reconciler_sync_duration_seconds",
+            "Time that deleting the conntrack entries of stale flows took", by FAMILIES, in buckets::sync();
+        pub(super) sync_failures: [Counter; 2] = "kubeproxy_sync_proxy_rules_nftables_sync_failures",
+            "Syncs that failed", by FAMILIES;
+        pub cleanup_failures: [Counter; 2] = "kubeproxy_sync_proxy_rules_nftables_cleanup_failures",
+            "Failed transactions that only delete what is not used any more", by FAMILIES;
+        flows_deleted: [Counter; 2] = "kubeproxy_conntrack_reconciler_deleted_entries",
+            "Conntrack entries of stale flows that were deleted", by FAMILIES;
+        synced_at: [Floating; 2] = "kubeproxy_sync_proxy_rules_last_timestamp_seconds",
+            "When everything was in the kernel last", by FAMILIES;
+        queued_at: [Floating; 2] = "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds",
+            "When a change was queued last", by FAMILIES;
+        no_local_endpoints: Family<2, Gauge> = "kubeproxy_sync_proxy_rules_no_local_endpoints_total",
+            "Service ports with a Local traffic policy and endpoints, but none on this node",
+            by ["ip_family", "traffic_policy"];
+        endpoint_changes: Counter = "kubeproxy_sync_proxy_rules_endpoint_changes",
+            "Changes of EndpointSlices";
+        endpoint_changes_pending: Gauge = "kubeproxy_sync_proxy_rules_endpoint_changes_pending",
+            "Changes of EndpointSlices that are not in the kernel";
+        service_changes: Counter = "kubeproxy_sync_proxy_rules_service_changes",
+            "Changes of Services";
+        service_changes_pending: Gauge = "kubeproxy_sync_proxy_rules_service_changes_pending",
+            "Changes of Services that are not in the kernel";
+        pub(super) healthz: Family<1, Counter> = "kubeproxy_proxy_healthz",
+            "Answers of /healthz", by ["code"];
+        pub(super) livez: Family<1, Counter> = "kubeproxy_proxy_livez",
+            "Answers of /livez", by ["code"];
     }
-}
-
-fn sync_times() -> Histogram {
-    Histogram::new(buckets::sync())
-}
-
-/// Counters of changes: all that arrived, and those not yet in the kernel.
-#[derive(Debug, Default)]
-struct Pending {
-    total: Counter,
-    pending: Gauge,
 }
 
 impl KubeProxy {
@@ -98,24 +84,22 @@ impl KubeProxy {
 
     pub(super) fn synced(&self, family: IpFamily, now: SystemTime) {
         self.synced_at[family.index()].set(seconds_since_1970(now));
-        self.endpoint_changes.pending.set(0);
-        self.service_changes.pending.set(0);
-    }
-
-    pub(super) fn sync_failed(&self, family: IpFamily) {
-        self.sync_failures[family.index()].inc();
+        self.endpoint_changes_pending.set(0);
+        self.service_changes_pending.set(0);
     }
 
     pub(super) fn changed(&self, change: ChangedObject) {
-        match change {
-            ChangedObject::Service => self.service_changes.add_one(),
-            ChangedObject::EndpointSlice => self.endpoint_changes.add_one(),
-            ChangedObject::Other => {}
-        }
+        let (total, pending) = match change {
+            ChangedObject::Service => (&self.service_changes, &self.service_changes_pending),
+            ChangedObject::EndpointSlice => {
+                (&self.endpoint_changes, &self.endpoint_changes_pending)
+            }
+            ChangedObject::Other => return,
+        };
+        total.inc();
+        pending.add(1);
     }
-}
 
-impl KubeProxy {
     /// Adds the duration of a sync, from the first comparison of the changes to the kernel's last
     /// answer.
     pub fn sync_took(&self, extent: SyncExtent, duration: Duration) {
@@ -126,18 +110,11 @@ impl KubeProxy {
         }
     }
 
-    /// Counts a failed transaction that only deletes unused elements.
-    pub fn cleanup_failed(&self, family: IpFamily) {
-        self.cleanup_failures[family.index()].inc();
-    }
-
     /// Sets the number of service ports of a family that have endpoints, but none on this node
     /// although their internal or external traffic policy is `Local`.
     pub fn no_local_endpoints(&self, family: IpFamily, internal: usize, external: usize) {
         for (policy, count) in [("internal", internal), ("external", external)] {
-            let label = [("ip_family", family.name()), ("traffic_policy", policy)];
-            let gauge = self.no_local_endpoints.get_or_create(&label);
-            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+            self.no_local_endpoints.with([family.name(), policy]).set(count);
         }
     }
 
@@ -157,31 +134,13 @@ impl KubeProxy {
     pub(super) fn flows_cleaned(&self, entries: [u64; 2], took: Duration) {
         observe_all(&self.flows_cleaned, took);
         for (deleted, entries) in self.flows_deleted.iter().zip(entries) {
-            deleted.inc_by(entries);
+            deleted.add(entries);
         }
     }
 }
 
-impl Pending {
-    /// Registers `name_total`, and `name_pending`, which is zero after a sync.
-    fn register(names: &mut Names<'_>, name: &str, what: &str) -> Self {
-        let name = format!("sync_proxy_rules_{name}_changes");
-        let total = format!("Changes of {what}");
-        let pending = format!("Changes of {what} that are not in the kernel");
-        Self {
-            total: names.add(&name, &total),
-            pending: names.add(&format!("{name}_pending"), &pending),
-        }
-    }
-
-    fn add_one(&self) {
-        self.total.inc();
-        self.pending.inc();
-    }
-}
-
-fn observe_all(histograms: &PerFamily<Histogram>, duration: Duration) {
-    histograms.iter().for_each(|histogram| histogram.observe(duration.as_secs_f64()));
+fn observe_all(histograms: &[Histogram; 2], duration: Duration) {
+    histograms.iter().for_each(|histogram| histogram.took(duration));
 }
 
 #[cfg(test)]
@@ -224,9 +183,9 @@ mod tests {
     #[test]
     fn a_sync_is_full_or_partial() {
         let observe = Observe::new();
-        observe.kube_proxy().sync_took(SyncExtent::Full, Duration::from_millis(3));
-        observe.kube_proxy().sync_took(SyncExtent::Partial, Duration::from_micros(300));
-        observe.kube_proxy().sync_took(SyncExtent::Partial, Duration::from_micros(300));
+        observe.metrics().kube_proxy.sync_took(SyncExtent::Full, Duration::from_millis(3));
+        observe.metrics().kube_proxy.sync_took(SyncExtent::Partial, Duration::from_micros(300));
+        observe.metrics().kube_proxy.sync_took(SyncExtent::Partial, Duration::from_micros(300));
         let bucket = |name, le| {
             format!("kubeproxy_{name}_duration_seconds_bucket{{le=\"{le}\",ip_family=\"IPv6\"}}")
         };

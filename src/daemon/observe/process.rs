@@ -2,18 +2,11 @@
 //! each
 //! scrape. If a file cannot be read, its metrics are absent.
 
-use std::fmt;
 use std::fs;
 
 use nix::unistd::{SysconfVar, sysconf};
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
 
-/// Reads the metrics.
-#[derive(Debug)]
-pub(super) struct Process;
+use super::metric::{Described, Kind, Sample, as_f64};
 
 /// Fields of `/proc/self/stat`, see proc_pid_stat(5).
 #[derive(Debug, PartialEq, Eq)]
@@ -27,42 +20,51 @@ struct Stat {
     resident_pages: u64,
 }
 
-impl Collector for Process {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let out = &mut encoder;
-        if let Some(stat) = read("self/stat").and_then(|text| Stat::parse(&text)) {
-            encode_stat(&stat, out)?;
-        }
-        if let Some(limits) = read("self/limits") {
-            let (files, space) = ("Max open files", "Max address space");
-            gauge(out, "max_fds", "Limit of open file descriptors", limit(&limits, files))?;
-            let help = "Limit of virtual memory";
-            gauge(out, "virtual_memory_max_bytes", help, limit(&limits, space))?;
-        }
-        // One of them is the descriptor of the directory.
-        let open = fs::read_dir("/proc/self/fd").ok().map(|files| files.count().saturating_sub(1));
-        gauge(out, "open_fds", "Open file descriptors", open.map(|open| as_f64(open as u64)))?;
-        if let Some(text) = read("self/net/netstat") {
-            let octets = |field| octets(&text, field).map(as_f64);
-            let help = "Bytes received in the network namespace of the process";
-            counter(out, "network_receive_bytes", help, octets("InOctets"))?;
-            let help = "Bytes sent in the network namespace of the process";
-            counter(out, "network_transmit_bytes", help, octets("OutOctets"))?;
-        }
-        Ok(())
-    }
-}
-
-fn encode_stat(stat: &Stat, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+/// Returns the metrics.
+pub(super) fn metrics() -> Vec<Described> {
+    let stat = read("self/stat").and_then(|text| Stat::parse(&text));
+    let limits = read("self/limits").unwrap_or_default();
+    // One of them is the descriptor of the directory.
+    let open = fs::read_dir("/proc/self/fd").ok().map(|files| files.count().saturating_sub(1));
+    let netstat = read("self/net/netstat").unwrap_or_default();
     let seconds = |ticks| Some(as_f64(ticks) / as_f64(system(SysconfVar::CLK_TCK)?));
-    let resident = system(SysconfVar::PAGE_SIZE).map(|size| as_f64(stat.resident_pages * size));
+    let ticks = stat.as_ref().and_then(|it| seconds(it.ticks));
+    let page = system(SysconfVar::PAGE_SIZE);
+    let resident = stat.as_ref().zip(page).map(|(it, page)| as_f64(it.resident_pages * page));
     let booted = read("stat").and_then(|text| boot_time(&text));
-    let started = booted.and_then(|booted| Some(as_f64(booted) + seconds(stat.started)?));
-    counter(out, "cpu_seconds", "Time on a processor", seconds(stat.ticks))?;
-    gauge(out, "resident_memory_bytes", "Resident memory", resident)?;
-    gauge(out, "virtual_memory_bytes", "Virtual memory", Some(as_f64(stat.virtual_bytes)))?;
-    gauge(out, "start_time_seconds", "Start of the process, since 1970", started)?;
-    gauge(out, "threads", "Threads", Some(as_f64(stat.threads)))
+    let started = stat.as_ref().zip(booted);
+    let started = started.and_then(|(it, booted)| Some(as_f64(booted) + seconds(it.started)?));
+    let of_stat = |field: fn(&Stat) -> u64| stat.as_ref().map(|stat| as_f64(field(stat)));
+    let received = "Bytes received in the network namespace of the process";
+    let sent = "Bytes sent in the network namespace of the process";
+    let gauges = [
+        ("resident_memory_bytes", "Resident memory", resident),
+        ("virtual_memory_bytes", "Virtual memory", of_stat(|it| it.virtual_bytes)),
+        ("start_time_seconds", "Start of the process, since 1970", started),
+        ("threads", "Threads", of_stat(|it| it.threads)),
+        ("max_fds", "Limit of open file descriptors", limit(&limits, "Max open files")),
+        (
+            "virtual_memory_max_bytes",
+            "Limit of virtual memory",
+            limit(&limits, "Max address space"),
+        ),
+        ("open_fds", "Open file descriptors", open.map(|open| as_f64(open as u64))),
+    ];
+    let counters = [
+        ("cpu_seconds", "Time on a processor", ticks),
+        ("network_receive_bytes", received, octets(&netstat, "InOctets").map(as_f64)),
+        ("network_transmit_bytes", sent, octets(&netstat, "OutOctets").map(as_f64)),
+    ];
+    let described = |kind| {
+        move |(name, help, value): (&str, &str, Option<f64>)| Described {
+            name: format!("process_{name}"),
+            help: format!("{help}."),
+            kind,
+            series: value.map(|value| (Vec::new(), Sample::Real(value))).into_iter().collect(),
+        }
+    };
+    let gauges = gauges.into_iter().map(described(Kind::Gauge));
+    gauges.chain(counters.into_iter().map(described(Kind::Counter))).collect()
 }
 
 impl Stat {
@@ -110,39 +112,6 @@ fn read(path: &str) -> Option<String> {
 
 fn system(variable: SysconfVar) -> Option<u64> {
     u64::try_from(sysconf(variable).ok()??).ok()
-}
-
-fn gauge(
-    out: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    value: Option<f64>,
-) -> fmt::Result {
-    value.map_or(Ok(()), |value| encode(out, name, help, &ConstGauge::new(value)))
-}
-
-fn counter(
-    out: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    value: Option<f64>,
-) -> fmt::Result {
-    value.map_or(Ok(()), |value| encode(out, name, help, &ConstCounter::new(value)))
-}
-
-fn encode(
-    out: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    metric: &impl EncodeMetric,
-) -> fmt::Result {
-    let (name, help) = (format!("process_{name}"), format!("{help}."));
-    metric.encode(out.encode_descriptor(&name, &help, None, metric.metric_type())?)
-}
-
-#[allow(clippy::cast_precision_loss, reason = "a metric needs 16 digits at most")]
-fn as_f64(value: u64) -> f64 {
-    value as f64
 }
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
 //! The protobuf format of Prometheus: a `MetricFamily` for each metric, after its length.
 //!
 //! The field numbers are those of `io/prometheus/client/metrics.proto` of
-//! github.com/prometheus/client_model. Names, types and samples are read from OpenMetrics text, in
-//! which native histograms do not exist; their values are an argument.
+//! github.com/prometheus/client_model. It is the only format with native histograms.
 
-use super::histogram::Values;
+use super::metric::{Described, Distribution, Kind, Sample};
 use super::native_buckets::ZERO_THRESHOLD;
 
 /// Fields of `MetricFamily`.
@@ -13,7 +12,7 @@ const HELP: u64 = 2;
 const TYPE: u64 = 3;
 const METRIC: u64 = 4;
 
-/// Fields of `Metric`, apart from those of [`Kind`].
+/// Fields of `Metric`, apart from those of the values.
 const LABEL: u64 = 1;
 
 /// Fields of `LabelPair`.
@@ -41,93 +40,51 @@ const UPPER_BOUND: u64 = 2;
 const OFFSET: u64 = 1;
 const LENGTH: u64 = 2;
 
-/// A type of metrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Counter,
-    Gauge,
-    Untyped,
-    Histogram,
-}
-
-impl Kind {
-    /// Returns the kind of a type of version 0.0.4.
-    fn of(name: &str) -> Self {
-        match name {
-            "counter" => Self::Counter,
-            "gauge" => Self::Gauge,
-            "histogram" => Self::Histogram,
-            _ => Self::Untyped,
-        }
-    }
-
-    /// Returns the value of `MetricType`, and the field of `Metric`.
-    fn numbers(self) -> (u64, u64) {
-        match self {
-            Self::Counter => (0, 3),
-            Self::Gauge => (1, 2),
-            Self::Untyped => (3, 5),
-            Self::Histogram => (4, 7),
-        }
-    }
-}
-
-/// Names of a metric: its help, and its name and type in version 0.0.4.
-#[derive(Debug)]
-pub(super) struct Described<'a> {
-    pub(super) name: &'a str,
-    pub(super) help: &'a str,
-    pub(super) kind: &'a str,
-}
-
-/// Returns the message of a metric after its length. `samples` are the lines of OpenMetrics;
-/// `histograms` continues with the values of its histograms.
-pub(super) fn family(
-    described: &Described<'_>,
-    samples: &[&str],
-    histograms: &mut impl Iterator<Item = Values>,
-) -> Vec<u8> {
-    let kind = Kind::of(described.kind);
-    let (metric_type, field) = kind.numbers();
+/// Returns the message of a metric after its length.
+pub(super) fn family(metric: &Described) -> Vec<u8> {
+    // The value of `MetricType`, and the field of `Metric`.
+    let (metric_type, field) = match metric.kind {
+        Kind::Counter => (0, 3),
+        Kind::Gauge | Kind::Info => (1, 2),
+        Kind::Histogram => (4, 7),
+    };
     let mut family = Message::default();
-    family.bytes(NAME, described.name.as_bytes());
-    family.bytes(HELP, described.help.as_bytes());
+    family.bytes(NAME, metric.sample_name().as_bytes());
+    family.bytes(HELP, metric.help.as_bytes());
     family.unsigned(TYPE, metric_type);
-    for sample in samples.iter().filter_map(|line| Sample::parse(line)) {
-        let value = match kind {
-            // The other lines of a histogram follow its sum, and repeat its values.
-            Kind::Histogram if !sample.name.ends_with("_sum") => continue,
-            Kind::Histogram => histograms.next().map(|values| histogram(&values)),
-            Kind::Counter | Kind::Gauge | Kind::Untyped => {
-                let mut message = Message::default();
-                message.double(VALUE, sample.value);
-                Some(message)
-            }
-        };
-        let Some(value) = value else { continue };
+    for (labels, sample) in &metric.series {
         let mut metric = Message::default();
-        for (name, value) in &sample.labels {
+        for (name, value) in labels {
             let mut label = Message::default();
             label.bytes(LABEL_NAME, name.as_bytes());
             label.bytes(LABEL_VALUE, value.as_bytes());
             metric.message(LABEL, &label);
         }
+        let value = match sample {
+            Sample::Distribution(values) => histogram(values),
+            Sample::Whole(number) => double(number.to_string().parse().unwrap_or_default()),
+            Sample::Real(number) => double(*number),
+        };
         metric.message(field, &value);
         family.message(METRIC, &metric);
     }
     family.after_its_length()
 }
 
-fn histogram(values: &Values) -> Message {
+fn double(number: f64) -> Message {
+    let mut message = Message::default();
+    message.double(VALUE, number);
+    message
+}
+
+fn histogram(values: &Distribution) -> Message {
     let mut message = Message::default();
     message.unsigned(SAMPLE_COUNT, values.count);
     message.double(SAMPLE_SUM, values.sum);
-    let mut cumulative = 0;
-    for (bound, count) in &values.classic {
-        cumulative += count;
+    for (bound, count) in values.cumulative() {
         let mut bucket = Message::default();
-        bucket.unsigned(CUMULATIVE_COUNT, cumulative);
-        bucket.double(UPPER_BOUND, *bound);
+        bucket.unsigned(CUMULATIVE_COUNT, count);
+        bucket.double(UPPER_BOUND, bound);
         message.message(BUCKET, &bucket);
     }
     message.signed(SCHEMA, values.native.schema().into());
@@ -145,48 +102,6 @@ fn histogram(values: &Values) -> Message {
     buckets.deltas.iter().for_each(|delta| push_varint(&mut deltas, zigzag(*delta)));
     message.bytes(POSITIVE_DELTA, &deltas);
     message
-}
-
-/// A line of OpenMetrics with a value.
-struct Sample<'a> {
-    name: &'a str,
-    labels: Vec<(&'a str, String)>,
-    value: f64,
-}
-
-impl<'a> Sample<'a> {
-    fn parse(line: &'a str) -> Option<Self> {
-        let (name, mut rest) = line.split_at(line.find(['{', ' '])?);
-        let mut labels = Vec::new();
-        if let Some(inside) = rest.strip_prefix('{') {
-            rest = inside;
-            while !rest.starts_with('}') {
-                let (name, quoted) = rest.split_once("=\"")?;
-                let (value, after) = unquoted(quoted)?;
-                labels.push((name.trim_start_matches(','), value));
-                rest = after;
-            }
-            rest = &rest[1..];
-        }
-        let value = rest.split_ascii_whitespace().next()?.parse().ok()?;
-        Some(Self { name, labels, value })
-    }
-}
-
-/// Returns the text before the quotation mark that ends it, without escapes, and what follows.
-fn unquoted(text: &str) -> Option<(String, &str)> {
-    let mut value = String::new();
-    let mut characters = text.char_indices();
-    loop {
-        match characters.next()? {
-            (end, '"') => return Some((value, &text[end + 1..])),
-            (_, '\\') => value.push(match characters.next()?.1 {
-                'n' => '\n',
-                escaped => escaped,
-            }),
-            (_, other) => value.push(other),
-        }
-    }
 }
 
 /// The bytes of a message.
@@ -256,6 +171,7 @@ fn zigzag(value: i64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observe::metric::labels;
 
     #[test]
     fn a_varint_has_seven_bits_a_byte() {
@@ -273,20 +189,10 @@ mod tests {
     }
 
     #[test]
-    fn labels_lose_their_escapes() {
-        let sample = Sample::parse(r#"a_total{x="1\"2\\3\n4",y="} 5,"} 1.5"#).unwrap();
-        assert_eq!((sample.name, sample.value), ("a_total", 1.5));
-        let labels = [("x", "1\"2\\3\n4".to_owned()), ("y", "} 5,".to_owned())];
-        assert_eq!(sample.labels, labels);
-        assert!(Sample::parse("a{x=\"1} 2").is_none());
-        assert!(Sample::parse("a").is_none());
-        assert_eq!(Sample::parse("a +Inf").unwrap().value, f64::INFINITY);
-    }
-
-    #[test]
     fn a_family_is_the_bytes_of_its_message() {
-        let described = Described { name: "a_total", help: "A.", kind: "counter" };
-        let bytes = family(&described, &["a_total{x=\"y\"} 2"], &mut [].into_iter());
+        let (name, help) = ("a".to_owned(), "A.".to_owned());
+        let series = vec![(labels(["x"], ["y"]), Sample::Whole(2))];
+        let bytes = family(&Described { name, help, kind: Kind::Counter, series });
         let expected = [
             &[36, 0x0a, 7][..],
             b"a_total",

@@ -40,7 +40,7 @@ struct Slot {
 
 impl Default for Recent {
     fn default() -> Self {
-        let bounds: Vec<_> = buckets::fine().collect();
+        let bounds = buckets::fine();
         Self { slots: VecDeque::with_capacity(SLOTS), counts: vec![0; bounds.len() + 1], bounds }
     }
 }

@@ -2,16 +2,12 @@
 //!
 //! Absent where nothing is counted, and before the tables exist.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nft::family::Family;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
+
+use super::metric::{Described, Kind, Labels, Sample, labels};
 
 /// Counted packets and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -100,80 +96,85 @@ const NUMBERS: [(&str, &str, Number); 2] = [
     ("first_packet_bytes", "Bytes of the first packets of new connections", |it| it.bytes),
 ];
 
-impl Collector for CountStore {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+impl CountStore {
+    /// Returns the metrics.
+    pub(super) fn metrics(&self) -> Vec<Described> {
         let offloaded = *self.0.offloaded.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = offloaded {
-            let name = "deltaproxy_offloaded_connections";
-            let help = "Connections to services whose packets the flowtable forwards";
-            let out = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX)).encode(out)?;
+        let mut all: Vec<_> = offloaded.map(of_offloaded).into_iter().collect();
+        let refused = self.0.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        if !refused.is_empty() {
+            all.extend(of_refused(&refused));
         }
-        self.encode_refused(&mut encoder)?;
         let counts = self.lock();
-        let Some(ServiceCounts { ports, total }) = &*counts else { return Ok(()) };
+        let Some(ServiceCounts { ports, total }) = &*counts else { return all };
         for (name, help, number) in NUMBERS {
-            let of_all = format!("deltaproxy_counted_{name}");
+            let sample = |counted: Counted| Sample::Whole(number(counted).into());
+            let of_port = |port: &ServicePortCount| (port.labels(), sample(port.counted));
+            let of_endpoints = |port: &ServicePortCount| -> Vec<_> {
+                let all = port.endpoints.iter().map(|(endpoint, counted)| {
+                    let endpoint = [("endpoint", endpoint.to_string())];
+                    (port.labels().into_iter().chain(endpoint).collect(), sample(*counted))
+                });
+                all.collect()
+            };
             let help_of_all = format!("{help} to all service ports, as the kernel counts them");
-            let kind = MetricType::Counter;
-            let out = encoder.encode_descriptor(&of_all, &help_of_all, None, kind)?;
-            ConstCounter::new(number(*total)).encode(out)?;
-            let of_ports = format!("deltaproxy_service_{name}");
             let help_of_ports = format!("{help} to the service port, of the busiest ones");
-            let mut out = encoder.encode_descriptor(&of_ports, &help_of_ports, None, kind)?;
-            for port in ports {
-                let counter = ConstCounter::new(number(port.counted));
-                counter.encode(out.encode_family(&port.labels())?)?;
-            }
-            if ports.iter().all(|port| port.endpoints.is_empty()) {
-                continue;
-            }
-            let of_endpoints = format!("deltaproxy_endpoint_{name}");
             let help_of_endpoints = format!("{help} to the endpoint, of the busiest service ports");
-            let mut out =
-                encoder.encode_descriptor(&of_endpoints, &help_of_endpoints, None, kind)?;
-            for port in ports {
-                let [namespace, service, name] = port.labels();
-                for (endpoint, counted) in &port.endpoints {
-                    let endpoint = endpoint.to_string();
-                    let labels = [namespace, service, name, ("endpoint", &endpoint)];
-                    ConstCounter::new(number(*counted)).encode(out.encode_family(&labels)?)?;
-                }
-            }
+            all.extend([
+                counter(format!("counted_{name}"), help_of_all, vec![(vec![], sample(*total))]),
+                counter(
+                    format!("service_{name}"),
+                    help_of_ports,
+                    ports.iter().map(of_port).collect(),
+                ),
+                counter(
+                    format!("endpoint_{name}"),
+                    help_of_endpoints,
+                    ports.iter().flat_map(of_endpoints).collect(),
+                ),
+            ]);
         }
-        Ok(())
+        all
     }
 }
 
-impl CountStore {
-    fn encode_refused(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let refused = self.0.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        if refused.is_empty() {
-            return Ok(());
-        }
-        let name = "deltaproxy_refused_packets";
-        let help = "Packets that the rules rejected or dropped, by reason";
-        let mut out = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for count in &*refused {
-            let labels = [("ip_family", count.family.name()), ("reason", count.reason)];
-            ConstCounter::new(count.packets).encode(out.encode_family(&labels)?)?;
-        }
-        let name = "kubeproxy_nftables_localhost_nodeport_rejected_packets";
-        let help = "Packets to node ports at loopback addresses that the rules rejected";
-        let mut out = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for (reason, protocol) in [("localhost_udp", "UDP"), ("localhost_sctp", "SCTP")] {
-            let count = refused.iter().find(|count| count.reason == reason);
-            let labels = [("ip_family", Family::Ip6.name()), ("protocol", protocol)];
-            let packets = count.map_or(0, |count| count.packets);
-            ConstCounter::new(packets).encode(out.encode_family(&labels)?)?;
-        }
-        Ok(())
-    }
+fn counter(name: String, help: String, series: Vec<(Labels, Sample)>) -> Described {
+    Described { name: format!("deltaproxy_{name}"), help, kind: Kind::Counter, series }
+}
+
+fn of_offloaded(count: u64) -> Described {
+    let help = "Connections to services whose packets the flowtable forwards".to_owned();
+    let series = vec![(Labels::new(), Sample::Whole(count.into()))];
+    Described { kind: Kind::Gauge, ..counter("offloaded_connections".to_owned(), help, series) }
+}
+
+fn of_refused(refused: &[RefusedCount]) -> [Described; 2] {
+    let all = refused.iter().map(|count| {
+        let labels = labels(["ip_family", "reason"], [count.family.name(), count.reason]);
+        (labels, Sample::Whole(count.packets.into()))
+    });
+    let help = "Packets that the rules rejected or dropped, by reason".to_owned();
+    let all = counter("refused_packets".to_owned(), help, all.collect());
+    let protocols = [("localhost_udp", "UDP"), ("localhost_sctp", "SCTP")];
+    let at_localhost = protocols.map(|(reason, protocol)| {
+        let packets =
+            refused.iter().find(|count| count.reason == reason).map_or(0, |it| it.packets);
+        let labels = labels(["ip_family", "protocol"], [Family::Ip6.name(), protocol]);
+        (labels, Sample::Whole(packets.into()))
+    });
+    let at_localhost = Described {
+        name: "kubeproxy_nftables_localhost_nodeport_rejected_packets".to_owned(),
+        help: "Packets to node ports at loopback addresses that the rules rejected".to_owned(),
+        kind: Kind::Counter,
+        series: at_localhost.into(),
+    };
+    [all, at_localhost]
 }
 
 impl ServicePortCount {
-    fn labels(&self) -> [(&'static str, &str); 3] {
-        [("namespace", &self.namespace), ("service", &self.service), ("port", &self.port)]
+    fn labels(&self) -> Labels {
+        let values = [&*self.namespace, &self.service, &self.port];
+        labels(["namespace", "service", "port"], values)
     }
 }
 
@@ -186,7 +187,7 @@ mod tests {
     #[test]
     fn refused_packets_have_a_series_for_each_family_and_reason() {
         let counts = CountStore::default();
-        let observe = Observe::with_collector(counts.clone());
+        let observe = Observe::with_counts(counts.clone());
         assert!(!observe.metrics_text().contains("refused_packets"));
         let count = |family, packets| RefusedCount { family, reason: "no_endpoint", packets };
         counts.set_refused(vec![count(Family::Ip, 3), count(Family::Ip6, 0)]);
@@ -204,7 +205,7 @@ mod tests {
     #[test]
     fn rejected_packets_at_localhost_have_kube_proxys_name_too() {
         let counts = CountStore::default();
-        let observe = Observe::with_collector(counts.clone());
+        let observe = Observe::with_counts(counts.clone());
         let name = "kubeproxy_nftables_localhost_nodeport_rejected_packets";
         assert!(!observe.metrics_text().contains(name), "no table was read yet");
         let count = |reason, packets| RefusedCount { family: Family::Ip6, reason, packets };
@@ -221,7 +222,7 @@ mod tests {
     #[test]
     fn service_ports_and_endpoints_have_series_with_their_names() {
         let counts = CountStore::default();
-        let observe = Observe::with_collector(counts.clone());
+        let observe = Observe::with_counts(counts.clone());
         assert!(!observe.metrics_text().contains("first_packet"));
         let counted = |connections| Counted { connections, bytes: 60 * connections };
         let port = ServicePortCount {

@@ -1,45 +1,39 @@
 //! `/metrics/slis`: the probes as service level indicators, under the names of Kubernetes
 //! components (KEP-3466).
 
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
+use super::metric::{Counter, Family, Gauge, Registry, metrics};
 
-use super::names::text;
+metrics! {
+    /// Results of the probes. A probe has no series until its first request, as in Kubernetes.
+    struct Probed {
+        last: Family<2, Gauge> = "kubernetes_healthcheck",
+            "This metric records the result of a single healthcheck", by ["name", "type"];
+        all: Family<3, Counter> = "kubernetes_healthchecks",
+            "This metric records the results of all healthcheck", by ["name", "type", "status"];
+    }
+}
 
-/// Results of the probes. A probe has no series until its first request, as in Kubernetes.
+/// The page, and its series.
 #[derive(Debug)]
 pub(super) struct Slis {
-    registry: Registry,
-    last: Family<[(&'static str, &'static str); 2], Gauge>,
-    all: Family<[(&'static str, &'static str); 3], Counter>,
+    pub(super) registry: Registry,
+    probed: Probed,
 }
 
 impl Default for Slis {
     fn default() -> Self {
-        let (last, all) = (Family::default(), Family::default());
         let mut registry = Registry::default();
-        let help = "This metric records the result of a single healthcheck";
-        registry.register("kubernetes_healthcheck", help, Family::clone(&last));
-        let help = "This metric records the results of all healthcheck";
-        registry.register("kubernetes_healthchecks", help, Family::clone(&all));
-        Self { registry, last, all }
+        let probed = Probed::register(&mut registry);
+        Self { registry, probed }
     }
 }
 
 impl Slis {
     /// Counts an answer to the probe `kind`: healthz, livez or readyz.
     pub(super) fn answered(&self, kind: &'static str, is_success: bool) {
-        let (name, kind) = (("name", NAME), ("type", kind));
-        self.last.get_or_create(&[name, kind]).set(is_success.into());
-        let status = ("status", if is_success { "success" } else { "error" });
-        self.all.get_or_create(&[name, kind, status]).inc();
-    }
-
-    /// Returns all series in the OpenMetrics text format.
-    pub(super) fn text(&self) -> String {
-        text(&self.registry)
+        self.probed.last.with([NAME, kind]).set(is_success);
+        let status = if is_success { "success" } else { "error" };
+        self.probed.all.with([NAME, kind, status]).inc();
     }
 }
 
@@ -49,6 +43,7 @@ const NAME: &str = "proxy";
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observe::exposition::{Format, written};
 
     #[test]
     fn a_probe_has_its_last_result_and_counts_of_both() {
@@ -57,7 +52,7 @@ mod tests {
         slis.answered("readyz", false);
         slis.answered("readyz", true);
         slis.answered("livez", false);
-        let text = slis.text();
+        let text = String::from_utf8(written(Format::OpenMetrics, &slis.registry)).unwrap();
         let samples: std::collections::BTreeSet<_> =
             text.lines().filter(|line| !line.starts_with('#')).collect();
         let expected = [

@@ -79,7 +79,7 @@ impl Clients {
     }
 
     fn note(&mut self, family: Family, count: u32, observe: &Observe) {
-        observe.figures().affinity_clients(family, count);
+        observe.metrics().figures.affinity_clients.with([family.name()]).set(count);
         if self.tables[family.index()].note(count) {
             tracing::warn!(
                 "session affinity has recorded {count} client hashes for {}, of at most {CLIENTS}: \

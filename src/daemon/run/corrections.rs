@@ -16,9 +16,9 @@ use crate::observe::Difference as DifferenceKind;
 impl<K: Kernel + Send + 'static> Run<K> {
     /// Logs and counts corrections.
     pub(super) fn report_corrections(&mut self, corrections: &Corrections) {
-        self.report.observe.check().compared(corrections.checked);
+        self.report.observe.metrics().check.services.add(corrections.checked);
         if corrections.ended == Some(Ended::Background) {
-            self.report.observe.check().round_ended();
+            self.report.observe.metrics().check.round_ended();
         }
         for service in &corrections.outdated {
             let name = Printable(service);
@@ -95,7 +95,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
 
     /// Counts differences that are being repaired.
     fn note_difference(&mut self, kind: DifferenceKind, count: usize) {
-        self.report.observe.check().found(kind, count);
+        self.report.observe.metrics().check.differences[kind as usize].add(count);
         self.reads.unrepaired += u64::try_from(count).unwrap_or(u64::MAX);
     }
 }

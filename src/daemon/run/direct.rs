@@ -91,7 +91,7 @@ impl DirectFollowing {
         observe: &Observe,
     ) -> Result<(), WriterGone> {
         let Some(direct) = engine.direct() else { return Ok(()) };
-        let metrics = observe.direct_return();
+        let metrics = &observe.metrics().direct;
         metrics.state(direct.services(), &direct.nodes_by_state(engine.cluster()));
         if !engine.tables().have_direct_return() || self.next_count.is_some_and(|next| next > now())
         {
@@ -100,7 +100,7 @@ impl DirectFollowing {
         self.next_count = Some(now() + COUNT_INTERVAL);
         let count = |kernel: &mut K| kernel.count_elements(&table(), SetId::Connections.name());
         match writer.run(count).await? {
-            Ok(count) => count.into_iter().for_each(|count| metrics.connections(count)),
+            Ok(count) => count.into_iter().for_each(|count| metrics.connections.set(count)),
             Err(error) => tracing::warn!("cannot count connections of direct return: {error}"),
         }
         Ok(())

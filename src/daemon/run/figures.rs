@@ -4,7 +4,7 @@ use engine::model::Scheduler;
 use engine::{Engine, NoLocalPorts, SlotUse};
 use nft::family::Family;
 
-use crate::observe::{self, Observe};
+use crate::observe::Observe;
 
 /// The figures reported last. A figure is reported only when it changes.
 #[derive(Debug, Default)]
@@ -26,7 +26,11 @@ impl Figures {
         for family in Family::ALL {
             let ports = engine.no_local_endpoints(family);
             if self.no_local[family.index()].replace(ports) != Some(ports) {
-                observe.kube_proxy().no_local_endpoints(family, ports.internal, ports.external);
+                observe.metrics().kube_proxy.no_local_endpoints(
+                    family,
+                    ports.internal,
+                    ports.external,
+                );
             }
         }
     }
@@ -36,7 +40,7 @@ impl Figures {
         let counts = engine.services_by_scheduler();
         if self.schedulers.replace(counts) != Some(counts) {
             for (scheduler, count) in Scheduler::ALL.into_iter().zip(counts) {
-                observe.figures().services(scheduler.name(), count);
+                observe.metrics().figures.services.with([scheduler.name()]).set(count);
             }
         }
     }
@@ -46,7 +50,11 @@ impl Figures {
         let slots = engine.slots_in_use();
         if self.slots.replace(slots) != Some(slots) {
             let SlotUse { budget, requested, given, reduced } = slots;
-            observe.figures().slots(observe::SlotCounts { budget, requested, given, reduced });
+            let figures = &observe.metrics().figures;
+            figures.slots_budget.set(budget);
+            figures.slots_requested.set(requested);
+            figures.slots_given.set(given);
+            figures.services_reduced.set(reduced);
         }
     }
 }

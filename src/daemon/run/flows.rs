@@ -85,13 +85,13 @@ impl Flows {
         match count {
             Ok(Count { live, connections, took }) => {
                 let adjusted = engine.balance(&live);
-                observe.least_connections().counted(connections, took);
-                observe.least_connections().adjusted(adjusted.services, adjusted.slots);
+                let changed = (adjusted.services, adjusted.slots);
+                observe.metrics().balancing.counted(connections, took, changed);
                 tracing::debug!(connections, ?took, ?adjusted, "counted connections");
                 true
             }
             Err(error) => {
-                observe.least_connections().failed();
+                observe.metrics().balancing.failures.inc();
                 tracing::warn!("cannot count connections for scheduler lc: {error}");
                 false
             }

@@ -105,7 +105,7 @@ impl OwnNode {
         }
         for family in Family::ALL {
             let is_closed = closed.is_some_and(|closed| closed.has(family));
-            observe.own().node_ports_closed(family, is_closed);
+            observe.metrics().own.node_ports_closed[family.index()].set(is_closed);
         }
         self.closed_node_ports = closed;
     }

@@ -63,7 +63,7 @@ impl<K: Kernel + Send + 'static> Reads<K> {
 
     /// Counts the repaired differences. The kernel must hold the desired state.
     pub(super) fn note_synced(&mut self, observe: &Observe) {
-        observe.check().repaired(std::mem::take(&mut self.unrepaired));
+        observe.metrics().check.repairs.add(std::mem::take(&mut self.unrepaired));
     }
 
     /// Adds a part of the reading made while the source lists objects.

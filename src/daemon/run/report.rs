@@ -91,8 +91,14 @@ impl Report {
     /// Measures an arrival until now, and its latency later.
     pub(super) fn arrived(&mut self, times: ArrivalTimes, size: ChangeSize) {
         let ArrivalTimes { received, parsed, taken } = times;
-        self.observe.commits().stage_took(Stage::Parse, parsed.saturating_duration_since(received));
-        self.observe.commits().stage_took(Stage::Queue, taken.saturating_duration_since(parsed));
+        self.observe
+            .metrics()
+            .commits
+            .stage_took(Stage::Parse, parsed.saturating_duration_since(received));
+        self.observe
+            .metrics()
+            .commits
+            .stage_took(Stage::Queue, taken.saturating_duration_since(parsed));
         self.latency.arrived(received, size);
     }
 
@@ -167,12 +173,12 @@ impl Report {
             family: transaction.family(),
             took: encode_time + kernel_time,
         });
-        self.observe.commits().stage_took(Stage::Compare, self.latency.take_compared());
-        self.observe.commits().stage_took(Stage::Encode, encode_time);
-        self.observe.commits().stage_took(Stage::Commit, kernel_time);
+        self.observe.metrics().commits.stage_took(Stage::Compare, self.latency.take_compared());
+        self.observe.metrics().commits.stage_took(Stage::Encode, encode_time);
+        self.observe.metrics().commits.stage_took(Stage::Commit, kernel_time);
         if let Some(waited) = waited {
             let rest = waited.saturating_sub(encode_time + kernel_time);
-            self.observe.commits().stage_took(Stage::Acknowledge, rest);
+            self.observe.metrics().commits.stage_took(Stage::Acknowledge, rest);
         }
         for operation in &transaction.operations {
             self.sizes.applied(operation);
@@ -211,11 +217,11 @@ impl Report {
 
     /// Records a refused transaction.
     pub(super) fn refused(&self, transaction: &Transaction) {
-        self.observe.commits().refused();
+        self.observe.metrics().commits.refused();
         if is_cleanup(transaction)
             && let Some(family) = transaction.family()
         {
-            self.observe.kube_proxy().cleanup_failed(family);
+            self.observe.metrics().kube_proxy.cleanup_failures[family.index()].inc();
         }
     }
 

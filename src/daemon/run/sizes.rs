@@ -14,7 +14,7 @@ pub(super) struct ExpectedSizes(SetSizes);
 
 impl ExpectedSizes {
     pub(super) fn new(observe: &Observe) -> Self {
-        Self(observe.commits().set_sizes(SETS.map(SetId::name)))
+        Self(observe.metrics().commits.set_sizes(SETS.map(SetId::name)))
     }
 
     /// Sets the sizes to those of the tables that were read.

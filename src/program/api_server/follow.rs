@@ -105,10 +105,10 @@ fn observed_contacts(observe: Observe) -> OnContact {
 fn observed_requests(observe: &Observe) -> OnRequest {
     let observe = observe.clone();
     Arc::new(move |sent, progress| {
-        let target = (sent.method.as_str(), &*sent.host);
+        let (target, metrics) = ([sent.method.as_str(), &*sent.host], &observe.metrics().server);
         match progress {
-            Progress::Answered { size, code } => observe.requests().answered(target, size, code),
-            Progress::Done { took, size } => observe.requests().took(target, took, size),
+            Progress::Answered { size, code } => metrics.answered(target, size, code),
+            Progress::Done { took, size } => metrics.took(target, took, size),
         }
     })
 }

@@ -97,9 +97,9 @@ pub(super) fn condition(
         verdict,
         lost: (lost, lost_for),
         unusable: record.unusable.as_deref(),
-        programmed: Family::ALL.map(|family| metrics.is_programmed(family)),
-        are_node_ports_closed: metrics.own.are_node_ports_closed(),
-        is_configuration_refused: metrics.configuration.is_refused(),
+        programmed: metrics.own.programmed.each_ref().map(|it| it.get() == 1),
+        are_node_ports_closed: metrics.own.node_ports_closed.iter().all(|closed| closed.get() == 1),
+        is_configuration_refused: metrics.configuration.refused.get() == 1,
     };
     condition.line()
 }
@@ -116,7 +116,7 @@ fn status(observe: &Observe, setup: Option<&PageSetup>, now: (Instant, SystemTim
         let synced_at = verdict.synced_ago.and_then(|ago| now.1.checked_sub(ago));
         json!({
             "family": family.name(),
-            "programmed": metrics.is_programmed(family),
+            "programmed": metrics.own.programmed[family.index()].get() == 1,
             "blocked": blocked,
             "owner": setup.filter(|_| is_written).map(PageSetup::owner),
             "synced_ms": synced_at.map(since_1970_ms),
@@ -134,7 +134,7 @@ fn status(observe: &Observe, setup: Option<&PageSetup>, now: (Instant, SystemTim
         "healthy": verdict.healthy(),
         "node_eligible": verdict.node_eligible,
         "families": families.collect::<Value>(),
-        "direct_return": observe.direct_return().document(),
+        "direct_return": observe.metrics().direct.document(),
         "watches": record.watches,
         "latency": record.latency,
         "transactions": record.transactions,
