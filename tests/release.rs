@@ -310,7 +310,7 @@ fn every_list_of_architectures_is_the_same() {
         lists.push(("deploy/Dockerfile", copied));
         lists.push(("deny.toml", format!("\"{rust}-unknown-linux-gnu\"")));
         lists.push((".github/workflows/release.yml", format!("architecture: {kernel}}}")));
-        lists.push(("src/daemon/observe/component.rs", format!("\"linux/{image}\"")));
+        lists.push(("src/daemon/observe/metrics.rs", format!("\"linux/{image}\"")));
         for page in ["README.md", "docs/releases.md", "docs/install.md", "Makefile"] {
             lists.push((page, kernel.to_owned()));
         }

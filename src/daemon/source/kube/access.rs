@@ -10,15 +10,14 @@ use kube::Client;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use super::backoff::Backoff;
+use super::backoff::{Backoff, Trouble, random};
 use super::client::{self, ApiServer, Connected, start_load};
 use super::credentials::digest;
 use super::error::SourceError;
 use super::outlet::{Closed, Outlet, Report};
-use super::pace::Turns;
 use super::plugin;
 use super::room::{Room, Share};
-use super::trouble::Trouble;
+use super::turns::Turns;
 
 /// Interval of checks whether the files changed.
 const LOOK: Duration = Duration::from_secs(2);
@@ -210,8 +209,12 @@ impl Keeper {
         if self.used.is_none() {
             self.outlet.lost_all(error.reason());
         }
-        let wait = self.backoff.after_failure(Instant::now(), Duration::ZERO, Duration::ZERO);
-        self.trouble.report(&self.outlet, None, error, wait)?;
+        let none = (Duration::ZERO, Duration::ZERO);
+        let wait = self.backoff.after_failure(Instant::now(), none, random());
+        if self.trouble.is_said(error.to_string(), None) {
+            let (resource, server) = (None, None);
+            self.outlet.report(Report::Trouble { resource, server, error, retry_in: wait })?;
+        }
         self.pause(wait, digest).await;
         Ok(None)
     }

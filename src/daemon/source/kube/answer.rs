@@ -120,7 +120,7 @@ async fn collect(body: Body, limit: usize) -> Result<hyper::body::Bytes, kube::E
 }
 
 /// Sets the time after which the request may be repeated, where the body may have it too.
-pub(super) fn ask_to_wait(status: &mut Status, seconds: u32) {
+fn ask_to_wait(status: &mut Status, seconds: u32) {
     let details = status.details.get_or_insert_with(|| StatusDetails {
         name: String::new(),
         group: String::new(),

@@ -1,10 +1,9 @@
-//! Durations of waits after failures. Reads no clock and does not wait.
+//! Waits after failures, and whether a failure is said again. Reads no clock and does not wait.
 
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use tokio::time::Instant;
-
-use super::random::random;
 
 /// Longest first wait. client-go waits 800 ms, but a broken connection should be retried sooner,
 /// because routes change in far less than a second.
@@ -35,18 +34,52 @@ impl Backoff {
     pub(super) fn after_failure(
         &mut self,
         now: Instant,
-        asked: Duration,
-        spread: Duration,
+        (asked, spread): (Duration, Duration),
+        random: f64,
     ) -> Duration {
         self.outage.take_if(|(_, end)| now.saturating_duration_since(*end) >= STABLE);
         let limit = self.outage.map_or(FIRST, |(first, _)| {
             (now.saturating_duration_since(first) * 2).clamp(SECOND, LONGEST)
         });
         // All nodes may get the same answer, so the random part is added.
-        let wait = asked + limit.max(spread).mul_f64(random());
+        let wait = asked + limit.max(spread).mul_f64(random);
         let first = self.outage.map_or(now, |(first, _)| first);
         self.outage = Some((first, now + wait));
         wait
+    }
+}
+
+/// Returns a random number from 0 to 1, so that many nodes do not do the same at the same time. Each
+/// [`RandomState`] has other keys; they keep no secret.
+pub(super) fn random() -> f64 {
+    let hash = RandomState::new().hash_one(());
+    f64::from((hash >> 32) as u32) / f64::from(u32::MAX)
+}
+
+/// Wait from which an unchanged failure of a watch is said again: longer than the first two.
+const RARE: Duration = Duration::from_secs(2);
+
+/// The failure that was last said; `None` after it is over.
+#[derive(Debug, Default)]
+pub(super) struct Trouble(Option<String>);
+
+impl Trouble {
+    pub(super) fn is_over(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Ends the failure. Returns whether there was one.
+    pub(super) fn end(&mut self) -> bool {
+        self.0.take().is_some()
+    }
+
+    /// Returns whether to say a failure: if it differs from the last one, or is that of a watch that
+    /// is retried so rarely.
+    pub(super) fn is_said(&mut self, text: String, retry_in: Option<Duration>) -> bool {
+        let is_rare = retry_in.is_some_and(|wait| wait >= RARE);
+        let is_new = self.0.as_ref() != Some(&text);
+        self.0 = Some(text);
+        is_new || is_rare
     }
 }
 
@@ -55,7 +88,17 @@ mod tests {
     use super::*;
 
     fn after_failure(backoff: &mut Backoff, now: Instant) -> Duration {
-        backoff.after_failure(now, Duration::ZERO, Duration::ZERO)
+        backoff.after_failure(now, (Duration::ZERO, Duration::ZERO), random())
+    }
+
+    #[test]
+    fn an_unchanged_failure_is_said_again_only_for_a_watch_with_rare_retries() {
+        let mut trouble = Trouble::default();
+        let mut said = |text: &str, retry_in| trouble.is_said(text.to_owned(), retry_in);
+        assert!(said("refused", Some(RARE / 2)) && !said("refused", Some(RARE / 2)));
+        assert!(said("refused", Some(RARE)) && said("refused", Some(RARE)));
+        assert!(!said("refused", None) && said("reset", None));
+        assert!(trouble.end() && !trouble.end() && trouble.is_over());
     }
 
     /// Returns whether the waits of a thousand nodes are spread evenly up to the limit.
@@ -122,7 +165,8 @@ mod tests {
     #[test]
     fn the_wait_that_the_server_asks_for_is_added_and_spread() {
         let asked = Duration::from_secs(7);
-        let wait = |spread| Backoff::default().after_failure(Instant::now(), asked, spread);
+        let wait =
+            |spread| Backoff::default().after_failure(Instant::now(), (asked, spread), random());
         let waits: Vec<_> = (0..1000).map(|_| wait(Duration::ZERO)).collect();
         assert!(waits.iter().all(|wait| (asked..=asked + FIRST).contains(wait)), "{waits:?}");
         let waits: Vec<_> = (0..1000).map(|_| wait(asked)).collect();

@@ -136,6 +136,9 @@ impl From<&reflector::Error> for SourceError {
             reflector::Error::Malformed { message, .. } => Self::Malformed(one_line(message)),
             reflector::Error::NoRoom => Self::NoRoom,
             reflector::Error::WentBack(status) => Self::WentBack(status.message.clone()),
+            reflector::Error::Incomplete => Self::Incomplete,
+            reflector::Error::Emptied => Self::Emptied,
+            reflector::Error::Stalled(limit) => Self::Stalled(limit.as_secs()),
         }
     }
 }

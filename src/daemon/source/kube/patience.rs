@@ -1,6 +1,8 @@
-//! Time limit for the next item of a stream.
+//! Time limit for the next item of a stream or a body.
 
+use std::future::poll_fn;
 use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
@@ -15,6 +17,20 @@ impl Patience {
         Self(Box::pin(tokio::time::sleep(Duration::ZERO)))
     }
 
+    /// Completes at `due`, which may differ between calls.
+    pub(super) fn poll(&mut self, due: Instant, context: &mut Context<'_>) -> Poll<()> {
+        if self.0.deadline() > due {
+            self.0.as_mut().reset(due);
+        }
+        while self.0.as_mut().poll(context).is_ready() {
+            if due <= Instant::now() {
+                return Poll::Ready(());
+            }
+            self.0.as_mut().reset(due);
+        }
+        Poll::Pending
+    }
+
     /// Returns the next item of the stream; `None` if there is none within `limit`, which may be none.
     pub(super) async fn next<S: Stream + Unpin>(
         &mut self,
@@ -23,20 +39,11 @@ impl Patience {
     ) -> Option<Option<S::Item>> {
         let Some(limit) = limit else { return Some(stream.next().await) };
         let due = Instant::now() + limit;
-        if self.0.deadline() > due {
-            self.0.as_mut().reset(due);
-        }
-        loop {
-            tokio::select! {
-                biased;
-                item = stream.next() => return Some(item),
-                () = self.0.as_mut() => {}
-            }
-            if Instant::now() >= due {
-                return None;
-            }
-            self.0.as_mut().reset(due);
-        }
+        poll_fn(|context| match stream.poll_next_unpin(context) {
+            Poll::Ready(item) => Poll::Ready(Some(item)),
+            Poll::Pending => self.poll(due, context).map(|()| None),
+        })
+        .await
     }
 }
 

@@ -27,10 +27,10 @@ use kube::core::{Request, Status};
 use tokio::time::Instant;
 
 use super::answer::{Answer, PageError, request_frames, request_page};
+use super::backoff::random;
 use super::format::{self, DecodeError, Format, Formats, Item, Page};
 use super::frames::{FrameError, Frames, LONGEST};
 use super::parsed::Parsed;
-use super::random::between;
 use super::resources::Watched;
 use super::room::{NoRoom, Share};
 
@@ -39,7 +39,7 @@ const PAGE: u32 = 500;
 
 /// Time in seconds after which the server ends a watch normally: random between these, as in
 /// client-go, so that the watches of many nodes that began together do not end together.
-const WATCH_SECONDS: Range<u32> = 300..600;
+const WATCH_SECONDS: Range<f64> = 300.0..600.0;
 
 /// The objects that the server sends.
 #[derive(Clone, Debug, Default)]
@@ -86,7 +86,7 @@ impl Freshness {
 }
 
 /// How the resource is read.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Method {
     /// A list is the beginning of a watch.
     pub(super) streams_lists: bool,
@@ -125,6 +125,12 @@ pub(super) enum Error {
     NoRoom,
     /// The newest version is older than the last one. The status is that of an expired version.
     WentBack(Box<Status>),
+    /// The server ended a streaming list before its last bookmark.
+    Incomplete,
+    /// The list is empty, and the one before was not.
+    Emptied,
+    /// The server began a streaming list and sends nothing for this time.
+    Stalled(Duration),
 }
 
 impl From<NoRoom> for Error {
@@ -136,6 +142,25 @@ impl From<NoRoom> for Error {
 impl Error {
     pub(super) fn went_back(versions: &str) -> Self {
         Self::WentBack(Status::failure(versions, "Expired").with_code(410).boxed())
+    }
+
+    /// Returns the status that the server sent, if there is one.
+    pub(super) fn status(&self) -> Option<&Status> {
+        match self {
+            Self::Event(status)
+            | Self::WentBack(status)
+            | Self::List(kube::Error::Api(status))
+            | Self::Open(kube::Error::Api(status))
+            | Self::Watch(kube::Error::Api(status)) => Some(status),
+            Self::List(_)
+            | Self::Open(_)
+            | Self::Watch(_)
+            | Self::Malformed { .. }
+            | Self::NoRoom
+            | Self::Incomplete
+            | Self::Emptied
+            | Self::Stalled(_) => None,
+        }
     }
 
     fn without_version() -> Self {
@@ -335,7 +360,9 @@ impl<T: Watched> Reflector<T> {
 
     /// Opens a watch from this version.
     async fn open(&mut self, version: &str, send_initial_events: bool) -> Result<Opened, Error> {
-        let seconds = between(WATCH_SECONDS);
+        let Range { start, end } = WATCH_SECONDS;
+        let limit = Duration::from_secs_f64(start + (end - start) * random());
+        let seconds = u32::try_from(limit.as_secs()).unwrap_or(u32::MAX);
         let ends = Instant::now() + Duration::from_secs(seconds.into());
         let params = WatchParams {
             label_selector: self.selection.labels.clone(),

@@ -7,7 +7,7 @@
 //! answer it is a fault.
 //!
 //! The read timeout of `kube` fails instead, and resets its timer at every read, which wakes
-//! tokio's driver once more. Here the timer is reset only when it expires.
+//! tokio's driver once more.
 
 use std::error::Error as StdError;
 use std::io;
@@ -20,10 +20,11 @@ use futures::future::{BoxFuture, pending};
 use hyper::Response;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use hyper_util::client::legacy::connect::HttpInfo;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
+use super::backoff::random;
 use super::contact::Link;
-use super::random::random;
+use super::patience::Patience;
 
 /// Time without data after which an unfinished list, or a first answer, counts as lost.
 const SILENCE: Duration = Duration::from_secs(90);
@@ -99,16 +100,15 @@ pub(super) struct Heard<B> {
     /// `None` if the answer is an error status.
     link: Option<Link>,
     last: Instant,
-    check: Pin<Box<Sleep>>,
+    patience: Patience,
     /// Completes when this node has lost the address of the connection.
     removed: BoxFuture<'static, ()>,
 }
 
 impl<B> Heard<B> {
     fn new(body: B, silence: Silent, link: Option<Link>) -> Self {
-        let (last, limit) = (Instant::now(), silence.data());
-        let check = Box::pin(tokio::time::sleep_until(last + limit));
-        Self { body, silence, limit, link, last, check, removed: pending().boxed() }
+        let (last, limit, patience) = (Instant::now(), silence.data(), Patience::new());
+        Self { body, silence, limit, link, last, patience, removed: pending().boxed() }
     }
 
     /// Returns the last frame of a silent body.
@@ -145,14 +145,8 @@ where
             self.removed = pending().boxed();
             return Poll::Ready(self.give_up());
         }
-        while self.check.as_mut().poll(context).is_ready() {
-            let next = self.last + self.limit;
-            if next <= Instant::now() {
-                return Poll::Ready(self.give_up());
-            }
-            self.check.as_mut().reset(next);
-        }
-        Poll::Pending
+        let due = self.last + self.limit;
+        self.patience.poll(due, context).map(|()| self.give_up())
     }
 
     fn is_end_stream(&self) -> bool {

@@ -1,17 +1,5 @@
-//! Lists and watches one resource until the outlet is closed.
-//!
-//! ```text
-//!            +-- a list broke off, 410, versions that went back, or something unreadable --+
-//!            v                                                                             |
-//!   open --> listing --InitDone--> watching -----------------------------------------------+
-//!            |  ^   |              ^      |
-//!            |  +---+              +------+ connection lost: watch again from the last version
-//!            |  a page refused: again from there
-//!            |
-//!            +-- the list is empty and was not before: open again once, for the newest state
-//!            +-- the server refuses a streaming list: open again, with list and watch
-//!            +-- 404 of an optional resource: it is empty, open again later
-//! ```
+//! Lists and watches one resource until the outlet is closed. [`Retry`] decides what follows from a
+//! failure.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -23,21 +11,19 @@ use kube::Client;
 use tokio::time::Instant;
 
 use super::access::Access;
+use super::backoff::random;
 use super::contact::Link;
 use super::error::SourceError;
-use super::failure::Failure;
 use super::format::Formats;
 use super::left_out::LeftOut;
-use super::methods::Methods;
-use super::outlet::{Closed, Outlet, Report};
-use super::pace::{Pace, excessive_wait};
+use super::outlet::{Closed, Outlet, Report, plural};
 use super::parsed::Parsed;
 use super::patience::Patience;
 use super::rate_limit::rate_limited;
 use super::reflector::{self, Event as Received, Freshness, Selection, reflect};
 use super::resources::Watched;
-use super::seen::{Content, SECOND_LOOK, Seen};
-use super::trouble::Trouble;
+use super::retry::{Cause, Content, Retry, Stage, is_excessive};
+use super::turns::Turn;
 use crate::source::Wanted;
 use crate::source::objects::Converter;
 
@@ -51,6 +37,10 @@ const STALLED: Duration = Duration::from_secs(60);
 /// Interval of checks whether an optional resource exists now.
 const ABSENT: Duration = Duration::from_secs(300);
 
+/// Status of an answer that asks for fewer requests (RFC 6585 section 4). The API server's priority
+/// and fairness answers so.
+const TOO_MANY_REQUESTS: u16 = 429;
+
 /// Time after which an open watch counts as working, even without changes.
 const STEADY: Duration = Duration::from_secs(1);
 
@@ -63,12 +53,15 @@ pub(super) struct Watch<T> {
     link: Link,
     selection: Selection,
     sender: Sender,
-    pace: Pace,
+    turn: Turn,
     patience: Patience,
-    stage: Stage,
-    methods: Methods,
-    trouble: Trouble,
-    seen: Seen,
+    retry: Retry,
+    /// The log has a line about a long wait since the last success.
+    is_wait_reported: bool,
+    /// The answers of the server cannot be used, which is a present problem.
+    is_unusable: bool,
+    /// The resource was reported as empty because the server does not have it.
+    is_reported_absent: bool,
     object: std::marker::PhantomData<T>,
 }
 
@@ -149,19 +142,6 @@ impl Sender {
     }
 }
 
-/// Progress of the present list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// No event arrived yet.
-    Opening,
-    /// The server began a list. `Relist` is not sent on yet, because the server may still refuse.
-    Begun,
-    /// `Relist` and perhaps objects were sent on.
-    Listing,
-    /// `Listed` was sent on, and the server sends changes.
-    Watching,
-}
-
 /// Step after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
@@ -202,12 +182,12 @@ impl<T: Watched> Watch<T> {
                 resource_version: None,
                 left_out: LeftOut::default(),
             },
-            pace: Pace::new(access.turns()),
+            turn: Turn::of(access.turns()),
             patience: Patience::new(),
-            stage: Stage::Opening,
-            methods: Methods { formats, ..Methods::default() },
-            trouble: Trouble::default(),
-            seen: Seen::new(outlet.has_objects),
+            retry: Retry::new(formats, outlet.has_objects),
+            is_wait_reported: false,
+            is_unusable: false,
+            is_reported_absent: false,
             object: std::marker::PhantomData,
         }
     }
@@ -223,29 +203,29 @@ impl<T: Watched> Watch<T> {
     async fn pause(&mut self, wait: Duration) {
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            () = self.access.changed() => self.pace.forget_failures(),
+            () = self.access.changed() => self.retry.forget_failures(),
         }
     }
 
     /// Follows one stream until a new one is needed, after the returned time.
     async fn follow_once(&mut self) -> Result<Duration, Closed> {
-        self.pace.begin_list().await;
+        self.turn.begin().await;
         let mut stream = self.open();
         loop {
             let next = match self.next(&mut stream).await? {
                 Ok(event) => self.accept(event)?,
-                Err(failure) => Some(self.judge(&failure)?),
+                Err(error) => Some(self.judge(&error)?),
             };
             if let Some(next) = next {
-                self.pace.end_list();
-                if !self.holds() {
+                self.turn.end();
+                if !self.retry.holds() {
                     self.sender.flush().await?;
                 }
                 match next {
                     Next::Resume(wait) => {
                         self.pause(wait).await;
-                        if self.stage == Stage::Listing {
-                            self.pace.begin_list().await;
+                        if self.retry.stage == Stage::Listing {
+                            self.turn.begin().await;
                         }
                     }
                     Next::Reopen(wait) => {
@@ -257,17 +237,10 @@ impl<T: Watched> Watch<T> {
         }
     }
 
-    /// Returns whether the events of a list are sent on only when it is complete.
-    fn holds(&self) -> bool {
-        self.seen.is_held && self.stage == Stage::Listing
-    }
-
     /// Opens a stream that lists and then watches, with the best method not known to fail.
     fn open(&mut self) -> Stream<T> {
-        self.stage = Stage::Opening;
-        self.methods.forget();
-        let share = self.access.share();
-        reflect(self.client.clone(), self.selection.clone(), self.methods.best(), share)
+        let (method, share) = (self.retry.open(Instant::now()), self.access.share());
+        reflect(self.client.clone(), self.selection.clone(), method, share)
     }
 
     /// Returns the next event. Collects the events that are ready, and sends them before waiting
@@ -276,14 +249,14 @@ impl<T: Watched> Watch<T> {
     async fn next(
         &mut self,
         stream: &mut Stream<T>,
-    ) -> Result<Result<Received<T>, Failure>, Closed> {
-        let is_list = self.stage == Stage::Listing;
-        let is_full = self.sender.events.len() >= MAX_EVENTS && !self.holds();
+    ) -> Result<Result<Received<T>, reflector::Error>, Closed> {
+        let is_list = self.retry.stage == Stage::Listing;
+        let is_full = self.sender.events.len() >= MAX_EVENTS && !self.retry.holds();
         if !is_full
             && !is_list
             && let Some(Some(event)) = stream.next().now_or_never()
         {
-            return Ok(event.map_err(Failure::Received));
+            return Ok(event);
         }
         if is_full || !is_list {
             self.sender.flush().await?;
@@ -297,7 +270,7 @@ impl<T: Watched> Watch<T> {
                 }
                 event = self.patience.next(limit, stream) => event,
             };
-            if event.is_some() || self.stage != Stage::Watching {
+            if event.is_some() || self.retry.stage != Stage::Watching {
                 break event;
             }
             if self.link.is_up() {
@@ -305,21 +278,18 @@ impl<T: Watched> Watch<T> {
             }
         };
         Ok(match event {
-            Some(Some(event)) => event.map_err(Failure::Received),
+            Some(Some(event)) => event,
             // A stream never ends; if it did, a new stream would be right.
-            Some(None) => Err(Failure::Incomplete),
-            None => Err(Failure::Stalled(STALLED)),
+            Some(None) => Err(reflector::Error::Incomplete),
+            None => Err(reflector::Error::Stalled(STALLED)),
         })
     }
 
     /// Returns the time limit for the next event. A streaming list has one because the server may
     /// never send an event. A watch after a failure has one after which it counts as working.
     fn limit(&self) -> Option<Duration> {
-        match self.stage {
-            Stage::Opening => None,
-            Stage::Begun | Stage::Listing => self.methods.lists_since.is_none().then_some(STALLED),
-            Stage::Watching => (!self.trouble.is_over()).then_some(STEADY),
-        }
+        let is_steady = self.retry.stage == Stage::Watching && !self.retry.trouble.is_over();
+        self.retry.is_streaming_list().then_some(STALLED).or(is_steady.then_some(STEADY))
     }
 
     fn accept(&mut self, event: Received<T>) -> Result<Option<Next>, Closed> {
@@ -327,34 +297,31 @@ impl<T: Watched> Watch<T> {
             self.sender.received = self.link.heard_at();
         }
         match event {
-            Received::Init if matches!(self.stage, Stage::Begun | Stage::Listing) => {
-                return self.judge(&Failure::Incomplete).map(Some);
+            Received::Init if matches!(self.retry.stage, Stage::Begun | Stage::Listing) => {
+                return self.judge(&reflector::Error::Incomplete).map(Some);
             }
-            Received::Init => self.stage = Stage::Begun,
+            Received::Init => self.retry.stage = Stage::Begun,
             Received::InitApply(object) => {
-                self.seen.content = Content::Objects;
+                self.retry.has_object();
                 self.begin_list();
                 self.sender.push(object)?;
             }
             Received::InitDone(_)
-                if Self::IS_NEVER_EMPTY
-                    && self.stage != Stage::Listing
-                    && self.seen.doubts(T::RESOURCE) =>
+                if Self::IS_NEVER_EMPTY && self.retry.stage != Stage::Listing && self.doubts() =>
             {
-                return self.judge(&Failure::Emptied).map(Some);
+                return self.judge(&reflector::Error::Emptied).map(Some);
             }
             Received::InitDone(version) => {
                 self.selection.freshness.follow(&version);
                 self.begin_list();
-                self.pace.end_list();
+                self.turn.end();
                 self.sender.end_list::<T>()?;
-                self.stage = Stage::Watching;
-                self.seen.is_held = false;
-                self.seen.is_reported_absent = false;
+                self.retry.complete();
+                self.is_reported_absent = false;
                 self.recovered()?;
             }
             Received::Apply(object) => {
-                self.seen.content = Content::Objects;
+                self.retry.has_object();
                 self.follow(&object);
                 self.sender.push(object)?;
                 self.recovered()?;
@@ -380,77 +347,79 @@ impl<T: Watched> Watch<T> {
 
     /// Adds `Relist` with the first confirmed item of a list.
     fn begin_list(&mut self) {
-        if self.stage != Stage::Listing {
+        if self.retry.stage != Stage::Listing {
             self.sender.left_out.begin_list();
             self.sender.events.push(Event::Relist(T::RESOURCE));
-            self.stage = Stage::Listing;
+            self.retry.stage = Stage::Listing;
         }
     }
 
+    /// Records an empty list. Returns whether it is not believed yet.
+    fn doubts(&mut self) -> bool {
+        let before = self.retry.is_empty();
+        if before == Content::Doubtful {
+            let names = plural(T::RESOURCE);
+            tracing::warn!("the API server lists no {names} again: all of them are removed");
+        }
+        before == Content::Objects
+    }
+
     /// Returns the step after a failure, and reports the failure unless it is expected.
-    fn judge(&mut self, failure: &Failure) -> Result<Next, Closed> {
-        if self.methods.lists_since.is_none()
-            && failure.refuses_streaming(self.stage != Stage::Watching)
-        {
-            self.methods.lists_since = Some(Instant::now());
+    fn judge(&mut self, error: &reflector::Error) -> Result<Next, Closed> {
+        let (cause, now) = (Cause::of(error), Instant::now());
+        if self.retry.changes_method(cause, now) {
             return Ok(Next::Reopen(Duration::ZERO));
         }
-        if Self::IS_OPTIONAL && failure.code() == Some(404) {
+        if Self::IS_OPTIONAL && cause == Cause::NotFound {
             return self.pass_absence();
         }
-        if self.methods.best().formats == Formats::Any && failure.code() == Some(406) {
-            self.methods.json_since = Some(Instant::now());
-            return Ok(Next::Reopen(Duration::ZERO));
+        let status = error.status();
+        if status.is_some_and(|status| status.code == TOO_MANY_REQUESTS) {
+            self.access.turns().take(now);
         }
-        if failure.is_protobuf() {
-            self.methods.json_since.get_or_insert_with(Instant::now);
+        let details = status.and_then(|status| status.details.as_ref());
+        let asked = details.map_or(0, |details| details.retry_after_seconds);
+        let asked = Duration::from_secs(asked.into());
+        let is_page = matches!(error, reflector::Error::List(_));
+        let (step, wait) = self.retry.failed((cause, is_page), asked, (now, random()));
+        if step.is_newest {
+            self.selection.freshness = Freshness::Newest;
         }
-        let mut wait = self.pace.after_failure(Instant::now(), failure.status());
-        let is_emptied = matches!(failure, Failure::Emptied);
-        if let Some(status) = failure.status().filter(|_| failure.went_back()) {
+        if is_excessive(asked) && !std::mem::replace(&mut self.is_wait_reported, true) {
+            let (names, asked, wait) = (plural(T::RESOURCE), asked.as_secs(), wait.as_secs());
+            tracing::warn!(
+                "the API server asks to wait {asked} s for {names}: {wait} s are waited"
+            );
+        }
+        if let reflector::Error::WentBack(status) = error {
             // A watch whose own version is not in the future may have missed as much.
             self.access.report_restore(&status.message);
         }
-        if is_emptied
-            || failure.went_back()
-            || (self.stage != Stage::Watching && failure.refuses_version())
-        {
-            self.selection.freshness = Freshness::Newest;
+        if !step.is_normal {
+            self.report(error.into(), wait)?;
         }
-        if let Some(asked) = excessive_wait(failure.status()) {
-            self.seen.long_wait(T::RESOURCE, asked, wait);
+        Ok(if step.resumes { Next::Resume(wait) } else { Next::Reopen(wait) })
+    }
+
+    fn report(&mut self, error: SourceError, retry_in: Duration) -> Result<(), Closed> {
+        self.link.lost(error.reason());
+        if error.is_rejection() {
+            self.access.rejected();
         }
-        self.seen.is_held |= failure.has_no_room();
-        if is_emptied {
-            wait += SECOND_LOOK;
+        if error.is_of_answer() {
+            self.is_unusable = true;
+            self.sender.report_answers::<T>(Some(&error))?;
         }
-        // A version that is too old or too new is normal. Versions that went back are reported.
-        if !failure.lacks_version() || failure.went_back() {
-            let error = SourceError::from(failure);
-            self.link.lost(error.reason());
-            if error.is_rejection() {
-                self.access.rejected();
-            }
-            if error.is_of_answer() {
-                self.seen.is_unusable = true;
-                self.sender.report_answers::<T>(Some(&error))?;
-            }
-            let watch = Some((T::RESOURCE, self.access.server()));
-            self.trouble.report(&self.sender.outlet, watch, error, wait)?;
+        if !self.retry.trouble.is_said(error.to_string(), Some(retry_in)) {
+            return Ok(());
         }
-        let continues = match self.stage {
-            Stage::Opening | Stage::Begun => false,
-            Stage::Listing => failure.is_of_page(),
-            Stage::Watching => true,
-        };
-        let resumable = continues && !failure.needs_list();
-        Ok(if resumable { Next::Resume(wait) } else { Next::Reopen(wait) })
+        let (resource, server) = (Some(T::RESOURCE), Some(self.access.server()));
+        self.sender.outlet.report(Report::Trouble { resource, server, error, retry_in })
     }
 
     /// Reports the resource as empty, because the server does not have it.
     fn pass_absence(&mut self) -> Result<Next, Closed> {
-        if !self.seen.is_reported_absent {
-            self.seen.is_reported_absent = true;
+        if !std::mem::replace(&mut self.is_reported_absent, true) {
             self.sender.events.extend([Event::Relist(T::RESOURCE), Event::Listed(T::RESOURCE)]);
         }
         self.link.heard();
@@ -459,9 +428,9 @@ impl<T: Watched> Watch<T> {
     }
 
     fn recovered(&mut self) -> Result<(), Closed> {
-        if self.trouble.end() {
-            self.seen.is_wait_reported = false;
-            if std::mem::take(&mut self.seen.is_unusable) {
+        if self.retry.trouble.end() {
+            self.is_wait_reported = false;
+            if std::mem::take(&mut self.is_unusable) {
                 self.sender.report_answers::<T>(None)?;
             }
             let (resource, at) = (T::RESOURCE, self.link.heard_at());
