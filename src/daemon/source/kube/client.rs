@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, HeaderValue, PROXY_AUTHORIZATION, USER_AGENT};
+use hyper::body::{Body as _, Incoming};
+use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue, PROXY_AUTHORIZATION, USER_AGENT};
 use hyper::{Request, Response, StatusCode, Uri};
+use hyper_rustls::HttpsConnector;
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy;
 use hyper_util::rt::TokioExecutor;
@@ -17,14 +18,14 @@ use kube::config::Config;
 use tokio::runtime::Handle;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::Instant;
-use tower::util::MapRequestLayer;
 use tower::{BoxError, Service, service_fn};
 
 use super::address::usual_port;
 use super::error::{SourceError, causes};
 use super::kubeconfig::Selected;
+use super::plugin::Plugin;
 use super::proxy::Route;
-use super::requests::{OnRequest, Report};
+use super::requests::{Count, Counted, OnRequest};
 use super::settings::{SERVICE, Settings};
 use super::tls::Connectors;
 use crate::named_file::{self, LONGEST};
@@ -118,14 +119,10 @@ pub(super) fn start_load(server: &ApiServer, listener: OnRequest) -> Loading {
 
 async fn load_here(server: &ApiServer, listener: OnRequest) -> Result<Connected, SourceError> {
     let settings = settings(server)?;
-    let host = settings.server.authority().map_or("", |authority| authority.as_str()).into();
     let (url, address) = (settings.server.clone(), host_and_port(&settings.server));
-    let service = service(settings).await.map_err(|error| server.unusable(&*error))?;
-    let client = ClientBuilder::new(service, "default")
-        .with_layer(&Config::new(url).base_uri_layer())
-        .with_layer(&MapRequestLayer::new(name_program))
-        .with_layer(&Report { host, listener })
-        .build();
+    let service = service(settings, listener).await.map_err(|error| server.unusable(&*error))?;
+    let client = ClientBuilder::new(service, "default");
+    let client = client.with_layer(&Config::new(url).base_uri_layer()).build();
     Ok(Connected { client, server: address, loaded_at: Instant::now() })
 }
 
@@ -154,16 +151,23 @@ pub(super) fn folder(kubeconfig: &Path) -> &Path {
     kubeconfig.parent().unwrap_or(Path::new(""))
 }
 
+/// Names the program to the server, for its audit log and the managers of fields.
+const NAME: HeaderValue =
+    HeaderValue::from_static(concat!("deltaproxy/", env!("CARGO_PKG_VERSION")));
+
 /// Returns a service that sends requests to the server.
 async fn service(
     mut settings: Settings,
+    listener: OnRequest,
 ) -> Result<
-    impl Service<Request<Body>, Response = Response<Incoming>, Error = BoxError, Future: Send> + Send,
+    impl Service<Request<Body>, Response = Response<Counted<Incoming>>, Error = BoxError, Future: Send>
+    + Send,
     BoxError,
 > {
     if let Some(plugin) = &settings.plugin {
         plugin.credential().await?;
     }
+    let host: Arc<str> = settings.server.authority().map_or("", |it| it.as_str()).into();
     let is_tls = settings.server.scheme_str() == Some("https");
     let proxy = settings.proxy.as_ref();
     if !is_tls && proxy.is_none_or(|proxy| proxy.scheme != "https") {
@@ -174,35 +178,36 @@ async fn service(
     let tls = Connectors::new(settings.tls, plugin)?;
     let (route, authorization) = Route::new(proxy, is_tls, |tcp| tls.around(tcp));
     settings.headers.extend(authorization.map(|value| (PROXY_AUTHORIZATION, value)));
+    settings.headers.insert(USER_AGENT, NAME);
     let mut connector = TimeoutConnector::new(tls.around(route));
     connector.set_connect_timeout(Some(CONNECT));
     connector.set_write_timeout(Some(WRITE));
     let client = legacy::Client::builder(TokioExecutor::new()).build(connector);
     let credentials = Arc::new((settings.headers, settings.plugin));
-    Ok(service_fn(move |mut request: Request<Body>| {
+    Ok(service_fn(move |request: Request<Body>| {
         let (client, credentials) = (client.clone(), Arc::clone(&credentials));
-        async move {
-            let (headers, plugin) = &*credentials;
-            request.headers_mut().extend(headers.clone());
-            let Some(plugin) = plugin else { return Ok(client.request(request).await?) };
-            let used = plugin.credential().await?;
-            let authorization = used.authorization.clone().map(|value| (AUTHORIZATION, value));
-            request.headers_mut().extend(authorization);
-            let answer = client.request(request).await?;
-            if answer.status() == StatusCode::UNAUTHORIZED {
-                plugin.rejected(&used);
-            }
-            Ok(answer)
-        }
+        let count = Count::of(&request, &host, &listener);
+        let size = request.body().size_hint().exact().unwrap_or_default();
+        async move { count.answered(size, send(&client, &credentials, request).await) }
     }))
 }
 
-/// Names the program to the server, for its audit log and the managers of fields.
-fn name_program(mut request: Request<Body>) -> Request<Body> {
-    const NAME: HeaderValue =
-        HeaderValue::from_static(concat!("deltaproxy/", env!("CARGO_PKG_VERSION")));
-    request.headers_mut().insert(USER_AGENT, NAME);
-    request
+/// Adds the credentials to a request, and sends it.
+async fn send(
+    client: &legacy::Client<TimeoutConnector<HttpsConnector<Route>>, Body>,
+    (headers, plugin): &(HeaderMap, Option<Plugin>),
+    mut request: Request<Body>,
+) -> Result<Response<Incoming>, BoxError> {
+    request.headers_mut().extend(headers.clone());
+    let Some(plugin) = plugin else { return Ok(client.request(request).await?) };
+    let used = plugin.credential().await?;
+    let authorization = used.authorization.clone().map(|value| (AUTHORIZATION, value));
+    request.headers_mut().extend(authorization);
+    let answer = client.request(request).await?;
+    if answer.status() == StatusCode::UNAUTHORIZED {
+        plugin.rejected(&used);
+    }
+    Ok(answer)
 }
 
 /// Returns host and port of a URL, whose port may be that of its scheme.

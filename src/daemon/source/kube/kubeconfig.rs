@@ -36,31 +36,20 @@ struct Kubeconfig {
     kind: String,
     #[serde(rename = "apiVersion")]
     api_version: String,
-    clusters: Vec<NamedCluster>,
-    users: Vec<NamedUser>,
-    contexts: Vec<NamedContext>,
+    clusters: Vec<Named<Cluster>>,
+    users: Vec<Named<User>>,
+    contexts: Vec<Named<ContextOf>>,
     current_context: String,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct NamedCluster {
+/// An entry of a list, whose content has the name of its type.
+#[derive(Debug, Deserialize)]
+#[serde(bound(deserialize = "T: Default + Deserialize<'de>"))]
+struct Named<T> {
+    #[serde(default)]
     name: String,
-    cluster: Cluster,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct NamedUser {
-    name: String,
-    user: User,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct NamedContext {
-    name: String,
-    context: ContextOf,
+    #[serde(default, alias = "cluster", alias = "user", alias = "context")]
+    content: T,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -195,9 +184,9 @@ impl Kubeconfig {
         if !["", "v1"].contains(&&*self.api_version) {
             return Err(Fault::new("apiVersion", "expected v1"));
         }
-        let contexts = by_name("contexts", self.contexts, |it| (it.name, it.context))?;
-        let mut clusters = by_name("clusters", self.clusters, |it| (it.name, it.cluster))?;
-        let mut users = by_name("users", self.users, |it| (it.name, it.user))?;
+        let contexts = by_name("contexts", self.contexts)?;
+        let mut clusters = by_name("clusters", self.clusters)?;
+        let mut users = by_name("users", self.users)?;
         let current = contexts.get(&self.current_context);
         if current.is_none() && !self.current_context.is_empty() {
             let problem = format!("contexts has no {:?}", self.current_context);
@@ -224,15 +213,11 @@ impl Kubeconfig {
 }
 
 /// Returns the entries of a list by name.
-fn by_name<T, V>(
-    list: &str,
-    entries: Vec<T>,
-    split: impl Fn(T) -> (String, V),
-) -> Result<BTreeMap<String, V>, Fault> {
+fn by_name<T>(list: &str, entries: Vec<Named<T>>) -> Result<BTreeMap<String, T>, Fault> {
     let mut named = BTreeMap::new();
-    for (name, value) in entries.into_iter().map(split) {
+    for Named { name, content } in entries {
         let problem = format!("two have the name {name:?}");
-        if named.insert(name, value).is_some() {
+        if named.insert(name, content).is_some() {
             return Err(Fault::new(list, problem));
         }
     }

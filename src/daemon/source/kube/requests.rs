@@ -5,13 +5,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use hyper::body::{Body as HttpBody, Bytes, Frame, SizeHint};
 use hyper::{Method, Request, Response};
 use kube::client::Body;
 use tokio::time::Instant;
-use tower::{Layer, Service};
 
 /// A request to the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,60 +41,6 @@ pub enum Progress {
 /// Callback for each [`Progress`]; it must be fast.
 pub type OnRequest = Arc<dyn Fn(&Sent, Progress) + Send + Sync>;
 
-/// Layer that adds [`Reporting`] to a client of the server `host`.
-pub(super) struct Report {
-    pub(super) host: Arc<str>,
-    pub(super) listener: OnRequest,
-}
-
-/// Service that reports its requests.
-pub(super) struct Reporting<S> {
-    inner: S,
-    host: Arc<str>,
-    listener: OnRequest,
-}
-
-impl<S> Layer<S> for Report {
-    type Service = Reporting<S>;
-
-    fn layer(&self, inner: S) -> Reporting<S> {
-        Reporting { inner, host: Arc::clone(&self.host), listener: Arc::clone(&self.listener) }
-    }
-}
-
-impl<S, B> Service<Request<Body>> for Reporting<S>
-where
-    S: Service<Request<Body>, Response = Response<B>, Future: Send + 'static>,
-{
-    type Response = Response<Counted<B>>;
-    type Error = S::Error;
-    type Future = BoxFuture<'static, Result<Self::Response, S::Error>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(context)
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let sent = Sent { method: request.method().clone(), host: Arc::clone(&self.host) };
-        let size = request.body().size_hint().exact().unwrap_or_default();
-        let (is_watch, since) = (is_watch(request.uri().query()), Instant::now());
-        let listener = Arc::clone(&self.listener);
-        let is_bounded = is_watch || is_list(request.uri().query());
-        let mut count = Count { sent, listener, is_watch, is_bounded, since, size: None };
-        let answer = self.inner.call(request);
-        async move {
-            let outcome = answer.await;
-            let code = outcome.as_ref().ok().map(|answer| answer.status().as_u16());
-            count.report(Progress::Answered { size, code });
-            count.size = code.map(|_| 0);
-            // The answer to a refused watch is short, so its end is reported.
-            count.is_watch &= outcome.as_ref().is_ok_and(|answer| answer.status().is_success());
-            Ok(outcome?.map(|body| Counted { body, count: Some(count) }))
-        }
-        .boxed()
-    }
-}
-
 /// Longest answer with one object, or with the few that commands list, in bytes. An API server stores
 /// no object above 1.5 MiB.
 const LONGEST: u64 = 16 << 20;
@@ -113,7 +56,7 @@ pub(super) fn is_watch(query: Option<&str>) -> bool {
 }
 
 /// A request in progress. Reports its end when it is dropped.
-struct Count {
+pub(super) struct Count {
     sent: Sent,
     listener: OnRequest,
     /// The request is a watch: its end is not reported.
@@ -126,6 +69,29 @@ struct Count {
 }
 
 impl Count {
+    /// Begins to count a request to the server `host`.
+    pub(super) fn of(request: &Request<Body>, host: &Arc<str>, listener: &OnRequest) -> Self {
+        let sent = Sent { method: request.method().clone(), host: Arc::clone(host) };
+        let query = request.uri().query();
+        let (is_watch, listener) = (is_watch(query), Arc::clone(listener));
+        let is_bounded = is_watch || is_list(query);
+        Self { sent, listener, is_watch, is_bounded, since: Instant::now(), size: None }
+    }
+
+    /// Reports the outcome of a request of `size` bytes. Returns it, and reports its end.
+    pub(super) fn answered<B, E>(
+        mut self,
+        size: u64,
+        outcome: Result<Response<B>, E>,
+    ) -> Result<Response<Counted<B>>, E> {
+        let code = outcome.as_ref().ok().map(|answer| answer.status().as_u16());
+        self.report(Progress::Answered { size, code });
+        self.size = code.map(|_| 0);
+        // The answer to a refused watch is short, so its end is reported.
+        self.is_watch &= outcome.as_ref().is_ok_and(|answer| answer.status().is_success());
+        Ok(outcome?.map(|body| Counted { body, count: Some(self) }))
+    }
+
     fn report(&self, progress: Progress) {
         (self.listener)(&self.sent, progress);
     }
@@ -198,17 +164,16 @@ mod tests {
         let listener: OnRequest = Arc::new(move |sent, progress| {
             seen.lock().unwrap().push((sent.clone(), progress));
         });
-        let inner = tower::service_fn(move |_| async move {
-            let (code, text) = answer?;
-            let response = Response::new(Full::new(Bytes::from(text)));
-            Ok::<_, &str>(Response::builder().status(code).body(response.into_body()).unwrap())
+        let count = Count::of(&request, &"a:443".into(), &listener);
+        let outcome = answer.map(|(code, text)| {
+            let body = Full::new(Bytes::from(text));
+            Response::builder().status(code).body(body).unwrap()
         });
-        let mut service = Report { host: "a:443".into(), listener }.layer(inner);
-        if let Ok(response) = service.call(request).await {
+        if let Ok(response) = count.answered(request.body().size_hint().lower(), outcome) {
             let body: Result<_, Infallible> = response.into_body().collect().await;
             assert_eq!(body.unwrap().to_bytes(), answer.unwrap().1);
         }
-        drop(service);
+        drop(listener);
         Arc::into_inner(reports).unwrap().into_inner().unwrap()
     }
 
@@ -237,14 +202,9 @@ mod tests {
         let length = async |uri: &str| {
             let parts = std::iter::repeat_n(part.clone(), 100).map(Frame::data).map(Ok);
             let body = StreamBody::new(stream::iter(parts.collect::<Vec<Result<_, Infallible>>>()));
-            let answer = Mutex::new(Some(Response::new(body)));
-            let inner = tower::service_fn(move |_| {
-                let answer = answer.lock().unwrap().take().unwrap();
-                async { Ok::<_, Infallible>(answer) }
-            });
             let listener: OnRequest = Arc::new(|_, _| ());
-            let mut service = Report { host: "a:443".into(), listener }.layer(inner);
-            let answer = service.call(request(Method::GET, uri, "")).await.unwrap();
+            let count = Count::of(&request(Method::GET, uri, ""), &"a:443".into(), &listener);
+            let answer = count.answered(0, Ok::<_, Infallible>(Response::new(body))).unwrap();
             answer.into_body().collect().await.unwrap().to_bytes().len() >> 20
         };
         assert_eq!(length("/api/v1/nodes/a").await, 16);
