@@ -8,7 +8,7 @@
 //! pass that failed, and at intervals. The receiver of the lists determines which flows are stale.
 
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use ahash::HashSet;
 use conntrack::{ConntrackTable, ReopenedTable};
 use engine::flow::{Flow, StaleFlow};
 use nix::time::{ClockId, clock_gettime};
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::mpsc;
 
 use super::queue::{Cleaned, Limits, Next, Queue};
@@ -89,7 +90,7 @@ impl Cleaner {
         let mut worker = Worker { shared: Arc::clone(&shared), table, lists };
         thread::Builder::new().name("conntrack".into()).spawn(move || {
             worker.work(report);
-            *worker.shared.has_ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            *worker.shared.has_ended.lock() = true;
             worker.shared.ended.notify_all();
         })?;
         Ok((Self { shared }, receiver))
@@ -101,7 +102,7 @@ impl Cleaner {
     /// second, or nine times its processor time if that is longer. A requested list is made soon; from
     /// the first request on, lists are also made at intervals.
     pub fn handle(&self, request: Request) {
-        let mut queue = self.shared.lock();
+        let mut queue = self.shared.queue.lock();
         let dropped = match request {
             Request::Delete(flows) => queue.add(flows, now()),
             Request::List => {
@@ -126,13 +127,13 @@ impl Cleaner {
     /// Deletes the queued flows, for at most `limit`. Returns whether the thread finished in time.
     pub fn finish(&self, limit: Duration) -> bool {
         self.close();
-        let has_ended = self.shared.has_ended.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.shared.ended.wait_timeout_while(has_ended, limit, |ended| !*ended);
-        *waited.unwrap_or_else(PoisonError::into_inner).0
+        let mut has_ended = self.shared.has_ended.lock();
+        self.shared.ended.wait_while_for(&mut has_ended, |ended| !*ended, limit);
+        *has_ended
     }
 
     fn close(&self) {
-        self.shared.lock().close();
+        self.shared.queue.lock().close();
         self.shared.changed.notify_one();
     }
 }
@@ -144,23 +145,13 @@ impl Drop for Cleaner {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        // No statement under the lock leaves the queue inconsistent, so a poisoned lock is usable.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Blocks until there is work.
     fn next(&self) -> Next {
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         loop {
-            queue = match queue.next(now()) {
-                Next::Wait(None) => {
-                    self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner)
-                }
-                Next::Wait(Some(time)) => {
-                    let woken = self.changed.wait_timeout(queue, time);
-                    woken.unwrap_or_else(PoisonError::into_inner).0
-                }
+            match queue.next(now()) {
+                Next::Wait(None) => self.changed.wait(&mut queue),
+                Next::Wait(Some(time)) => drop(self.changed.wait_for(&mut queue, time)),
                 next @ (Next::Pass(_) | Next::List | Next::Look | Next::End) => return next,
             };
         }
@@ -173,7 +164,7 @@ impl Worker {
             match self.shared.next() {
                 Next::Pass(flows) => {
                     let cleaned = self.clean(&flows);
-                    self.shared.lock().passed(now(), &cleaned);
+                    self.shared.queue.lock().passed(now(), &cleaned);
                     report(cleaned);
                 }
                 Next::List => self.list(),
@@ -218,7 +209,7 @@ impl Worker {
         let started = now();
         let outcome = self.table.with(ConntrackTable::flows);
         let took = started.elapsed();
-        let mut queue = self.shared.lock();
+        let mut queue = self.shared.queue.lock();
         let is_clean = queue.listed(now(), took);
         if outcome.is_err() {
             queue.request_list(now());
@@ -251,7 +242,7 @@ impl Worker {
                 None
             }
         };
-        self.shared.lock().looked(now(), busy, found);
+        self.shared.queue.lock().looked(now(), busy, found);
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use engine::model::{ObjectName, ObjectRef, Problem, ProblemKind};
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use crate::observe::{Finder, LeftOut, Observe};
@@ -53,7 +54,7 @@ impl ClosedPorts {
     /// Changes the problems of a service, and shows those that are present.
     fn change<T>(&self, service: &Arc<str>, change: impl FnOnce(&mut Problems) -> T) -> T {
         // Nothing in between two changes can panic.
-        let mut of_service = self.of_service.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut of_service = self.of_service.lock();
         let mut ports = of_service.remove(service).unwrap_or_default();
         let before = ports.len();
         let result = change(&mut ports);

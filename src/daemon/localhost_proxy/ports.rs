@@ -4,9 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{Ipv6Addr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use engine::model::LocalhostPorts;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 /// The node ports to serve. Clones share them.
@@ -42,18 +43,18 @@ pub(super) type ChangedPort = (u16, Option<Arc<str>>);
 impl ServedPorts {
     /// Sets the ports of a service (`NAMESPACE/NAME`); `None` if it has none.
     pub fn set(&self, service: &str, ports: Option<&LocalhostPorts>) {
-        self.state().set(service, ports);
+        self.shared.state.lock().set(service, ports);
         self.shared.changed.notify_one();
     }
 
     /// Sets an address of this node that serves node ports; `None` if there is none.
     pub fn set_address(&self, address: Option<Ipv6Addr>) {
-        self.state().address = address;
+        self.shared.state.lock().address = address;
     }
 
     /// Takes the ports that have changed since the last call.
     pub(super) fn take_changed(&self) -> Vec<ChangedPort> {
-        let mut state = self.state();
+        let mut state = self.shared.state.lock();
         let changed = std::mem::take(&mut state.changed).into_iter();
         changed
             .map(|port| (port, state.first(port).map(|((_, service), _)| Arc::clone(service))))
@@ -70,14 +71,9 @@ impl ServedPorts {
     /// The node port obeys the external traffic policy, as every node port, and the node always has
     /// a route to its own address. The cluster IP obeys the internal one.
     pub(super) fn target(&self, port: u16) -> Option<SocketAddr> {
-        let state = self.state();
+        let state = self.shared.state.lock();
         let (_, cluster_ip) = state.first(port)?;
         Some(state.address.map_or(*cluster_ip, |address| SocketAddr::new(address.into(), port)))
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing in between two changes of the state can panic.
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

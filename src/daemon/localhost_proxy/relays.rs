@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 
@@ -73,7 +74,7 @@ impl Relays {
     pub(super) async fn ended(&self) {
         loop {
             let next = self.shared.ended.notified();
-            if self.open().all == 0 {
+            if self.shared.open.lock().all == 0 {
                 return;
             }
             next.await;
@@ -81,7 +82,7 @@ impl Relays {
     }
 
     fn admit(&self, port: u16) -> Result<Admitted, RefusedConnection> {
-        let mut open = self.open();
+        let mut open = self.shared.open.lock();
         let of_port = open.by_port.get(&port).copied().unwrap_or_default();
         if of_port >= self.limits.of_port {
             return Err(RefusedConnection::PortLimit);
@@ -96,16 +97,11 @@ impl Relays {
         metrics.began.inc();
         Ok(Admitted { relays: self.clone(), port })
     }
-
-    fn open(&self) -> MutexGuard<'_, Open> {
-        // Nothing in between two changes of the numbers can panic.
-        self.shared.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Admitted {
     fn drop(&mut self) {
-        let mut open = self.relays.open();
+        let mut open = self.relays.shared.open.lock();
         open.all -= 1;
         if let Some(of_port) = open.by_port.get_mut(&self.port) {
             *of_port -= 1;
@@ -135,7 +131,7 @@ mod tests {
         first.pop();
         let _third = relays.admit(3).unwrap();
         first.clear();
-        assert_eq!(relays.open().by_port, HashMap::from([(2, 1), (3, 1)]));
-        assert_eq!(relays.open().all, 2);
+        assert_eq!(relays.shared.open.lock().by_port, HashMap::from([(2, 1), (3, 1)]));
+        assert_eq!(relays.shared.open.lock().all, 2);
     }
 }

@@ -2,9 +2,9 @@
 //! scheduler `lc`.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::buckets;
@@ -116,12 +116,12 @@ impl DirectMetrics {
             self.nodes.with([state]).set(*count);
         }
         // A map is whole after every step of a writer.
-        *self.by_state.lock().unwrap_or_else(PoisonError::into_inner) = Some(nodes.clone());
+        *self.by_state.lock() = Some(nodes.clone());
     }
 
     /// Returns the content of the status page; `None` without direct return.
     pub(super) fn document(&self) -> Option<Value> {
-        let nodes = self.by_state.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let nodes = self.by_state.lock().clone()?;
         let (services, connections) = (self.services.get(), self.connections.get());
         Some(json!({ "services": services, "connections": connections, "nodes": nodes }))
     }

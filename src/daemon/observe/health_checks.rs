@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::{fmt, io};
 
 use nft::family::Family;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 /// The health check port of a Service, and the content of its answer.
@@ -75,7 +76,7 @@ impl HealthChecks {
     /// Sets or removes the health check of a service (`NAMESPACE/NAME`). Returns whether its former
     /// port was closed and is no longer wanted.
     pub(super) fn set(&self, service: &str, check: Option<HealthCheck>) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let before = match check {
             Some(check) => state.services.insert(service.into(), check),
             None => state.services.remove(service),
@@ -90,7 +91,7 @@ impl HealthChecks {
     /// Sets the addresses on which health check ports listen; `0.0.0.0` and `::` mean all addresses
     /// of their family.
     pub fn set_addresses(&self, addresses: Vec<IpAddr>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.addresses != addresses {
             state.addresses = addresses;
             self.changed.notify_one();
@@ -99,12 +100,12 @@ impl HealthChecks {
 
     /// Records that a port of a service cannot be opened; returns true if this is new.
     pub(super) fn closed(&self, service: &Arc<str>) -> bool {
-        self.state().closed.insert(Arc::clone(service))
+        self.state.lock().closed.insert(Arc::clone(service))
     }
 
     /// Records that a port of a service is open; returns whether one was closed.
     pub(super) fn opened(&self, service: &Arc<str>) -> bool {
-        self.state().closed.remove(service)
+        self.state.lock().closed.remove(service)
     }
 
     /// Completes when ports or addresses have changed.
@@ -113,17 +114,12 @@ impl HealthChecks {
     }
 
     pub(super) fn sockets(&self) -> (BTreeMap<SocketAddr, Arc<str>>, Vec<ClosedPort>) {
-        self.state().sockets()
+        self.state.lock().sockets()
     }
 
     /// Returns the number of ready endpoints of a service on this node.
     pub(super) fn local_endpoints(&self, service: &str, family: Family) -> usize {
-        let check = self.state().services.get(service).copied();
+        let check = self.state.lock().services.get(service).copied();
         check.map_or(0, |check| check.local_endpoints[family.index()])
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Each change is one call on a collection, so a panic elsewhere does no harm.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -3,8 +3,10 @@
 //! One lock keeps both: Prometheus refuses a native histogram whose buckets do not add up to its
 //! count.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::metric::{Distribution, Kind, Metric, Sample};
 use super::native_buckets::NativeBuckets;
@@ -16,7 +18,7 @@ pub(super) struct Histogram(Arc<Mutex<Distribution>>);
 impl Histogram {
     /// Adds a value.
     pub(super) fn observe(&self, value: f64) {
-        let mut values = self.values();
+        let mut values = self.0.lock();
         values.sum += value;
         values.count += 1;
         if let Some((_, count)) = values.classic.iter_mut().find(|(bound, _)| *bound >= value) {
@@ -28,10 +30,6 @@ impl Histogram {
     /// Adds a time in seconds.
     pub(super) fn took(&self, time: Duration) {
         self.observe(time.as_secs_f64());
-    }
-
-    fn values(&self) -> MutexGuard<'_, Distribution> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -48,6 +46,6 @@ impl Metric for Histogram {
     }
 
     fn sample(&self) -> Sample {
-        Sample::Distribution(self.values().clone())
+        Sample::Distribution(self.0.lock().clone())
     }
 }

@@ -131,7 +131,7 @@ const READYZ: &str = "/readyz";
 
 /// Answers a probe and counts it.
 fn probe(observe: &Observe, probe: &Probe, now: (Instant, SystemTime)) -> Response<Full<Bytes>> {
-    let verdict = observe.health().verdict(now.0);
+    let verdict = observe.shared.health.lock().verdict(now.0);
     let healthy = (probe.is_met)(&verdict);
     let node_eligible = (probe.path == HEALTHZ).then_some(verdict.node_eligible);
     let now = now.1;

@@ -3,11 +3,12 @@
 //! Its methods never block: they add to counters, or hold a lock for a few instructions. The servers
 //! read it from tasks of their own.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use nft::family::Family;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
@@ -33,7 +34,7 @@ pub struct Observe {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) started: SystemTime,
-    health: Mutex<Health>,
+    pub(super) health: Mutex<Health>,
     pub(super) metrics: Metrics,
     health_checks: HealthChecks,
     pub(super) slis: Slis,
@@ -81,13 +82,13 @@ impl Observe {
 
     /// Records that a change waits for the kernel since `now`, unless one waits already.
     pub fn queued(&self, now: Instant) {
-        self.health().queued(now);
+        self.shared.health.lock().queued(now);
         self.metrics().kube_proxy.queued(SystemTime::now());
     }
 
     /// Records that all waiting changes of a family are in the kernel at `now`.
     pub fn synced(&self, family: Family, now: Instant) {
-        self.health().synced(family, now);
+        self.shared.health.lock().synced(family, now);
         self.shared.family_changed.notify_waiters();
         self.metrics().synced(family, SystemTime::now());
     }
@@ -95,7 +96,7 @@ impl Observe {
     /// Records that a commit failed, so that the kernel lacks desired elements of a family at
     /// `now`. With `is_blocked` the table cannot be programmed at present.
     pub fn sync_failed(&self, family: Family, is_blocked: bool, now: Instant) {
-        self.health().failed(family, is_blocked, now);
+        self.shared.health.lock().failed(family, is_blocked, now);
         self.shared.family_changed.notify_waiters();
         self.metrics().sync_failed(family);
     }
@@ -105,7 +106,7 @@ impl Observe {
         loop {
             // Before the look, so that no change between both is missed.
             let changed = self.shared.family_changed.notified();
-            if self.health().is_ready() {
+            if self.shared.health.lock().is_ready() {
                 return;
             }
             changed.await;
@@ -114,18 +115,18 @@ impl Observe {
 
     /// Records that the daemon waits for an API server since `now`.
     pub fn awaits_source(&self, now: Instant) {
-        self.health().source_heard(now);
+        self.shared.health.lock().source_heard(now);
     }
 
     /// Records progress at `now` with a change that takes long, such as reading large tables.
     pub fn progressed(&self, now: Instant) {
-        self.health().progressed(now);
+        self.shared.health.lock().progressed(now);
     }
 
     /// Sets whether load balancers should send traffic to this node: its Node object is not being
     /// deleted and has no taint of the cluster autoscaler. False by default.
     pub fn node_eligible(&self, eligible: bool) {
-        self.health().node_eligible = eligible;
+        self.shared.health.lock().node_eligible = eligible;
     }
 
     /// Counts a problem and shows it on the status page.
@@ -172,7 +173,7 @@ impl Observe {
 
     /// Sets whether this node never had a Node object, although everything was listed.
     pub fn lacks_node(&self, lacks_node: bool) {
-        self.health().lacks_node = lacks_node;
+        self.shared.health.lock().lacks_node = lacks_node;
         self.metrics().own.node_missing.set(lacks_node);
     }
 
@@ -225,7 +226,7 @@ impl Observe {
     /// Records that the API server sent something for a resource at `now`: an answer, or on its
     /// watch.
     pub fn watch_heard(&self, resource: &'static str, now: Instant) {
-        self.health().source_heard(now);
+        self.shared.health.lock().source_heard(now);
         let at = SystemTime::now();
         self.metrics().server.heard(resource, at);
         self.shared.record.watch_heard(resource, at);
@@ -250,11 +251,6 @@ impl Observe {
     /// Health check ports of Services.
     pub fn health_checks(&self) -> &HealthChecks {
         &self.shared.health_checks
-    }
-
-    pub(super) fn health(&self) -> MutexGuard<'_, Health> {
-        // Health is consistent after each of its methods, so a panic elsewhere does no harm.
-        self.shared.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

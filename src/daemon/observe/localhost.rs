@@ -1,9 +1,9 @@
 //! The listeners of the proxy for node ports at `[::1]`, and its metrics.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nft::family::Family as IpFamily;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::metric::{Counter, FAMILIES, Gauge, metrics};
@@ -54,24 +54,19 @@ impl RefusedConnection {
 impl Localhost {
     /// Records that a node port has a listener.
     pub fn listener_opened(&self, port: u16) {
-        self.ports().insert(port);
+        self.ports.lock().insert(port);
         self.listeners[IpFamily::Ip6.index()].add(1);
     }
 
     /// Records that a node port has no listener any more.
     pub fn listener_closed(&self, port: u16) {
-        self.ports().remove(&port);
+        self.ports.lock().remove(&port);
         self.listeners[IpFamily::Ip6.index()].add(-1);
     }
 
     /// Returns the node ports with a listener as a document.
     pub(super) fn document(&self) -> Value {
-        json!({ "node_ports": *self.ports() })
-    }
-
-    fn ports(&self) -> MutexGuard<'_, BTreeSet<u16>> {
-        // Each change is one call on a collection, so a panic elsewhere does no harm.
-        self.ports.lock().unwrap_or_else(PoisonError::into_inner)
+        json!({ "node_ports": *self.ports.lock() })
     }
 
     /// Counts an attempt to listen that failed.

@@ -1,10 +1,11 @@
 //! Metrics: values that the program changes, and one collection of them, which each format writes.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nft::family::Family as IpFamily;
+use parking_lot::Mutex;
 
 use super::native_buckets::NativeBuckets;
 
@@ -220,14 +221,9 @@ impl<const N: usize, M> fmt::Debug for Family<N, M> {
 }
 
 impl<const N: usize, M: Clone> Family<N, M> {
-    fn series(&self) -> MutexGuard<'_, Vec<([String; N], M)>> {
-        // Each change is one call on a collection, so a panic elsewhere does no harm.
-        self.0.series.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the series with these values, a new one if there is none.
     pub fn with(&self, values: [&str; N]) -> M {
-        let mut all = self.series();
+        let mut all = self.0.series.lock();
         let found = all.iter().find(|(known, _)| known.each_ref().map(String::as_str) == values);
         if let Some((_, metric)) = found {
             return metric.clone();
@@ -238,12 +234,12 @@ impl<const N: usize, M: Clone> Family<N, M> {
     }
 
     pub(super) fn has(&self, values: [&str; N]) -> bool {
-        self.series().iter().any(|(known, _)| known.each_ref().map(String::as_str) == values)
+        self.0.series.lock().iter().any(|(known, _)| known.each_ref().map(String::as_str) == values)
     }
 
     /// Removes all series.
     pub(super) fn clear(&self) {
-        self.series().clear();
+        self.0.series.lock().clear();
     }
 }
 
@@ -296,7 +292,7 @@ impl<const N: usize, M: Metric> Registered for Family<N, M> {
         }));
         let kept = family.clone();
         registry.add_one(text, M::KIND, move || {
-            let series = kept.series();
+            let series = kept.0.series.lock();
             let of = |values: &[String; N]| labels(names, values.each_ref().map(String::as_str));
             series.iter().map(|(values, metric)| (of(values), metric.sample())).collect()
         });

@@ -1,9 +1,9 @@
 //! The record of recent events, for people: transactions, problems, watches and blocked tables.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use nft::family::Family;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::commits::Transaction;
@@ -64,11 +64,11 @@ impl Record {
     }
 
     pub(super) fn committed(&self, transaction: &Transaction<'_>) {
-        lock(&self.history).add(transaction, SystemTime::now());
+        self.history.lock().add(transaction, SystemTime::now());
     }
 
     pub(super) fn events_committed(&self, took: Duration) {
-        lock(&self.recent).events_committed(took, self.opened.elapsed());
+        self.recent.lock().events_committed(took, self.opened.elapsed());
     }
 
     pub(super) fn watch_heard(&self, resource: &'static str, at: SystemTime) {
@@ -89,7 +89,7 @@ impl Record {
     }
 
     pub(super) fn left_out(&self, left_out: LeftOut) {
-        lock(&self.problems).add(left_out, SystemTime::now());
+        self.problems.lock().add(left_out, SystemTime::now());
     }
 
     /// Replaces the present problems of an owner. Returns the kinds of the former and the new ones.
@@ -98,20 +98,20 @@ impl Record {
         owner: (Finder, &str),
         problems: Vec<LeftOut>,
     ) -> [Vec<&'static str>; 2] {
-        lock(&self.problems).replace(owner, problems, SystemTime::now())
+        self.problems.lock().replace(owner, problems, SystemTime::now())
     }
 
     /// Returns all present problems.
     pub(super) fn present_problems(&self) -> Value {
-        lock(&self.problems).present()
+        self.problems.lock().present()
     }
 
     pub(super) fn table_blocked(&self, family: Family, reason: Option<&str>) {
-        lock(&self.blocked)[family.index()] = reason.map(str::to_owned);
+        self.blocked.lock()[family.index()] = reason.map(str::to_owned);
     }
 
     fn watch(&self, resource: &'static str, change: impl FnOnce(&mut Watch)) {
-        let mut watches = lock(&self.watches);
+        let mut watches = self.watches.lock();
         let place = watches.partition_point(|it| it.resource < resource);
         if watches.get(place).is_none_or(|it| it.resource != resource) {
             let (heard_at, reason, lost_at) = (None, None, None);
@@ -125,16 +125,16 @@ impl Record {
     /// Returns the history of commits as a document.
     pub(super) fn history(&self, started: SystemTime, now: SystemTime) -> Value {
         // Copied first, so that no lock is held while the document is built.
-        let history = lock(&self.history).clone();
+        let history = self.history.lock().clone();
         history.document(started, now)
     }
 
     /// Returns the parts of the status page that this record has.
     pub(super) fn read(&self) -> Recorded {
         // Copied first, so that no lock is held while the documents are built.
-        let (recent, problems) = (lock(&self.recent).clone(), lock(&self.problems).shown());
-        let unusable = lock(&self.problems).of_all_objects();
-        let (watches, blocked) = (lock(&self.watches).clone(), lock(&self.blocked).clone());
+        let (recent, problems) = (self.recent.lock().clone(), self.problems.lock().shown());
+        let unusable = self.problems.lock().of_all_objects();
+        let (watches, blocked) = (self.watches.lock().clone(), self.blocked.lock().clone());
         let lost = watches.iter().filter(|watch| !watch.is_connected);
         let lost_at = lost.clone().filter_map(|watch| watch.lost_at).min();
         Recorded {
@@ -142,7 +142,7 @@ impl Record {
             lost: (lost.map(|watch| watch.resource).collect(), lost_at),
             watches: watches.iter().map(Watch::document).collect(),
             latency: recent.latency(self.opened.elapsed()),
-            transactions: lock(&self.history).newest(TRANSACTIONS),
+            transactions: self.history.lock().newest(TRANSACTIONS),
             problems,
             unusable,
         }
@@ -159,11 +159,6 @@ impl Watch {
             "reason": self.reason,
         })
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // After a panic elsewhere a value may be missing from the record, which does no harm.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::future::ready;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use futures::FutureExt;
@@ -18,6 +18,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nix::sys::socket::{setsockopt, sockopt::Ipv6V6Only};
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::time::{sleep, timeout};
@@ -123,7 +124,7 @@ pub(super) async fn serve_with<A, F>(
                         debug!(%local, "a request took too long");
                     }
                 });
-                let mut connections = connections.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut connections = connections.lock();
                 connections.add(client, is_own, task.abort_handle());
             }
             Err(error) => {

@@ -3,9 +3,10 @@
 //! Absent where nothing is counted, and before the tables exist.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use nft::family::Family;
+use parking_lot::Mutex;
 
 use super::metric::{Described, Kind, Labels, Sample, labels};
 
@@ -67,23 +68,18 @@ struct Stored {
 impl CountStore {
     /// Stores the counts of service ports; `None` if they cannot be read.
     pub fn set(&self, counts: Option<ServiceCounts>) {
-        *self.lock() = counts;
+        *self.0.counts.lock() = counts;
     }
 
     /// Stores the number of connections in the flowtable; `None` if it is unknown or there is no
     /// flowtable.
     pub fn set_offloaded(&self, count: Option<u64>) {
-        *self.0.offloaded.lock().unwrap_or_else(PoisonError::into_inner) = count;
+        *self.0.offloaded.lock() = count;
     }
 
     /// Stores the refused packets; none if they cannot be read.
     pub fn set_refused(&self, counts: Vec<RefusedCount>) {
-        *self.0.refused.lock().unwrap_or_else(PoisonError::into_inner) = counts;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<ServiceCounts>> {
-        // The value is replaced as a whole.
-        self.0.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.refused.lock() = counts;
     }
 }
 
@@ -99,13 +95,13 @@ const NUMBERS: [(&str, &str, Number); 2] = [
 impl CountStore {
     /// Returns the metrics.
     pub(super) fn metrics(&self) -> Vec<Described> {
-        let offloaded = *self.0.offloaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let offloaded = *self.0.offloaded.lock();
         let mut all: Vec<_> = offloaded.map(of_offloaded).into_iter().collect();
-        let refused = self.0.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let refused = self.0.refused.lock();
         if !refused.is_empty() {
             all.extend(of_refused(&refused));
         }
-        let counts = self.lock();
+        let counts = self.0.counts.lock();
         let Some(ServiceCounts { ports, total }) = &*counts else { return all };
         for (name, help, number) in NUMBERS {
             let sample = |counted: Counted| Sample::Whole(number(counted).into());
@@ -121,14 +117,14 @@ impl CountStore {
             let help_of_ports = format!("{help} to the service port, of the busiest ones");
             let help_of_endpoints = format!("{help} to the endpoint, of the busiest service ports");
             all.extend([
-                counter(format!("counted_{name}"), help_of_all, vec![(vec![], sample(*total))]),
+                counter(&format!("counted_{name}"), help_of_all, vec![(vec![], sample(*total))]),
                 counter(
-                    format!("service_{name}"),
+                    &format!("service_{name}"),
                     help_of_ports,
                     ports.iter().map(of_port).collect(),
                 ),
                 counter(
-                    format!("endpoint_{name}"),
+                    &format!("endpoint_{name}"),
                     help_of_endpoints,
                     ports.iter().flat_map(of_endpoints).collect(),
                 ),
@@ -138,14 +134,14 @@ impl CountStore {
     }
 }
 
-fn counter(name: String, help: String, series: Vec<(Labels, Sample)>) -> Described {
+fn counter(name: &str, help: String, series: Vec<(Labels, Sample)>) -> Described {
     Described { name: format!("deltaproxy_{name}"), help, kind: Kind::Counter, series }
 }
 
 fn of_offloaded(count: u64) -> Described {
     let help = "Connections to services whose packets the flowtable forwards".to_owned();
     let series = vec![(Labels::new(), Sample::Whole(count.into()))];
-    Described { kind: Kind::Gauge, ..counter("offloaded_connections".to_owned(), help, series) }
+    Described { kind: Kind::Gauge, ..counter("offloaded_connections", help, series) }
 }
 
 fn of_refused(refused: &[RefusedCount]) -> [Described; 2] {
@@ -154,7 +150,7 @@ fn of_refused(refused: &[RefusedCount]) -> [Described; 2] {
         (labels, Sample::Whole(count.packets.into()))
     });
     let help = "Packets that the rules rejected or dropped, by reason".to_owned();
-    let all = counter("refused_packets".to_owned(), help, all.collect());
+    let all = counter("refused_packets", help, all.collect());
     let protocols = [("localhost_udp", "UDP"), ("localhost_sctp", "SCTP")];
     let at_localhost = protocols.map(|(reason, protocol)| {
         let packets =

@@ -7,13 +7,14 @@ use std::collections::BTreeMap;
 use std::future::ready;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::HeaderValue;
 use hyper::{Request, Response, StatusCode};
 use nft::family::Family;
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::ser::{PrettyFormatter, Serializer};
 use tokio::net::TcpListener;
@@ -150,7 +151,7 @@ struct ServiceName<'a> {
 /// Returns the answer to any request at this address of the node.
 fn respond(observe: &Observe, service: &str, local: IpAddr) -> Response<Full<Bytes>> {
     let count = observe.health_checks().local_endpoints(service, Family::of(local));
-    let healthy = observe.health().verdict(now()).healthy();
+    let healthy = observe.shared.health.lock().verdict(now()).healthy();
     let (namespace, name) = service.split_once('/').unwrap_or_default();
     let body = Body {
         service: ServiceName { namespace, name },

@@ -106,7 +106,7 @@ pub(super) fn condition(
 
 /// Returns the content of the page, without services.
 fn status(observe: &Observe, setup: Option<&PageSetup>, now: (Instant, SystemTime)) -> Value {
-    let verdict = observe.health().verdict(now.0);
+    let verdict = observe.shared.health.lock().verdict(now.0);
     let record = observe.shared.record.read();
     let metrics = &observe.shared.metrics;
     let (line, is_good) = condition(observe, (&verdict, &record), now.1);

@@ -7,11 +7,12 @@
 //!                          +--again within JOIN--> (followed), one line for both
 //! ```
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use engine::model::Resource;
 use engine::printable::Printable;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -40,9 +41,11 @@ impl Outages {
             Report::Trouble { resource: Some(resource), server, error, .. } => {
                 let server = server.clone().unwrap_or_default();
                 let failure = Failure { server, reason: error.reason(), error: error.to_string() };
-                self.watches().failed(*resource, failure, Instant::now());
+                self.shared.watches.lock().failed(*resource, failure, Instant::now());
             }
-            Report::Recovered { resource, at } => self.watches().recovered(*resource, *at),
+            Report::Recovered { resource, at } => {
+                self.shared.watches.lock().recovered(*resource, *at)
+            }
             Report::Trouble { resource: None, .. }
             | Report::Object(_)
             | Report::Present(..)
@@ -56,14 +59,9 @@ impl Outages {
         loop {
             self.shared.changed.notified().await;
             tokio::time::sleep(JOIN).await;
-            let lines = self.watches().take_lines();
+            let lines = self.shared.watches.lock().take_lines();
             lines.iter().for_each(Line::log);
         }
-    }
-
-    fn watches(&self) -> MutexGuard<'_, Watches> {
-        // After a panic elsewhere a line may be missing, which does no harm.
-        self.shared.watches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

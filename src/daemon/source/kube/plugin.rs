@@ -5,7 +5,7 @@
 
 use std::io::{self, IsTerminal};
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
@@ -14,6 +14,7 @@ use hyper::header::HeaderValue;
 use jiff::Timestamp;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+use parking_lot::Mutex;
 use rustls::SignatureScheme;
 use rustls::client::ResolvesClientCert;
 use rustls::sign::CertifiedKey;
@@ -164,19 +165,19 @@ impl Plugin {
         }
         let output = self.run().await.map_err(|problem| Fault::new(&self.what, problem))?;
         let credential = self.read(&output)?;
-        *kept() = Some((self.clone(), credential.clone()));
+        *KEPT.lock() = Some((self.clone(), credential.clone()));
         Ok(credential)
     }
 
     /// The server answered 401 to this credential.
     pub(super) fn rejected(&self, used: &Credential) {
         if used.made.elapsed() >= APART {
-            kept().take_if(|(_, kept)| kept.made == used.made);
+            KEPT.lock().take_if(|(_, kept)| kept.made == used.made);
         }
     }
 
     fn kept(&self) -> Option<Credential> {
-        let kept = kept();
+        let kept = KEPT.lock();
         let (_, credential) = kept.as_ref().filter(|(plugin, _)| plugin == self)?;
         let is_valid = credential.expires.is_none_or(|end| Timestamp::now() <= end);
         is_valid.then(|| credential.clone())
@@ -269,11 +270,7 @@ impl ResolvesClientCert for Plugin {
 
 /// Forgets what the last plugin printed.
 pub(super) fn forget() {
-    *kept() = None;
-}
-
-fn kept() -> MutexGuard<'static, Option<(Plugin, Credential)>> {
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+    *KEPT.lock() = None;
 }
 
 /// Reads output and error output of a plugin.

@@ -1,8 +1,9 @@
 //! The turns of lists at one server.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
@@ -25,18 +26,13 @@ impl Default for Turns {
 }
 
 impl Turns {
-    fn since(&self) -> MutexGuard<'_, Option<Instant>> {
-        // A value is replaced as a whole.
-        self.since.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The server asks for fewer requests.
     pub(super) fn take(&self, now: Instant) {
-        *self.since() = Some(now);
+        *self.since.lock() = Some(now);
     }
 
     fn are_taken(&self) -> bool {
-        self.since().is_some_and(|since| since.elapsed() < TURNS_FOR)
+        self.since.lock().is_some_and(|since| since.elapsed() < TURNS_FOR)
     }
 }
 
