@@ -12,7 +12,7 @@ mod cluster;
 use std::time::Duration;
 
 use allocation_counter::measure;
-use daemon::observe::{ChangedObject, Observe, Stage, SyncExtent, Transaction};
+use daemon::observe::{ChangedObject, CommitStage, Observe, SyncExtent, Transaction};
 use daemon::source::kube::Line;
 use daemon::source::objects::Converter;
 use engine::Engine;
@@ -94,7 +94,9 @@ fn the_metrics_of_a_commit_allocate_nothing() {
     let names = [ObjectName::written("default/web")];
     let note = || {
         observe.event(ChangedObject::EndpointSlice);
-        Stage::ALL.into_iter().for_each(|stage| observe.metrics().commits.stage_took(stage, took));
+        CommitStage::ALL
+            .into_iter()
+            .for_each(|stage| observe.metrics().commits.stage_took(stage, took));
         let operations = &[("newsetelem", 1), ("delsetelem", 1)];
         observe.committed(&Transaction {
             operations,

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use daemon::config::Source;
-use daemon::config::flags::RunFlags;
+use daemon::config::command_flags::RunFlags;
 use daemon::source::objects::{EndpointSlice, Node, Service, ServiceCidr};
 use daemon::yaml;
 use engine::model::Resource;

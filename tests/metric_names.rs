@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use daemon::observe::{
-    Content, CountStore, Counted, Difference, Observe, RefusedCount, ServiceCounts,
+    CountStore, Counted, Difference, Observe, RefusedCount, ServedContent, ServiceCounts,
     ServicePortCount, Site, Transaction, bind, serve,
 };
 use daemon::yaml;
@@ -77,7 +77,7 @@ fn probe(observe: &Observe) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let listener = runtime.block_on(async { bind("127.0.0.1:0".parse().unwrap()).unwrap() });
     let address = listener.local_addr().unwrap();
-    let content = Arc::new(Content::new(observe.clone()));
+    let content = Arc::new(ServedContent::new(observe.clone()));
     runtime.spawn(serve(content, Site::Health, listener));
     for path in ["/healthz", "/livez", "/readyz"] {
         let mut stream = TcpStream::connect(address).unwrap();

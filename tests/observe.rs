@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use daemon::observe::{
-    ChangedObject, Content, Observe, Site, Stage, Startup, SyncExtent, Transaction, bind, serve,
+    ChangedObject, CommitStage, Observe, ServedContent, Site, Startup, SyncExtent, Transaction,
+    bind, serve,
 };
 use daemon::open_files::raise_for;
 use nft::family::Family;
@@ -24,10 +25,10 @@ struct Server {
 
 impl Server {
     fn start(site: Site, address: &str) -> Self {
-        Self::of(Content::new(Observe::new()), site, address)
+        Self::of(ServedContent::new(Observe::new()), site, address)
     }
 
-    fn of(content: Content, site: Site, address: &str) -> Self {
+    fn of(content: ServedContent, site: Site, address: &str) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -156,7 +157,7 @@ fn metrics_are_served_as_text_and_on_request_as_openmetrics() {
         took: Duration::from_micros(90),
         ..Transaction::default()
     });
-    metrics.commits.stage_took(Stage::Commit, Duration::from_micros(50));
+    metrics.commits.stage_took(CommitStage::Commit, Duration::from_micros(50));
     let accept = "Accept: application/openmetrics-text; version=1.0.0";
     let answer = server.send(&format!("GET /metrics HTTP/1.1\r\nHost: x\r\n{accept}\r\n\r\n"));
     for part in [
@@ -196,7 +197,7 @@ fn pages_of_kubernetes_components_are_served() {
         configuration: serde_json::json!({ "mode": "nftables" }),
         flags: vec![("v".to_owned(), "2".to_owned())],
     };
-    let content = Content { startup, ..Content::new(Observe::new()) };
+    let content = ServedContent { startup, ..ServedContent::new(Observe::new()) };
     let metrics = Server::of(content, Site::Metrics, "127.0.0.1:0");
     for (path, kind, body) in [
         ("/configz", "application/json", "{\"kubeproxy.config.k8s.io\":{\"mode\":\"nftables\"}}"),
@@ -298,7 +299,8 @@ fn browsers_guess_the_type_of_no_answer() {
 #[test]
 fn probes_are_counted_as_indicators() {
     let health = Server::start(Site::Health, "127.0.0.1:0");
-    let metrics = Server::of(Content::new(health.observe.clone()), Site::Metrics, "127.0.0.1:0");
+    let metrics =
+        Server::of(ServedContent::new(health.observe.clone()), Site::Metrics, "127.0.0.1:0");
     for path in ["/livez", "/healthz", "/readyz", "/readyz"] {
         let _ = health.get(path);
     }

@@ -10,7 +10,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use daemon::observe::{Content, Observe, Site, Stage, SyncExtent, bind, serve};
+use daemon::observe::{CommitStage, Observe, ServedContent, Site, SyncExtent, bind, serve};
 
 /// The value of a field.
 #[derive(Clone, Debug)]
@@ -128,7 +128,7 @@ fn scrape(observe: &Observe, accept: &str) -> (String, Vec<u8>) {
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let listener = runtime.block_on(async { bind("127.0.0.1:0".parse().unwrap()).unwrap() });
     let address = listener.local_addr().unwrap();
-    let content = Content::new(observe.clone());
+    let content = ServedContent::new(observe.clone());
     runtime.spawn(serve(Arc::new(content), Site::Metrics, listener));
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -209,7 +209,7 @@ fn observed() -> Observe {
     let observe = Observe::new();
     for microseconds in [0, 3, 40, 41, 45, 900, 70_000] {
         let took = Duration::from_micros(microseconds);
-        observe.metrics().commits.stage_took(Stage::Commit, took);
+        observe.metrics().commits.stage_took(CommitStage::Commit, took);
         observe.metrics().kube_proxy.sync_took(SyncExtent::Partial, took);
     }
     observe.metrics().server.answered(["GET", "[::1]:6443"], 300, None);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use daemon::source::Wanted;
 use daemon::source::kube::{
-    ApiServer as Address, Formats, OnContact, Outlet, Report, SourceError, follow_api_server,
+    ApiServer as Address, Formats, OnContact, Outlet, SourceError, SourceReport, follow_api_server,
     load_client,
 };
 use engine::model::{Arrival, Change, Event, Resource};
@@ -45,10 +45,10 @@ fn server(server: ApiServer) -> ApiServer {
 /// The source under test, with its events and problems so far.
 struct Source {
     events: mpsc::Receiver<Arrival>,
-    reports: mpsc::Receiver<Report>,
+    reports: mpsc::Receiver<SourceReport>,
     task: JoinHandle<()>,
     seen: Vec<Event>,
-    reported: Vec<Report>,
+    reported: Vec<SourceReport>,
 }
 
 impl Drop for Source {
@@ -84,7 +84,7 @@ impl Source {
     #[track_caller]
     fn until<'a>(
         &'a mut self,
-        condition: impl Fn(&[Event], &[Report]) -> bool + 'a,
+        condition: impl Fn(&[Event], &[SourceReport]) -> bool + 'a,
     ) -> impl Future<Output = ()> + 'a {
         let caller = std::panic::Location::caller();
         async move {
@@ -161,8 +161,8 @@ fn of_services(requests: &[Request], on: On) -> usize {
     requests.iter().filter(|it| it.kind == Some(Kind::Service) && it.on == on).count()
 }
 
-fn is_trouble(report: &Report, wanted: impl Fn(&SourceError) -> bool) -> bool {
-    matches!(report, Report::Trouble { error, .. } if wanted(error))
+fn is_trouble(report: &SourceReport, wanted: impl Fn(&SourceError) -> bool) -> bool {
+    matches!(report, SourceReport::Trouble { error, .. } if wanted(error))
 }
 
 #[tokio::test]
@@ -382,8 +382,8 @@ async fn objects_are_listed_anew_at_once_after_etcd_was_restored_from_a_backup()
         assert!(began.elapsed() < LIMIT, "the versions are not reached again");
         assert_eq!(services(&source.seen), BTreeMap::from([("default/web".to_owned(), 80)]));
         for resource in ALL {
-            let says_it = |it: &Report| {
-                matches!(it, Report::Trouble { resource: Some(it), .. } if *it == resource)
+            let says_it = |it: &SourceReport| {
+                matches!(it, SourceReport::Trouble { resource: Some(it), .. } if *it == resource)
                     && is_trouble(it, |error| matches!(error, SourceError::WentBack(_)))
             };
             source.until(|_, reports| reports.iter().any(says_it)).await;
@@ -399,7 +399,7 @@ async fn objects_are_listed_anew_at_once_after_etcd_was_restored_from_a_backup()
         source.until_services(&["default/new", "default/web"]).await;
         source
             .until(|_, reports| {
-                let over = |it: &&Report| matches!(it, Report::Recovered { .. });
+                let over = |it: &&SourceReport| matches!(it, SourceReport::Recovered { .. });
                 reports.iter().filter(over).count() == ALL.len()
             })
             .await;
@@ -482,7 +482,7 @@ async fn each_refusal_is_named_in_one_line_and_tried_again() {
     source.until_listed().await;
     source
         .until(|_, reported| {
-            reported.iter().filter(|r| matches!(r, Report::Recovered { .. })).count() == 3
+            reported.iter().filter(|r| matches!(r, SourceReport::Recovered { .. })).count() == 3
         })
         .await;
     let reported = &source.reported;
@@ -529,8 +529,8 @@ async fn an_object_of_the_wrong_shape_is_left_out_and_its_neighbours_are_not() {
         server.push(object::service("default/z", "10.96.0.2", 80));
         let mut source = Source::follow(&server);
         source.until_services(&["default/a", "default/z"]).await;
-        let names_it = |report: &Report| match report {
-            Report::Object(problem) => {
+        let names_it = |report: &SourceReport| match report {
+            SourceReport::Object(problem) => {
                 problem.object.to_string() == "Service default/bad"
                     && problem.field == "spec.ports[0].port"
             }
@@ -677,7 +677,7 @@ async fn services_and_slices_that_all_vanish_from_a_list_are_looked_for_again() 
             for resource in [Resource::Services, Resource::EndpointSlices] {
                 let doubt = |error: &SourceError| matches!(error, SourceError::Emptied);
                 let mut reports = source.reported.iter().filter(|it| {
-                    matches!(it, Report::Trouble { resource: Some(it), .. } if *it == resource)
+                    matches!(it, SourceReport::Trouble { resource: Some(it), .. } if *it == resource)
                 });
                 assert!(reports.any(|it| is_trouble(it, doubt)), "{:#?}", source.reported);
             }
@@ -754,9 +754,11 @@ async fn a_server_that_is_away_is_tried_again_quickly_and_then_seldom() {
     server.push(object::service("default/a", "10.96.0.1", 80));
     server.stop();
     let mut source = Source::follow(&server);
-    let of_services = |reported: &[Report]| -> Vec<Duration> {
+    let of_services = |reported: &[SourceReport]| -> Vec<Duration> {
         let waits = reported.iter().filter_map(|report| match report {
-            Report::Trouble { resource: Some(Resource::Services), error, retry_in, .. } => {
+            SourceReport::Trouble {
+                resource: Some(Resource::Services), error, retry_in, ..
+            } => {
                 assert!(matches!(error, SourceError::Unreachable { .. }), "{error}");
                 Some(*retry_in)
             }
@@ -788,7 +790,7 @@ async fn a_kubeconfig_that_appears_later_is_used() {
     let server = server(ApiServer::replaying());
     std::fs::copy(server.kubeconfig(), &path).unwrap();
     source.until_listed().await;
-    let renewed = source.reported.iter().filter(|it| matches!(it, Report::Renewed)).count();
+    let renewed = source.reported.iter().filter(|it| matches!(it, SourceReport::Renewed)).count();
     assert_eq!(renewed, 1, "{:?}", source.reported);
 }
 

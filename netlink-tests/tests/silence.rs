@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use daemon::source::Wanted;
 use daemon::source::kube::{
-    ApiServer as Address, Contact, Formats, OnContact, Outlet, Report, follow_api_server,
+    ApiServer as Address, Contact, Formats, OnContact, Outlet, SourceReport, follow_api_server,
 };
 use engine::model::{Event, HostAddresses, Resource};
 use engine::routing::Routing;
@@ -50,7 +50,7 @@ fn in_namespace(test: impl AsyncFnOnce() + Send + 'static) {
 #[derive(Debug, Default)]
 struct Seen {
     events: Vec<Event>,
-    reports: Vec<Report>,
+    reports: Vec<SourceReport>,
     heard: Vec<Resource>,
     lost: Vec<(Resource, &'static str)>,
 }
@@ -192,7 +192,7 @@ fn a_frozen_server_is_lost_after_90_s() {
         assert!(seen.lost.iter().all(|(_, reason)| *reason == "unreachable"), "{seen:#?}");
         assert_eq!(seen.reports.len(), RESOURCES, "{:#?}", seen.reports);
         for report in &seen.reports {
-            let Report::Trouble { error, .. } = report else { panic!("{report:?}") };
+            let SourceReport::Trouble { error, .. } = report else { panic!("{report:?}") };
             let text = error.to_string();
             assert!(text.starts_with("the API server cannot be reached: "), "{text}");
             assert!(text.ends_with("nothing arrived for 15 s"), "{text}");
@@ -241,7 +241,7 @@ fn a_server_whose_packets_are_dropped_is_lost_within_90_s_and_found_again() {
                 .unwrap()
                 .reports
                 .iter()
-                .filter(|report| matches!(report, Report::Recovered { .. }))
+                .filter(|report| matches!(report, SourceReport::Recovered { .. }))
                 .count()
         };
         until(|| recovered() == RESOURCES).await;

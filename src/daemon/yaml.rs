@@ -31,9 +31,9 @@ const MAX_WARNINGS: usize = 100;
 pub struct Document {
     /// Content of the document.
     pub value: Value,
-    /// Lines whose meaning their author may not expect, and what it is.
+    /// LineTree whose meaning their author may not expect, and what it is.
     pub warnings: Vec<(usize, String)>,
-    lines: Lines,
+    lines: LineTree,
 }
 
 impl Document {
@@ -44,7 +44,7 @@ impl Document {
 
     /// Returns a document that was not parsed from text: every part is on line 1.
     pub fn of(value: Value) -> Self {
-        Self { value, warnings: Vec::new(), lines: Lines::at(1) }
+        Self { value, warnings: Vec::new(), lines: LineTree::at(1) }
     }
 
     /// Returns the line of the text (the first is 1) on which the part at `path` is.
@@ -126,12 +126,12 @@ fn without_leading_tabs(text: &str) -> String {
 
 /// Line of a value and of its children: items in their order, entries in the order of keys.
 #[derive(Debug, Clone, PartialEq)]
-struct Lines {
+struct LineTree {
     line: u32,
     children: Box<[Self]>,
 }
 
-impl Lines {
+impl LineTree {
     fn at(line: u32) -> Self {
         Self { line, children: Box::default() }
     }
@@ -140,9 +140,9 @@ impl Lines {
 /// Returns the child of `value` that `path` begins with, its lines, and the remaining path.
 fn step<'a>(
     value: &'a Value,
-    lines: &'a Lines,
+    lines: &'a LineTree,
     path: &'a str,
-) -> Option<(&'a Value, &'a Lines, &'a str)> {
+) -> Option<(&'a Value, &'a LineTree, &'a str)> {
     let path = path.strip_prefix('.').unwrap_or(path);
     if let Some(items) = value.as_array() {
         let (index, rest) = path.strip_prefix('[')?.split_once(']')?;
@@ -165,31 +165,31 @@ fn begins_with(path: &str, key: &str) -> bool {
 
 /// A finished value with its lines, and its cost per copy.
 #[derive(Debug, Clone)]
-struct Node {
+struct Subtree {
     value: Value,
-    lines: Lines,
+    lines: LineTree,
     weight: usize,
 }
 
 /// A sequence or mapping that has not ended yet.
-struct Open {
+struct OpenCollection {
     line: u32,
     anchor: usize,
     is_flow: bool,
     weight: usize,
-    parts: Parts,
+    parts: CollectionParts,
 }
 
-enum Parts {
-    Items(Vec<Value>, Vec<Lines>),
-    Entries(Entries, Option<Key>),
+enum CollectionParts {
+    Items(Vec<Value>, Vec<LineTree>),
+    Entries(Entries, Option<EntryKey>),
 }
 
 /// Entries of a mapping, and whether `<<` added them.
-type Entries = BTreeMap<String, (Value, Lines, bool)>;
+type Entries = BTreeMap<String, (Value, LineTree, bool)>;
 
 /// A key without its value yet.
-enum Key {
+enum EntryKey {
     /// The key and its line.
     Text(String, u32),
     /// `<<`, of which the value's entries become those of the mapping.
@@ -199,8 +199,8 @@ enum Key {
 /// The documents of a text.
 struct Documents<'a> {
     parser: Parser<'a, StrInput<'a>>,
-    open: Vec<Open>,
-    anchors: HashMap<usize, Node>,
+    open: Vec<OpenCollection>,
+    anchors: HashMap<usize, Subtree>,
     copied: usize,
     warnings: Vec<(usize, String)>,
 }
@@ -237,7 +237,7 @@ impl<'a> Documents<'a> {
     fn next(&mut self) -> Result<Option<Document>, SyntaxError> {
         while let Some(event) = self.parser.next_event() {
             let (event, span) = event?;
-            if let Some(Node { value, lines, .. }) = self.add(event, &span.start)? {
+            if let Some(Subtree { value, lines, .. }) = self.add(event, &span.start)? {
                 self.anchors.clear();
                 let warnings = std::mem::take(&mut self.warnings);
                 return Ok(Some(Document { value, warnings, lines }));
@@ -248,7 +248,7 @@ impl<'a> Documents<'a> {
 
     /// Adds the next event. Returns the root when the event completes it.
     #[allow(clippy::wildcard_enum_match_arm, reason = "the events of the library may become more")]
-    fn add(&mut self, event: Event<'_>, start: &Marker) -> Result<Option<Node>, SyntaxError> {
+    fn add(&mut self, event: Event<'_>, start: &Marker) -> Result<Option<Subtree>, SyntaxError> {
         match event {
             Event::Alias(anchor) => {
                 let node = self.alias(anchor, start)?;
@@ -262,19 +262,20 @@ impl<'a> Documents<'a> {
                     && is_merge
                     && let Some(key) = self.missing_key()
                 {
-                    *key = Some(Key::Merge);
+                    *key = Some(EntryKey::Merge);
                     return Ok(None);
                 }
                 let value = scalar(&text, style, tag.as_deref()).map_err(|it| at(start, it))?;
-                let node = Node { value, lines: Lines::at(line(start)), weight: text.len() + 1 };
+                let node =
+                    Subtree { value, lines: LineTree::at(line(start)), weight: text.len() + 1 };
                 self.remember(anchor, &node, start)?;
                 self.value(node, start)
             }
             Event::SequenceStart(style, anchor, _) => {
-                self.open(style, anchor, Parts::Items(Vec::new(), Vec::new()), start)
+                self.open(style, anchor, CollectionParts::Items(Vec::new(), Vec::new()), start)
             }
             Event::MappingStart(style, anchor, _) => {
-                self.open(style, anchor, Parts::Entries(BTreeMap::new(), None), start)
+                self.open(style, anchor, CollectionParts::Entries(BTreeMap::new(), None), start)
             }
             Event::SequenceEnd | Event::MappingEnd => self.close(start),
             _ => Ok(None),
@@ -282,10 +283,10 @@ impl<'a> Documents<'a> {
     }
 
     /// Returns the place of the open mapping's next key, if one is expected.
-    fn missing_key(&mut self) -> Option<&mut Option<Key>> {
+    fn missing_key(&mut self) -> Option<&mut Option<EntryKey>> {
         match &mut self.open.last_mut()?.parts {
-            Parts::Entries(_, key @ None) => Some(key),
-            Parts::Entries(..) | Parts::Items(..) => None,
+            CollectionParts::Entries(_, key @ None) => Some(key),
+            CollectionParts::Entries(..) | CollectionParts::Items(..) => None,
         }
     }
 
@@ -293,9 +294,9 @@ impl<'a> Documents<'a> {
         &mut self,
         style: StructureStyle,
         anchor: usize,
-        parts: Parts,
+        parts: CollectionParts,
         start: &Marker,
-    ) -> Result<Option<Node>, SyntaxError> {
+    ) -> Result<Option<Subtree>, SyntaxError> {
         if self.missing_key().is_some() {
             return Err(at(start, "a key must be a scalar".to_owned()));
         }
@@ -303,17 +304,17 @@ impl<'a> Documents<'a> {
             return Err(at(start, format!("nested deeper than {MAX_DEPTH} levels")));
         }
         let (line, is_flow) = (line(start), style == StructureStyle::Flow);
-        self.open.push(Open { line, anchor, is_flow, weight: 1, parts });
+        self.open.push(OpenCollection { line, anchor, is_flow, weight: 1, parts });
         Ok(None)
     }
 
-    fn close(&mut self, end: &Marker) -> Result<Option<Node>, SyntaxError> {
-        let Some(Open { line, anchor, weight, parts, .. }) = self.open.pop() else {
+    fn close(&mut self, end: &Marker) -> Result<Option<Subtree>, SyntaxError> {
+        let Some(OpenCollection { line, anchor, weight, parts, .. }) = self.open.pop() else {
             return Err(at(end, "end of a collection that was not begun".to_owned()));
         };
         let (value, children) = match parts {
-            Parts::Items(values, lines) => (Value::Array(values), lines),
-            Parts::Entries(entries, _) => {
+            CollectionParts::Items(values, lines) => (Value::Array(values), lines),
+            CollectionParts::Entries(entries, _) => {
                 let mut children = Vec::with_capacity(entries.len());
                 let entries = entries.into_iter().map(|(key, (value, lines, _))| {
                     children.push(lines);
@@ -322,35 +323,37 @@ impl<'a> Documents<'a> {
                 (Value::Object(entries.collect()), children)
             }
         };
-        let node = Node { value, lines: Lines { line, children: children.into() }, weight };
+        let node = Subtree { value, lines: LineTree { line, children: children.into() }, weight };
         self.remember(anchor, &node, end)?;
         self.value(node, end)
     }
 
     /// Adds a finished value or key to the open collection; without one the value is the root.
-    fn value(&mut self, node: Node, start: &Marker) -> Result<Option<Node>, SyntaxError> {
+    fn value(&mut self, node: Subtree, start: &Marker) -> Result<Option<Subtree>, SyntaxError> {
         let Some(open) = self.open.last_mut() else { return Ok(Some(node)) };
         open.weight += node.weight;
         match &mut open.parts {
-            Parts::Items(values, lines) => {
+            CollectionParts::Items(values, lines) => {
                 values.push(node.value);
                 lines.push(node.lines);
             }
-            Parts::Entries(entries, place) => match place.take() {
+            CollectionParts::Entries(entries, place) => match place.take() {
                 None => *place = Some(key(node.value, start)?),
-                Some(Key::Text(key, line)) => {
-                    let entry = (node.value, Lines { line, ..node.lines }, false);
+                Some(EntryKey::Text(key, line)) => {
+                    let entry = (node.value, LineTree { line, ..node.lines }, false);
                     insert(entries, key, entry, &mut self.warnings);
                 }
-                Some(Key::Merge) => merge(entries, node, &mut self.warnings).ok_or_else(|| {
-                    at(start, "<< needs a mapping or a list of mappings".to_owned())
-                })?,
+                Some(EntryKey::Merge) => {
+                    merge(entries, node, &mut self.warnings).ok_or_else(|| {
+                        at(start, "<< needs a mapping or a list of mappings".to_owned())
+                    })?
+                }
             },
         }
         Ok(None)
     }
 
-    fn remember(&mut self, anchor: usize, node: &Node, at: &Marker) -> Result<(), SyntaxError> {
+    fn remember(&mut self, anchor: usize, node: &Subtree, at: &Marker) -> Result<(), SyntaxError> {
         if anchor != 0 {
             self.charge(node.weight, at)?;
             self.anchors.insert(anchor, node.clone());
@@ -358,7 +361,7 @@ impl<'a> Documents<'a> {
         Ok(())
     }
 
-    fn alias(&mut self, anchor: usize, start: &Marker) -> Result<Node, SyntaxError> {
+    fn alias(&mut self, anchor: usize, start: &Marker) -> Result<Subtree, SyntaxError> {
         let Some(node) = self.anchors.get(&anchor) else {
             return Err(at(start, "alias inside the value that it names".to_owned()));
         };
@@ -379,10 +382,10 @@ impl<'a> Documents<'a> {
 }
 
 /// Returns the key that a finished value is.
-fn key(value: Value, start: &Marker) -> Result<Key, SyntaxError> {
+fn key(value: Value, start: &Marker) -> Result<EntryKey, SyntaxError> {
     match value {
-        Value::String(text) => Ok(Key::Text(text, line(start))),
-        Value::Bool(_) | Value::Number(_) => Ok(Key::Text(value.to_string(), line(start))),
+        Value::String(text) => Ok(EntryKey::Text(text, line(start))),
+        Value::Bool(_) | Value::Number(_) => Ok(EntryKey::Text(value.to_string(), line(start))),
         Value::Null | Value::Array(_) | Value::Object(_) => {
             Err(at(start, "a key must be a scalar, and not null".to_owned()))
         }
@@ -393,7 +396,7 @@ fn key(value: Value, start: &Marker) -> Result<Key, SyntaxError> {
 fn insert(
     entries: &mut Entries,
     key: String,
-    entry: (Value, Lines, bool),
+    entry: (Value, LineTree, bool),
     warnings: &mut Vec<(usize, String)>,
 ) {
     if let Some((_, before, false)) = entries.get(&key)
@@ -407,7 +410,7 @@ fn insert(
 
 /// Merges a mapping, or a list of mappings of which the first that has a key counts. As in go-yaml,
 /// what comes later in the text replaces what is before it.
-fn merge(entries: &mut Entries, node: Node, warnings: &mut Vec<(usize, String)>) -> Option<()> {
+fn merge(entries: &mut Entries, node: Subtree, warnings: &mut Vec<(usize, String)>) -> Option<()> {
     let mappings = match node.value {
         Value::Array(items) => items.into_iter().zip(node.lines.children).rev().collect(),
         value @ Value::Object(_) => vec![(value, node.lines)],

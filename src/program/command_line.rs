@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
-use daemon::config::flags::{OnceFlags, PlanFlags, RunFlags, VerifyFlags};
+use daemon::config::command_flags::{OnceFlags, PlanFlags, RunFlags, VerifyFlags};
 
 #[cfg(feature = "measure")]
 use super::bench::{BENCH_ROWS, BenchFlags};

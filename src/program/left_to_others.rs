@@ -1,6 +1,6 @@
 //! Why the tables lack a service: the running daemon may leave it to other programs.
 
-use daemon::config::flags::VerifyFlags;
+use daemon::config::command_flags::VerifyFlags;
 use engine::model::ObjectName;
 use engine::routing::ServedServices;
 use inspect::show::Selector;

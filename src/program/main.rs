@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use clap::{CommandFactory, FromArgMatches};
 use daemon::config::Config;
-use daemon::config::flags::{OnceFlags, PlanFlags, RunFlags, VerifyFlags};
+use daemon::config::command_flags::{OnceFlags, PlanFlags, RunFlags, VerifyFlags};
 use daemon::observe::Startup;
 use daemon::source::Wanted;
 use deltaproxy::{

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use daemon::config::Source;
-use daemon::config::flags::{NodeFlags, SourceFlags, VerifyFlags};
+use daemon::config::command_flags::{NodeFlags, SourceFlags, VerifyFlags};
 use engine::Engine;
 use engine::printable::Printable;
 use inspect::show::OfServices;

@@ -12,8 +12,8 @@ use daemon::conntrack::{Cleaned, Cleaner, ConnectionCounter, Limits};
 use daemon::links::follow_links;
 use daemon::localhost_proxy::LocalhostProxy;
 use daemon::observe::{
-    ClosedPort, Content, CountStore, Finder, LeftOut, Observe, PageSetup, Site, Startup, bind,
-    serve, serve_at, serve_health_checks,
+    ClosedPort, CountStore, Finder, LeftOut, Observe, PageSetup, ServedContent, Site, Startup,
+    bind, serve, serve_at, serve_health_checks,
 };
 use daemon::open_files;
 use daemon::run::{
@@ -116,7 +116,7 @@ pub fn run(
     if let Err(error) = open_files::raise() {
         tracing::warn!("the soft limit of open files stays as it is: {error}");
     }
-    let content = Content { startup, ..Content::new(observe) };
+    let content = ServedContent { startup, ..ServedContent::new(observe) };
     let followed = file.map(|path| Followed { path, load });
     let outcome = runtime.block_on(run_until_stopped(config, followed, content, counts));
     runtime.shutdown_timeout(STOP_TIME);
@@ -126,7 +126,7 @@ pub fn run(
 async fn run_until_stopped(
     config: Config,
     followed: Option<Followed>,
-    mut content: Content,
+    mut content: ServedContent,
     counts: CountStore,
 ) -> Result<End, Failure> {
     let (observe, started) = (content.observe.clone(), Instant::now());
@@ -313,7 +313,7 @@ async fn config_changed(changed: impl Future<Output = ()> + Send + 'static) {
 async fn start_servers(
     config: &Config,
     tasks: &mut JoinSet<()>,
-    content: Arc<Content>,
+    content: Arc<ServedContent>,
 ) -> Result<(), Failure> {
     tasks.spawn(running::serve(Arc::clone(&content)));
     let sites =

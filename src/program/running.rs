@@ -11,7 +11,7 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use daemon::observe::{Content, serve_local};
+use daemon::observe::{ServedContent, serve_local};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -183,11 +183,11 @@ fn parse(answer: &[u8]) -> Result<Value, Unread> {
 }
 
 /// Serves commands until the future is dropped.
-pub(super) async fn serve(content: Arc<Content>) {
+pub(super) async fn serve(content: Arc<ServedContent>) {
     serve_at(NAME, content).await;
 }
 
-async fn serve_at(name: &str, content: Arc<Content>) {
+async fn serve_at(name: &str, content: Arc<ServedContent>) {
     serve_local(content, listen(name).await).await;
 }
 
@@ -234,7 +234,7 @@ mod tests {
         let long = "x".repeat(600_000);
         let offer = |configuration: Value| {
             let startup = Startup { configuration, ..Startup::default() };
-            let content = Arc::new(Content { startup, ..Content::new(Observe::new()) });
+            let content = Arc::new(ServedContent { startup, ..ServedContent::new(Observe::new()) });
             let name = name.clone();
             tokio::spawn(async move { serve_at(&name, content).await })
         };

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use daemon::config::changes::FieldChange;
-use daemon::config::flags::{NodeFlags, OnceFlags, PlanFlags, SettingsOf, VerifyFlags};
+use daemon::config::command_flags::{NodeFlags, OnceFlags, PlanFlags, SettingsOf, VerifyFlags};
 use daemon::config::{Config, ConfigError, Loaded, Source};
 use engine::Engine;
 use serde_json::{Value, json};

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use daemon::config::{address, duration};
+use daemon::config::{duration, listen_address};
 use inspect::show::Order;
 use inspect::top::{Action, State, View, plain};
 use ratatui_crossterm::crossterm::event::{self, Event};
@@ -120,7 +120,7 @@ fn daemon(text: &str) -> Result<Daemon, String> {
     if text.is_empty() {
         return Ok(Daemon(None));
     }
-    let address = address::parse(text, address::METRICS_PORT);
+    let address = listen_address::parse(text, listen_address::METRICS_PORT);
     let expected = |_| format!("expected an address such as {DAEMON}, or \"\" for no daemon");
     address.map(|address| Daemon(Some(address))).map_err(expected)
 }
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn the_daemon_is_where_run_serves_metrics() {
-        assert_eq!(daemon(DAEMON), Ok(Daemon(Some(address::DEFAULT_METRICS))));
+        assert_eq!(daemon(DAEMON), Ok(Daemon(Some(listen_address::DEFAULT_METRICS))));
         assert_eq!(daemon("127.0.0.1"), daemon(DAEMON));
         assert_eq!(daemon(""), Ok(Daemon(None)));
         assert!(daemon("localhost:1").unwrap_err().contains("expected an address such as"));

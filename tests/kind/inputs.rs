@@ -6,7 +6,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use clap::Parser;
-use daemon::config::flags::RunFlags;
+use daemon::config::command_flags::RunFlags;
 use daemon::yaml;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;

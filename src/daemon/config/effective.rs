@@ -94,7 +94,7 @@ mod tests {
     use super::*;
     use crate::config::fields::{API_VERSION, KIND};
     use crate::config::kube_proxy::KubeProxyFlags;
-    use crate::config::options::{self, Kind, SECTIONS};
+    use crate::config::options::{self, OptionKind, SECTIONS};
     use crate::config::{ConfigError, Notes, Source};
 
     fn file(text: &str) -> NamedTempFile {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     /// Values of a field that are valid by themselves.
-    fn candidates(path: &str, kind: Kind) -> Vec<Value> {
+    fn candidates(path: &str, kind: OptionKind) -> Vec<Value> {
         let texts = |texts: &[&str]| texts.iter().map(|text| json!(text)).collect();
         match path {
             "apiVersion" => texts(&[API_VERSION]),
@@ -205,20 +205,24 @@ mod tests {
         }
     }
 
-    fn of_type(kind: Kind) -> Vec<Value> {
+    fn of_type(kind: OptionKind) -> Vec<Value> {
         match kind {
-            Kind::Text | Kind::Any => vec![json!(""), json!("x"), json!("on")],
-            Kind::Flag | Kind::Gate | Kind::Version => vec![json!(true), json!(false)],
-            Kind::Whole => vec![json!(1), json!(7), json!(4096)],
-            Kind::Number => vec![json!(0), json!(1.5)],
-            Kind::Duration => vec![json!(0), json!(""), json!("0s"), json!("1.5s"), json!("1h")],
-            Kind::Texts => vec![json!([]), json!(["10.0.0.0/8"])],
-            Kind::Object | Kind::Opaque => vec![json!({}), Value::Null],
+            OptionKind::Text | OptionKind::Any => vec![json!(""), json!("x"), json!("on")],
+            OptionKind::Flag | OptionKind::Gate | OptionKind::Version => {
+                vec![json!(true), json!(false)]
+            }
+            OptionKind::Whole => vec![json!(1), json!(7), json!(4096)],
+            OptionKind::Number => vec![json!(0), json!(1.5)],
+            OptionKind::Duration => {
+                vec![json!(0), json!(""), json!("0s"), json!("1.5s"), json!("1h")]
+            }
+            OptionKind::Texts => vec![json!([]), json!(["10.0.0.0/8"])],
+            OptionKind::Object | OptionKind::Opaque => vec![json!({}), Value::Null],
         }
     }
 
     /// Paths and types of all fields.
-    fn all_fields() -> Vec<(String, Kind)> {
+    fn all_fields() -> Vec<(String, OptionKind)> {
         let paths = |setting: &'static Setting| {
             let paths: BTreeSet<_> = SECTIONS.map(|section| setting.path(section)).into();
             paths.into_iter().map(|path| (path, setting.kind))

@@ -3,7 +3,7 @@
 //! Every field of the API is accepted and its type checked. [`Notes`] lists fields that have a
 //! value but no effect here, and fields that the API does not have.
 
-mod reader;
+mod field_reader;
 mod way_back;
 
 use std::io;
@@ -18,15 +18,15 @@ use nft::Family;
 use ring::digest::{SHA256, digest};
 use serde_json::{Map, Value};
 
-pub(super) use self::reader::Origin;
-use self::reader::Reader;
+pub(super) use self::field_reader::Origin;
+use self::field_reader::Reader;
 use super::fields::{
     API_VERSION, BRIDGE_INTERFACE, DEFAULT_MODE, DETECTION_FIELDS, INTERFACE_NAME_PREFIX,
     IPVS_SCHEDULER, KIND, LOCALHOST_NODE_PORTS, OWN_SCHEDULER, STRICT_MODE, detection_field,
 };
 use super::log::LogFlags;
 use super::notes::Notes;
-use super::options::{self, Kind, SETTINGS, Values, shortened};
+use super::options::{self, OptionKind, SETTINGS, Values, shortened};
 use super::section::Section;
 use super::{Config, ConfigError, Loaded, Source, duration, node_name};
 use crate::named_file;
@@ -125,7 +125,7 @@ impl<'a> Reader<'a> {
             };
             // An empty text means the default, but as the flag of a server's address it turns that
             // server off.
-            let is_unset = value == "" && setting.kind != Kind::Any;
+            let is_unset = value == "" && setting.kind != OptionKind::Any;
             let is_flag = !matches!(self.origin, Origin::File(_));
             if is_unset && !(is_flag && path.ends_with("BindAddress")) {
                 continue;
@@ -197,7 +197,7 @@ impl<'a> Reader<'a> {
             let is_gate = prefix == "featureGates" && value.is_boolean();
             let is_used = options::find(&path).is_some_and(|setting| section.has(setting, &path));
             match value.as_object() {
-                Some(inner) if kind == Kind::Object => self.check(inner, &path, notes),
+                Some(inner) if kind == OptionKind::Object => self.check(inner, &path, notes),
                 _ if !is_used && (is_gate || has_effect(value)) => notes.without_effect.push(path),
                 _ => {}
             }
@@ -273,12 +273,12 @@ mod tests {
     use tracing::level_filters::LevelFilter;
 
     use super::super::fields::CLUSTER_CIDR;
-    use super::reader::MOST_ERRORS;
+    use super::field_reader::MOST_ERRORS;
     use super::*;
     use crate::config::log::LogFormat;
     use crate::config::scheduler::ChosenScheduler;
     use crate::config::{
-        CHECK_PERIOD, ConntrackSettings, ContentTypes, LogSettings, Periods, address,
+        CHECK_PERIOD, ConntrackSettings, ContentTypes, LogSettings, Periods, listen_address,
     };
 
     const HEADER: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\n\
@@ -322,8 +322,8 @@ mod tests {
                 routing: Routing::default(),
                 periods: Periods { min_sync: Duration::ZERO, check: CHECK_PERIOD },
                 owns_tables: true,
-                healthz_bind_address: Some(address::DEFAULT_HEALTHZ),
-                metrics_bind_address: Some(address::DEFAULT_METRICS),
+                healthz_bind_address: Some(listen_address::DEFAULT_HEALTHZ),
+                metrics_bind_address: Some(listen_address::DEFAULT_METRICS),
                 bind_address_hard_fail: false,
                 conntrack: ConntrackSettings::of_kube_proxy(),
                 oom_score_adj: Some(-999),

@@ -12,15 +12,15 @@ use std::path::PathBuf;
 
 use flags::{Flag, Meaning};
 use serde_json::Value;
-use words::Words;
+use words::FlagWords;
 
 use super::effective::set;
 use super::file::Origin;
 use super::given::Given;
 use super::log::{LevelError, LogFlags, LogFormat, level};
 use super::notes::Notes;
-use super::options::{self, Kind, Values};
-use super::{Config, ConfigError, Loaded, Source, address, server_url};
+use super::options::{self, OptionKind, Values};
+use super::{Config, ConfigError, Loaded, Source, listen_address, server_flags};
 use crate::yaml;
 
 /// A parsed command line.
@@ -76,7 +76,7 @@ impl KubeProxyFlags {
     /// not a flag.
     pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self, ConfigError> {
         let (mut flags, mut errors) = (Self::default(), Vec::new());
-        for word in Words::new(arguments) {
+        for word in FlagWords::new(arguments) {
             errors.extend(word.and_then(|(flag, value)| flags.set(flag, value)).err());
         }
         // A file replaces the fields.
@@ -185,7 +185,7 @@ impl KubeProxyFlags {
             let given: Vec<_> = given.map(|(_, text)| text.as_str()).collect();
             match (flag.kind, given.last()) {
                 (_, None) => flag.default(),
-                (Kind::Texts, Some(_)) => given.join(","),
+                (OptionKind::Texts, Some(_)) => given.join(","),
                 (_, Some(last)) => (*last).to_owned(),
             }
         };
@@ -219,8 +219,8 @@ impl KubeProxyFlags {
             Meaning::Config => self.config = (!text.is_empty()).then(|| text.into()),
             Meaning::NodeName => self.hostname_override = Some(text),
             Meaning::Server if text.is_empty() => self.server = None,
-            Meaning::Server if server_url::is_valid(&text) => self.server = Some(text),
-            Meaning::Server => return Err(wrong(server_url::EXPECTED)),
+            Meaning::Server if server_flags::is_server(&text) => self.server = Some(text),
+            Meaning::Server => return Err(wrong(server_flags::EXPECTED_SERVER)),
             Meaning::Verbosity => {
                 let level = level(&text).map_err(|_| wrong(LevelError::EXPECTED))?;
                 self.log.log_level = Some(level);
@@ -269,7 +269,7 @@ impl KubeProxyFlags {
             let given = self.given.iter().rfind(|(name, _)| *name == flag.name);
             let port = given.and_then(|(_, text)| yaml::whole(text)?.as_i64());
             let before = self.fields.value(path).and_then(Value::as_str);
-            let address = match (port, before.and_then(address::ip)) {
+            let address = match (port, before.and_then(listen_address::ip)) {
                 (Some(0), _) => String::new(),
                 (Some(port), Some(IpAddr::V4(ip))) => format!("{ip}:{port}"),
                 (Some(port), Some(IpAddr::V6(ip))) => format!("[{ip}]:{port}"),
@@ -351,13 +351,13 @@ mod tests {
     /// Returns a value that is not the default.
     fn another_value(flag: Flag) -> &'static str {
         match (flag.name, flag.kind) {
-            (_, Kind::Flag) if flag.default() == "true" => "false",
-            (_, Kind::Flag | Kind::Version) => "true",
-            (_, Kind::Whole | Kind::Number) => "7",
-            (_, Kind::Duration) => "7s",
-            (_, Kind::Texts) => "10.1.0.0/16",
+            (_, OptionKind::Flag) if flag.default() == "true" => "false",
+            (_, OptionKind::Flag | OptionKind::Version) => "true",
+            (_, OptionKind::Whole | OptionKind::Number) => "7",
+            (_, OptionKind::Duration) => "7s",
+            (_, OptionKind::Texts) => "10.1.0.0/16",
             ("proxy-mode", _) => "nftables",
-            (_, Kind::Gate) => "AllowServiceExternalIPs=false",
+            (_, OptionKind::Gate) => "AllowServiceExternalIPs=false",
             ("master", _) => "https://192.0.2.1:6443",
             ("bind-address", _) => "192.0.2.1",
             ("healthz-bind-address" | "metrics-bind-address", _) => "192.0.2.1:99",
@@ -366,7 +366,9 @@ mod tests {
             ("cluster-cidr", _) => "10.1.0.0/16",
             ("logging-format", _) => "json",
             ("log-text-info-buffer-size" | "log-json-info-buffer-size", _) => "1",
-            (_, Kind::Text | Kind::Object | Kind::Opaque | Kind::Any) => "other",
+            (_, OptionKind::Text | OptionKind::Object | OptionKind::Opaque | OptionKind::Any) => {
+                "other"
+            }
         }
     }
 
@@ -536,8 +538,8 @@ mod tests {
             ("--bind-address=:: --healthz-port=0", ["", default[1]]),
         ] {
             let config = load(line).config;
-            assert_eq!(address::text(config.healthz_bind_address), healthz, "{line}");
-            assert_eq!(address::text(config.metrics_bind_address), metrics, "{line}");
+            assert_eq!(listen_address::text(config.healthz_bind_address), healthz, "{line}");
+            assert_eq!(listen_address::text(config.metrics_bind_address), metrics, "{line}");
         }
         let flags = load("--healthz-port=9001 --metrics-port=10249").notes.flags;
         assert_eq!(flags, ["healthz-port"]);
@@ -550,8 +552,8 @@ mod tests {
                          mode: nftables\nbindAddress: '::'\n",
         );
         let config = load(&format!("--healthz-port=0 {}", config_flag(&file))).config;
-        assert_eq!(address::text(config.healthz_bind_address), "[::]:10256");
-        assert_eq!(address::text(config.metrics_bind_address), "[::1]:10249");
+        assert_eq!(listen_address::text(config.healthz_bind_address), "[::]:10256");
+        assert_eq!(listen_address::text(config.metrics_bind_address), "[::1]:10249");
     }
 
     #[test]

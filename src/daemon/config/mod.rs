@@ -3,26 +3,25 @@
 //! Everything in a [`Config`] is validated. An invalid setting is an error that names the flag, or
 //! the file, line and field, and the expectation.
 
-pub mod address;
 pub mod changes;
+pub mod command_flags;
 mod content_types;
 mod direct_return;
 pub mod duration;
 mod effective;
 mod fields;
 mod file;
-pub mod flags;
 mod gates;
 mod given;
 pub mod kube_proxy;
-mod least_connections;
+mod lc_settings;
+pub mod listen_address;
 pub mod log;
 mod notes;
 mod options;
 mod scheduler;
 mod section;
 pub mod server_flags;
-mod server_url;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

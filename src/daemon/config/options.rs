@@ -9,8 +9,8 @@ mod table;
 mod tests;
 mod values;
 
-pub(super) use self::kind::Kind;
-pub(super) use self::setting::{Scope, Setting};
+pub(super) use self::kind::OptionKind;
+pub(super) use self::setting::{OptionScope, Setting};
 pub(super) use self::table::SETTINGS;
 pub(super) use self::values::{Values, shortened};
 
@@ -26,12 +26,12 @@ pub(super) fn find(path: &str) -> Option<&'static Setting> {
 }
 
 /// Returns the type of the field at `path`; an object if it has fields.
-pub(super) fn kind_of(path: &str) -> Option<Kind> {
+pub(super) fn kind_of(path: &str) -> Option<OptionKind> {
     let prefix = format!("{path}.");
     let has_fields = SETTINGS.iter().any(|setting| setting.field.starts_with(&prefix));
     let is_gate = path.strip_prefix("featureGates.").is_some_and(is_without_effect);
-    let kind = find(path).map(|setting| setting.kind).or(is_gate.then_some(Kind::Flag));
-    kind.or(has_fields.then_some(Kind::Object))
+    let kind = find(path).map(|setting| setting.kind).or(is_gate.then_some(OptionKind::Flag));
+    kind.or(has_fields.then_some(OptionKind::Object))
 }
 
 /// Returns the flag of `run` that sets the field at `path`, or the path.

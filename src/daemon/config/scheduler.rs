@@ -3,7 +3,7 @@
 use engine::model::Scheduler;
 use engine::routing::LeastConnections;
 
-use super::least_connections;
+use super::lc_settings;
 
 /// A scheduler that a setting names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl ChosenScheduler {
         let reservation = format!(
             "scheduler {named} is off: {scheduler} is used; \
              {}, or --least-connections, turns it on",
-            least_connections::INTERVAL
+            lc_settings::INTERVAL
         );
         Self { scheduler, reservation: Some(reservation) }
     }
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn least_connections_need_an_interval() {
         let lc = || ChosenScheduler::parse("wlc").unwrap();
-        let settings = least_connections::every(std::time::Duration::from_secs(5)).unwrap();
+        let settings = lc_settings::every(std::time::Duration::from_secs(5)).unwrap();
         assert_eq!(lc().with(settings), lc());
         let off = lc().with(None);
         assert_eq!(off.scheduler, Scheduler::Random);

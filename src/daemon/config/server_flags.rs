@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use hyper::Uri;
 
-use super::{ConfigError, Source, node_name, server_url};
+use super::{ConfigError, Source, node_name};
 
 /// Flags about the API server, and the name of this node.
 #[derive(Debug, Clone, Default, Args)]
@@ -37,11 +38,23 @@ impl ServerFlags {
 }
 
 fn server(text: &str) -> Result<String, String> {
-    if server_url::is_valid(text) {
-        Ok(text.to_owned())
-    } else {
-        Err(format!("expected {}", server_url::EXPECTED))
-    }
+    if is_server(text) { Ok(text.to_owned()) } else { Err(format!("expected {}", EXPECTED_SERVER)) }
+}
+
+/// The expectation of errors.
+pub(super) const EXPECTED_SERVER: &str = "the URL of an API server, such as https://192.0.2.1:6443";
+
+/// Returns whether a text is the address of an API server. As in client-go, the scheme is optional.
+pub(super) fn is_server(text: &str) -> bool {
+    let Ok(url) = text.parse::<Uri>() else { return false };
+    let Some(authority) = url.authority() else { return false };
+    // An invalid port is kept in the authority, and so is a user.
+    let is_plain = match authority.port_u16() {
+        Some(port) => authority.as_str() == format!("{}:{port}", authority.host()),
+        None => authority.as_str() == authority.host(),
+    };
+    let is_http = url.scheme_str().is_none_or(|scheme| matches!(scheme, "http" | "https"));
+    is_plain && is_http && !authority.host().is_empty()
 }
 
 #[cfg(test)]
@@ -61,5 +74,16 @@ mod tests {
         let (url, kubeconfig) = ("http://a:1".to_owned(), Some("/k".into()));
         assert_eq!(load(Some("/k"), Some("http://a:1")).0, Source::Server { url, kubeconfig });
         assert!(server("/x").unwrap_err().contains("https://192.0.2.1:6443"));
+    }
+
+    #[test]
+    fn urls_and_addresses_without_scheme_are_accepted() {
+        for text in ["https://a:6443", "http://[fd00::1]:80/x", "192.0.2.1:8080", "server"] {
+            assert!(is_server(text), "{text}");
+        }
+        for text in ["", "/path", "ftp://a", "https://", "a b", "http://a:99999", "u@a", "https//a"]
+        {
+            assert!(!is_server(text), "{text}");
+        }
     }
 }

@@ -44,11 +44,11 @@ pub struct FlowList {
 /// Handle of the thread that deletes entries. The thread ends after this is dropped.
 #[derive(Debug)]
 pub struct Cleaner {
-    shared: Arc<Shared>,
+    shared: Arc<SharedQueue>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedQueue {
     queue: Mutex<Queue>,
     changed: Condvar,
     /// The thread has returned from its loop.
@@ -58,7 +58,7 @@ struct Shared {
 
 /// State of the thread.
 struct Worker {
-    shared: Arc<Shared>,
+    shared: Arc<SharedQueue>,
     table: ReopenedTable,
     lists: mpsc::Sender<FlowList>,
 }
@@ -79,7 +79,7 @@ impl Cleaner {
         limits: Limits,
         report: impl Fn(Cleaned) + Send + 'static,
     ) -> io::Result<(Self, mpsc::Receiver<FlowList>)> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedQueue {
             queue: Mutex::new(Queue::new(limits)),
             changed: Condvar::new(),
             has_ended: Mutex::new(false),
@@ -144,7 +144,7 @@ impl Drop for Cleaner {
     }
 }
 
-impl Shared {
+impl SharedQueue {
     /// Blocks until there is work.
     fn next(&self) -> Next {
         let mut queue = self.queue.lock();

@@ -16,11 +16,11 @@ use crate::source::notice::Notice;
 pub(super) struct ClosedPorts {
     observe: Observe,
     notices: mpsc::Sender<Notice>,
-    of_service: Arc<Mutex<BTreeMap<Arc<str>, Problems>>>,
+    of_service: Arc<Mutex<BTreeMap<Arc<str>, PortProblems>>>,
 }
 
 /// The problems of a service by port.
-type Problems = BTreeMap<u16, LeftOut>;
+type PortProblems = BTreeMap<u16, LeftOut>;
 
 impl ClosedPorts {
     pub(super) fn new(observe: Observe, notices: mpsc::Sender<Notice>) -> Self {
@@ -52,7 +52,7 @@ impl ClosedPorts {
     }
 
     /// Changes the problems of a service, and shows those that are present.
-    fn change<T>(&self, service: &Arc<str>, change: impl FnOnce(&mut Problems) -> T) -> T {
+    fn change<T>(&self, service: &Arc<str>, change: impl FnOnce(&mut PortProblems) -> T) -> T {
         // Nothing in between two changes can panic.
         let mut of_service = self.of_service.lock();
         let mut ports = of_service.remove(service).unwrap_or_default();

@@ -2,7 +2,7 @@
 
 /// Most relays and listeners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Limits {
+pub(super) struct ProxyLimits {
     /// The limit of open files of the process.
     pub(super) open_files: u64,
     pub(super) listeners: usize,
@@ -12,7 +12,7 @@ pub(super) struct Limits {
     pub(super) of_port: usize,
 }
 
-impl Limits {
+impl ProxyLimits {
     /// Divides the proxy's `share` of a limit of open files. A relay has two sockets.
     pub(super) fn of(open_files: u64, share: usize) -> Self {
         let relays = (share / 4).clamp(1, MOST_RELAYS);
@@ -33,8 +33,8 @@ mod tests {
         for (share, listeners, relays, of_port) in
             [(0, 0, 1, 1), (6, 4, 1, 1), (246, 124, 61, 15), (500_000, 497_952, 1024, 256)]
         {
-            let expected = Limits { open_files: 9, listeners, relays, of_port };
-            assert_eq!(Limits::of(9, share), expected, "{share}");
+            let expected = ProxyLimits { open_files: 9, listeners, relays, of_port };
+            assert_eq!(ProxyLimits::of(9, share), expected, "{share}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The listener of one node port at `[::1]`.
 
+use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::time::sleep;
@@ -12,34 +12,28 @@ use super::ports::ServedPorts;
 use super::relay;
 use super::relays::Relays;
 use super::socket::listen;
-use crate::observe::is_absent;
-
-/// Time between attempts to listen.
-const BIND_RETRY: Duration = Duration::from_secs(5);
-
-/// Pause after a failed accept.
-const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+use crate::observe::{ACCEPT_RETRY, BIND_RETRY, is_absent, listen_until};
 
 /// What all listeners share.
 #[derive(Clone, Debug)]
-pub(super) struct Shared {
+pub(super) struct ListenerParts {
     pub(super) ports: ServedPorts,
     pub(super) relays: Relays,
     pub(super) closed: ClosedPorts,
 }
 
 /// A listener. Counts in the metrics until it is dropped.
-struct Open {
+struct OpenListener {
     listener: TcpListener,
     port: u16,
-    shared: Shared,
+    shared: ListenerParts,
 }
 
-impl Shared {
+impl ListenerParts {
     /// Listens at a port and accepts its connections. Never returns.
     pub(super) async fn serve(self, port: u16, service: Arc<str>) {
         let open = self.open(port, &service).await;
-        let Open { listener, shared: Self { ports, relays, .. }, .. } = &open;
+        let OpenListener { listener, shared: Self { ports, relays, .. }, .. } = &open;
         loop {
             match listener.accept().await {
                 Ok((client, _)) => match ports.target(port) {
@@ -56,27 +50,25 @@ impl Shared {
         }
     }
 
-    async fn open(self, port: u16, service: &Arc<str>) -> Open {
-        loop {
-            match listen(port) {
-                Ok(listener) => {
-                    self.closed.solved(service, port);
-                    self.relays.observe().metrics().localhost.listener_opened(port);
-                    return Open { listener, port, shared: self };
-                }
+    async fn open(self, port: u16, service: &Arc<str>) -> OpenListener {
+        let metrics = &self.relays.observe().metrics().localhost;
+        let failed = |error: io::Error| {
+            if is_absent(&error) {
                 // This node has no IPv6.
-                Err(error) if is_absent(&error) => debug!(port, %error, "cannot listen at [::1]"),
-                Err(error) => {
-                    self.relays.observe().metrics().localhost.listener_failed();
-                    self.closed.closed(service, port, &error);
-                }
+                debug!(port, %error, "cannot listen at [::1]");
+            } else {
+                metrics.listener_failed();
+                self.closed.closed(service, port, &error);
             }
-            sleep(BIND_RETRY).await;
-        }
+        };
+        let listener = listen_until(BIND_RETRY, || listen(port), failed).await;
+        self.closed.solved(service, port);
+        metrics.listener_opened(port);
+        OpenListener { listener, port, shared: self }
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenListener {
     fn drop(&mut self) {
         self.shared.relays.observe().metrics().localhost.listener_closed(self.port);
     }

@@ -6,21 +6,21 @@ use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 
-use super::limits::Limits;
-use super::listener::Shared;
+use super::limits::ProxyLimits;
+use super::listener::ListenerParts;
 use super::ports::ChangedPort;
 
 /// The listeners of ports. Each wanted port is in one of the two maps.
 pub(super) struct Listeners {
-    shared: Shared,
-    limits: Limits,
+    shared: ListenerParts,
+    limits: ProxyLimits,
     open: BTreeMap<u16, (Arc<str>, JoinHandle<()>)>,
     /// Ports above the limit, with their services.
     waiting: BTreeMap<u16, Arc<str>>,
 }
 
 impl Listeners {
-    pub(super) fn new(shared: Shared, limits: Limits) -> Self {
+    pub(super) fn new(shared: ListenerParts, limits: ProxyLimits) -> Self {
         Self { shared, limits, open: BTreeMap::new(), waiting: BTreeMap::new() }
     }
 
@@ -66,7 +66,7 @@ impl Listeners {
             let listener = self.shared.clone().serve(port, Arc::clone(&service));
             self.open.insert(port, (service, tokio::spawn(listener)));
         }
-        let Limits { open_files, listeners, .. } = self.limits;
+        let ProxyLimits { open_files, listeners, .. } = self.limits;
         for (port, service) in &self.waiting {
             let why =
                 format!("the limit of {open_files} open files allows {listeners} such sockets");

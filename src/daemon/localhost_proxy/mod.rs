@@ -12,10 +12,10 @@ mod limits;
 mod listener;
 mod listeners;
 mod ports;
-mod proxy;
 mod relay;
 mod relays;
 mod socket;
+mod thread;
 
 pub use ports::ServedPorts;
-pub use proxy::LocalhostProxy;
+pub use thread::LocalhostProxy;

@@ -13,18 +13,18 @@ use tokio::sync::Notify;
 /// The node ports to serve. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct ServedPorts {
-    shared: Arc<Shared>,
+    shared: Arc<SharedPorts>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
+struct SharedPorts {
+    state: Mutex<PortClaims>,
     changed: Notify,
 }
 
 /// `claims` has the ports of exactly the services in `of_service`.
 #[derive(Debug, Default)]
-struct State {
+struct PortClaims {
     /// The services that claim a port, the oldest first, then by name, each with cluster IP and
     /// port. As in the tables, the first one has it.
     claims: BTreeMap<u16, BTreeMap<Age, SocketAddr>>,
@@ -77,7 +77,7 @@ impl ServedPorts {
     }
 }
 
-impl State {
+impl PortClaims {
     fn first(&self, port: u16) -> Option<(&Age, &SocketAddr)> {
         self.claims.get(&port)?.first_key_value()
     }

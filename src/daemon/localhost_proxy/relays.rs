@@ -8,28 +8,28 @@ use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 
-use super::limits::Limits;
+use super::limits::ProxyLimits;
 use super::relay;
 use crate::observe::{Observe, RefusedConnection};
 
 /// All relays. Clones share them.
 #[derive(Clone, Debug)]
 pub(super) struct Relays {
-    shared: Arc<Shared>,
-    limits: Limits,
+    shared: Arc<SharedRelays>,
+    limits: ProxyLimits,
     observe: Observe,
     is_stopped: watch::Receiver<bool>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    open: Mutex<Open>,
+struct SharedRelays {
+    open: Mutex<OpenRelays>,
     ended: Notify,
 }
 
 /// The numbers of relays; `by_port` has no zeros.
 #[derive(Debug, Default)]
-struct Open {
+struct OpenRelays {
     all: usize,
     by_port: HashMap<u16, usize>,
 }
@@ -42,7 +42,11 @@ struct Admitted {
 }
 
 impl Relays {
-    pub(super) fn new(limits: Limits, observe: Observe, is_stopped: watch::Receiver<bool>) -> Self {
+    pub(super) fn new(
+        limits: ProxyLimits,
+        observe: Observe,
+        is_stopped: watch::Receiver<bool>,
+    ) -> Self {
         Self { shared: Arc::default(), limits, observe, is_stopped }
     }
 
@@ -121,7 +125,7 @@ mod tests {
 
     #[test]
     fn one_port_leaves_relays_to_the_others() {
-        let limits = Limits { open_files: 0, listeners: 0, relays: 3, of_port: 2 };
+        let limits = ProxyLimits { open_files: 0, listeners: 0, relays: 3, of_port: 2 };
         let (_stop, is_stopped) = watch::channel(false);
         let relays = Relays::new(limits, Observe::new(), is_stopped);
         let mut first = vec![relays.admit(1).unwrap(), relays.admit(1).unwrap()];

@@ -13,10 +13,10 @@ use super::zpages::Startup;
 pub type ReadCounts = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// Health and metrics, and the other pages. Fixed before the servers start.
-pub struct Content {
+pub struct ServedContent {
     /// Health and metrics.
     pub observe: Observe,
-    /// Content of `/configz` and `/flagz`.
+    /// ServedContent of `/configz` and `/flagz`.
     pub startup: Startup,
     /// Fixed content of the status page.
     pub page: Option<PageSetup>,
@@ -24,15 +24,15 @@ pub struct Content {
     pub read_counts: Option<ReadCounts>,
 }
 
-impl Content {
+impl ServedContent {
     /// Returns health and metrics with other pages that are empty.
     pub fn new(observe: Observe) -> Self {
         Self { observe, startup: Startup::default(), page: None, read_counts: None }
     }
 }
 
-impl fmt::Debug for Content {
+impl fmt::Debug for ServedContent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Content").field("page", &self.page).finish_non_exhaustive()
+        f.debug_struct("ServedContent").field("page", &self.page).finish_non_exhaustive()
     }
 }

@@ -6,19 +6,19 @@ use hyper::HeaderMap;
 use hyper::header::ACCEPT;
 
 use super::accept::{Accepted, accepted};
-use super::metric::{Described, Kind, Labels, Registry, Sample};
-use super::protobuf::family;
+use super::metric::{Described, Labels, MetricKind, Registry, Sample};
+use super::metric_family::family;
 
 /// A format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Format {
+pub(super) enum MetricsFormat {
     Prometheus,
     OpenMetrics,
     /// The only one with native histograms.
     Protobuf,
 }
 
-impl Format {
+impl MetricsFormat {
     /// Returns the format that `headers` prefer.
     pub(super) fn accepted(headers: &HeaderMap) -> Self {
         let ranges = accepted(headers, ACCEPT);
@@ -58,12 +58,14 @@ impl Format {
 const METRIC_FAMILY: &str = "io.prometheus.client.MetricFamily";
 
 /// Returns the present metrics in a format.
-pub(super) fn written(format: Format, registry: &Registry) -> Vec<u8> {
+pub(super) fn written(format: MetricsFormat, registry: &Registry) -> Vec<u8> {
     let metrics = registry.collect();
     match format {
-        Format::Protobuf => metrics.flat_map(|metric| family(&metric)).collect(),
-        Format::Prometheus => metrics.map(|metric| prometheus(&metric)).collect::<String>().into(),
-        Format::OpenMetrics => {
+        MetricsFormat::Protobuf => metrics.flat_map(|metric| family(&metric)).collect(),
+        MetricsFormat::Prometheus => {
+            metrics.map(|metric| prometheus(&metric)).collect::<String>().into()
+        }
+        MetricsFormat::OpenMetrics => {
             let text: String = metrics.map(|metric| open_metrics(&metric)).collect();
             (text + "# EOF\n").into()
         }
@@ -72,10 +74,10 @@ pub(super) fn written(format: Format, registry: &Registry) -> Vec<u8> {
 
 fn open_metrics(metric: &Described) -> String {
     let kind = match metric.kind {
-        Kind::Counter => "counter",
-        Kind::Gauge => "gauge",
-        Kind::Info => "info",
-        Kind::Histogram => "histogram",
+        MetricKind::Counter => "counter",
+        MetricKind::Gauge => "gauge",
+        MetricKind::Info => "info",
+        MetricKind::Histogram => "histogram",
     };
     lines(metric, (&metric.name, kind), real)
 }
@@ -85,9 +87,9 @@ fn open_metrics(metric: &Described) -> String {
 /// and a sum over nodes with both programs needs the same text.
 fn prometheus(metric: &Described) -> String {
     let kind = match metric.kind {
-        Kind::Counter => "counter",
-        Kind::Gauge | Kind::Info => "gauge",
-        Kind::Histogram => "histogram",
+        MetricKind::Counter => "counter",
+        MetricKind::Gauge | MetricKind::Info => "gauge",
+        MetricKind::Histogram => "histogram",
     };
     lines(metric, (&metric.sample_name(), kind), in_go)
 }
@@ -151,7 +153,7 @@ fn in_go(number: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use Format::{OpenMetrics, Prometheus, Protobuf};
+    use MetricsFormat::{OpenMetrics, Prometheus, Protobuf};
     use hyper::header::HeaderValue;
 
     use super::*;
@@ -200,7 +202,7 @@ mod tests {
             for value in accept {
                 headers.append(ACCEPT, HeaderValue::from_static(value));
             }
-            assert_eq!(Format::accepted(&headers), expected, "{accept:?}");
+            assert_eq!(MetricsFormat::accepted(&headers), expected, "{accept:?}");
         }
     }
 
@@ -210,10 +212,10 @@ mod tests {
         histogram.observe(0.5);
         let mut registry = Registry::default();
         let series = [
-            ("a_changes", "Changes.", Kind::Counter, vec![("x", "# EOF")], Sample::Whole(3)),
-            ("a_seconds", "Times.", Kind::Histogram, vec![], histogram.sample()),
-            ("a_build", "The version.", Kind::Info, vec![("version", "1")], Sample::Whole(1)),
-            ("a_thing", "Anything.", Kind::Gauge, vec![], Sample::Real(1.5)),
+            ("a_changes", "Changes.", MetricKind::Counter, vec![("x", "# EOF")], Sample::Whole(3)),
+            ("a_seconds", "Times.", MetricKind::Histogram, vec![], histogram.sample()),
+            ("a_build", "The version.", MetricKind::Info, vec![("version", "1")], Sample::Whole(1)),
+            ("a_thing", "Anything.", MetricKind::Gauge, vec![], Sample::Real(1.5)),
         ];
         let described = series.map(|(name, help, kind, labels, sample)| {
             let labels = labels.into_iter().map(|(name, value)| (name, value.to_owned()));

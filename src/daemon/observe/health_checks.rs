@@ -38,20 +38,20 @@ impl fmt::Display for ClosedPort {
 /// All health checks.
 #[derive(Debug, Default)]
 pub struct HealthChecks {
-    state: Mutex<State>,
+    state: Mutex<KnownChecks>,
     /// Signals a change of ports or addresses.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct KnownChecks {
     services: BTreeMap<Arc<str>, HealthCheck>,
     addresses: Vec<IpAddr>,
     /// Services with a port that cannot be opened.
     closed: BTreeSet<Arc<str>>,
 }
 
-impl State {
+impl KnownChecks {
     /// Returns the sockets that should listen, and the service of each. If several services have
     /// the same port, the first by name gets it; the ports of the others are contested.
     fn sockets(&self) -> (BTreeMap<SocketAddr, Arc<str>>, Vec<ClosedPort>) {

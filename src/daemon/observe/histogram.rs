@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::metric::{Distribution, Kind, Metric, Sample};
+use super::metric::{Distribution, Metric, MetricKind, Sample};
 use super::native_buckets::NativeBuckets;
 
 /// A histogram; its clones are the same one.
@@ -34,7 +34,7 @@ impl Histogram {
 }
 
 impl Metric for Histogram {
-    const KIND: Kind = Kind::Histogram;
+    const KIND: MetricKind = MetricKind::Histogram;
 
     /// Upper bounds of the classic buckets.
     type Form = Vec<f64>;

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use smallvec::SmallVec;
 
 use super::causes::Causes;
-use super::commits::Transaction;
+use super::commit_metrics::Transaction;
 use super::times::since_1970_ms;
 
 /// Most commits that are kept.

@@ -8,8 +8,8 @@ use hyper::{HeaderMap, Response, StatusCode};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::content::Content;
-use super::exposition::{Format, written};
+use super::content::ServedContent;
+use super::exposition::{MetricsFormat, written};
 use super::health_state::Verdict;
 use super::hub::Observe;
 use super::metric::{Counter, Family, Registry};
@@ -41,7 +41,7 @@ const PROBLEMS: &str = "/problems.json";
 
 /// Returns the answer to a request for `path` with these headers, whatever its method.
 pub(super) fn respond(
-    content @ Content { observe, startup, page, .. }: &Content,
+    content @ ServedContent { observe, startup, page, .. }: &ServedContent,
     site: Site,
     (path, headers): (&str, &HeaderMap),
     now: (Instant, SystemTime),
@@ -75,20 +75,20 @@ pub(super) fn respond(
 }
 
 fn metrics(headers: &HeaderMap, registry: &Registry) -> Response<Full<Bytes>> {
-    let format = Format::accepted(headers);
+    let format = MetricsFormat::accepted(headers);
     coded(headers, format.content_type(), || written(format, registry).into())
 }
 
-/// Body of kube-proxy's answers, with its order of fields.
+/// ProbeBody of kube-proxy's answers, with its order of fields.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Body {
+struct ProbeBody {
     last_updated: String,
     current_time: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     node_eligible: Option<bool>,
     healthy: bool,
-    status: Status,
+    status: FamilyStatuses,
     /// Of `/readyz`: what is wrong, in one line.
     #[serde(skip_serializing_if = "Option::is_none")]
     condition: Option<String>,
@@ -96,7 +96,7 @@ struct Body {
 
 /// Results by family. Families that were never synced are absent, as in kube-proxy.
 #[derive(Serialize)]
-struct Status {
+struct FamilyStatuses {
     #[serde(rename = "IPv4", skip_serializing_if = "Option::is_none")]
     v4: Option<FamilyStatus>,
     #[serde(rename = "IPv6", skip_serializing_if = "Option::is_none")]
@@ -147,13 +147,13 @@ fn probe(observe: &Observe, probe: &Probe, now: (Instant, SystemTime)) -> Respon
         at(family.synced_ago)
             .map(|time| FamilyStatus { last_updated: timestamp(Some(time)), healthy })
     });
-    let body = Body {
+    let body = ProbeBody {
         // As in kube-proxy: the time of the answer if healthy, else that of the last sync.
         last_updated: timestamp(if healthy { Some(now) } else { synced_at }),
         current_time: timestamp(Some(now)),
         node_eligible,
         healthy,
-        status: Status { v4, v6 },
+        status: FamilyStatuses { v4, v6 },
         condition,
     };
     let status = if healthy && node_eligible != Some(false) {
@@ -184,8 +184,8 @@ mod tests {
 
     use super::*;
 
-    fn content(observe: &Observe) -> Content {
-        Content::new(observe.clone())
+    fn content(observe: &Observe) -> ServedContent {
+        ServedContent::new(observe.clone())
     }
 
     fn synced(observe: &Observe, now: Instant) {

@@ -12,10 +12,10 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use super::commits::Transaction;
+use super::commit_metrics::Transaction;
 use super::health_checks::{HealthCheck, HealthChecks};
 use super::health_state::Health;
-use super::kube_proxy::ChangedObject;
+use super::kube_proxy_metrics::ChangedObject;
 use super::metrics::Metrics;
 use super::problems::{Finder, LeftOut};
 use super::record::Record;
@@ -28,11 +28,11 @@ use super::times::since_1970_ms;
 /// A report about one part goes to that part. The methods of this type report to several parts.
 #[derive(Clone, Debug)]
 pub struct Observe {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<SharedState>,
 }
 
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct SharedState {
     pub(super) started: SystemTime,
     pub(super) health: Mutex<Health>,
     pub(super) metrics: Metrics,
@@ -57,7 +57,7 @@ impl Observe {
     }
 
     fn with(metrics: Metrics) -> Self {
-        let shared = Shared {
+        let shared = SharedState {
             started: SystemTime::now(),
             health: Mutex::default(),
             metrics,
@@ -132,12 +132,13 @@ impl Observe {
     /// Counts a problem and shows it on the status page.
     pub fn left_out(&self, left_out: LeftOut) {
         self.metrics().own.problem(left_out.kind);
-        self.shared.record.left_out(left_out);
+        self.shared.record.problems.lock().add(left_out, SystemTime::now());
     }
 
     /// Replaces the present problems that `finder` found in an object. Empty if they are over.
     pub fn present(&self, finder: Finder, object: &str, problems: Vec<LeftOut>) {
-        let [former, new] = self.shared.record.present((finder, object), problems);
+        let (owner, now) = ((finder, object), SystemTime::now());
+        let [former, new] = self.shared.record.problems.lock().replace(owner, problems, now);
         let own = &self.metrics().own;
         former.into_iter().for_each(|kind| own.problem_is_present(kind, -1));
         new.into_iter().for_each(|kind| own.problem_is_present(kind, 1));
@@ -162,13 +163,15 @@ impl Observe {
         json!({
             "version": env!("CARGO_PKG_VERSION"),
             "now_ms": since_1970_ms(now),
-            "problems": self.shared.record.present_problems(),
+            "problems": self.shared.record.problems.lock().present(),
         })
     }
 
     /// Returns the history of commits as a document.
     pub fn history(&self, now: SystemTime) -> Value {
-        self.shared.record.history(self.shared.started, now)
+        // Copied first, so that no lock is held while the document is built.
+        let history = self.shared.record.history.lock().clone();
+        history.document(self.shared.started, now)
     }
 
     /// Sets whether this node never had a Node object, although everything was listed.
@@ -179,7 +182,7 @@ impl Observe {
 
     /// Sets why the table of a family is not written; `None` if it is.
     pub fn table_blocked(&self, family: Family, reason: Option<&str>) {
-        self.shared.record.table_blocked(family, reason);
+        self.shared.record.blocked.lock()[family.index()] = reason.map(str::to_owned);
     }
 
     /// Sets why the present configuration file is refused; empty if it can be used.
@@ -190,18 +193,19 @@ impl Observe {
 
     /// Counts an event about an object.
     pub fn event(&self, change: ChangedObject) {
-        self.metrics().event(change);
+        self.metrics().own.events.inc();
+        self.metrics().kube_proxy.changed(change);
     }
 
     /// Counts a transaction that the kernel applied.
     pub fn committed(&self, transaction: &Transaction<'_>) {
         self.metrics().commits.committed(transaction);
-        self.shared.record.committed(transaction);
+        self.shared.record.history.lock().add(transaction, SystemTime::now());
     }
 
     /// Adds a transaction to the history that updates no service.
     pub fn committed_beside(&self, transaction: &Transaction<'_>) {
-        self.shared.record.committed(transaction);
+        self.shared.record.history.lock().add(transaction, SystemTime::now());
     }
 
     /// Adds the time from the last bytes of an arrival to its commit.

@@ -18,7 +18,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 use tracing::debug;
 
-use super::content::Content;
+use super::content::ServedContent;
 use super::http_responses::{CONFIGURATION, Site};
 use super::response::{PLAIN, text};
 use super::server::{ACCEPT_RETRY, answer, connection};
@@ -33,7 +33,7 @@ const MOST_OF_OTHERS: usize = 8;
 const TIME: Duration = Duration::from_secs(10);
 
 /// Answers the requests on `listener`, and never returns.
-pub async fn serve_local(content: Arc<Content>, listener: UnixListener) {
+pub async fn serve_local(content: Arc<ServedContent>, listener: UnixListener) {
     serve_users(content, listener, |stream| {
         let user = stream.peer_cred().map(|peer| peer.uid());
         user.is_ok_and(|user| user == 0 || user == geteuid().as_raw())
@@ -43,7 +43,7 @@ pub async fn serve_local(content: Arc<Content>, listener: UnixListener) {
 
 /// Does the same, with more for the connections that `trusts` accepts.
 async fn serve_users(
-    content: Arc<Content>,
+    content: Arc<ServedContent>,
     listener: UnixListener,
     trusts: impl Fn(&UnixStream) -> bool,
 ) {
@@ -93,7 +93,7 @@ impl Drop for Others {
     }
 }
 
-async fn serve_one(content: Arc<Content>, stream: UnixStream, is_trusted: bool) {
+async fn serve_one(content: Arc<ServedContent>, stream: UnixStream, is_trusted: bool) {
     connection(stream, |request| {
         if is_trusted || request.uri().path() == CONFIGURATION {
             return Either::Left(answer(&content, Site::Local, request));
@@ -132,7 +132,7 @@ mod tests {
         let listener = net::UnixListener::bind_addr(&address).unwrap();
         listener.set_nonblocking(true).unwrap();
         let listener = UnixListener::from_std(listener).unwrap();
-        let content = Arc::new(Content::new(Observe::new()));
+        let content = Arc::new(ServedContent::new(Observe::new()));
         let accepted = AtomicUsize::new(0);
         tokio::spawn(serve_users(content, listener, move |_| {
             accepted.fetch_add(1, Ordering::Relaxed) == IDLE

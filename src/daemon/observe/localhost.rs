@@ -11,7 +11,7 @@ use super::metric::{Counter, FAMILIES, Gauge, metrics};
 metrics! {
     /// Metrics of the proxy for node ports at `[::1]`: its listeners under kube-proxy's names, and its
     /// connections.
-    pub struct Localhost {
+    pub struct LocalhostMetrics {
         listeners: [Gauge; 2] = "kubeproxy_nftables_localhost_nodeport_listeners",
             "Node ports that this process serves at a loopback address", by FAMILIES;
         failures: [Counter; 2] = "kubeproxy_nftables_localhost_nodeport_listener_creation_failures",
@@ -51,7 +51,7 @@ impl RefusedConnection {
     }
 }
 
-impl Localhost {
+impl LocalhostMetrics {
     /// Records that a node port has a listener.
     pub fn listener_opened(&self, port: u16) {
         self.ports.lock().insert(port);

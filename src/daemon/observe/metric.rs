@@ -11,7 +11,7 @@ use super::native_buckets::NativeBuckets;
 
 /// Type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MetricKind {
     Counter,
     Gauge,
     /// A gauge that is always 1, for its labels.
@@ -52,7 +52,7 @@ impl Distribution {
 pub(super) struct Described {
     pub(super) name: String,
     pub(super) help: String,
-    pub(super) kind: Kind,
+    pub(super) kind: MetricKind,
     /// The labels and the value of each series.
     pub(super) series: Vec<(Labels, Sample)>,
 }
@@ -62,13 +62,16 @@ impl Described {
     /// OpenMetrics.
     pub(super) fn sample_name(&self) -> String {
         let suffix = match self.kind {
-            Kind::Counter => "_total",
-            Kind::Info => "_info",
-            Kind::Gauge | Kind::Histogram => "",
+            MetricKind::Counter => "_total",
+            MetricKind::Info => "_info",
+            MetricKind::Gauge | MetricKind::Histogram => "",
         };
         format!("{}{suffix}", self.name)
     }
 }
+
+/// Name and help of a metric.
+type Text = (&'static str, &'static str);
 
 /// Names and values of labels.
 pub(super) type Labels = Vec<(&'static str, String)>;
@@ -80,10 +83,10 @@ pub(super) fn labels<const N: usize>(names: [&'static str; N], values: [&str; N]
 
 /// All metrics of a page.
 #[derive(Default)]
-pub(super) struct Registry(Vec<Source>);
+pub(super) struct Registry(Vec<Collect>);
 
 /// Returns metrics at one time.
-type Source = Box<dyn Fn() -> Vec<Described> + Send + Sync>;
+type Collect = Box<dyn Fn() -> Vec<Described> + Send + Sync>;
 
 impl Registry {
     /// Adds metrics that are read for each scrape.
@@ -94,8 +97,8 @@ impl Registry {
     /// Adds a metric, whose help gets a full stop.
     fn add_one(
         &mut self,
-        (name, help): (&'static str, &'static str),
-        kind: Kind,
+        (name, help): Text,
+        kind: MetricKind,
         series: impl Fn() -> Vec<(Labels, Sample)> + Send + Sync + 'static,
     ) {
         self.add(move || {
@@ -117,7 +120,7 @@ impl fmt::Debug for Registry {
 
 /// A series. Clones are the same one.
 pub(super) trait Metric: Clone + Send + Sync + 'static {
-    const KIND: Kind;
+    const KIND: MetricKind;
 
     /// What a new one needs.
     type Form: Send + Sync + 'static;
@@ -186,7 +189,7 @@ impl Floating {
 macro_rules! metric {
     ($type:ty, $kind:ident, $sample:ident) => {
         impl Metric for $type {
-            const KIND: Kind = Kind::$kind;
+            const KIND: MetricKind = MetricKind::$kind;
 
             type Form = ();
 
@@ -251,24 +254,14 @@ pub(super) trait Registered {
     /// What a new series needs.
     type Form;
 
-    fn register(
-        registry: &mut Registry,
-        text: (&'static str, &'static str),
-        labels: Self::Labels,
-        form: Self::Form,
-    ) -> Self;
+    fn register(registry: &mut Registry, text: Text, by: Self::Labels, form: Self::Form) -> Self;
 }
 
 impl<M: Metric> Registered for M {
     type Labels = ();
     type Form = M::Form;
 
-    fn register(
-        registry: &mut Registry,
-        text: (&'static str, &'static str),
-        (): (),
-        form: M::Form,
-    ) -> Self {
+    fn register(registry: &mut Registry, text: Text, (): (), form: M::Form) -> Self {
         let metric = M::new(&form);
         let kept = metric.clone();
         registry.add_one(text, M::KIND, move || vec![(Vec::new(), kept.sample())]);
@@ -280,12 +273,7 @@ impl<const N: usize, M: Metric> Registered for Family<N, M> {
     type Labels = [&'static str; N];
     type Form = M::Form;
 
-    fn register(
-        registry: &mut Registry,
-        text: (&'static str, &'static str),
-        names: [&'static str; N],
-        form: M::Form,
-    ) -> Self {
+    fn register(registry: &mut Registry, text: Text, by: Self::Labels, form: M::Form) -> Self {
         let family = Self(Arc::new(AllSeries {
             new: Box::new(move || M::new(&form)),
             series: Mutex::default(),
@@ -293,7 +281,7 @@ impl<const N: usize, M: Metric> Registered for Family<N, M> {
         let kept = family.clone();
         registry.add_one(text, M::KIND, move || {
             let series = kept.0.series.lock();
-            let of = |values: &[String; N]| labels(names, values.each_ref().map(String::as_str));
+            let of = |values: &[String; N]| labels(by, values.each_ref().map(String::as_str));
             series.iter().map(|(values, metric)| (of(values), metric.sample())).collect()
         });
         family
@@ -305,12 +293,8 @@ impl<const N: usize, M: Metric> Registered for [M; N] {
     type Labels = (&'static str, [&'static str; N]);
     type Form = M::Form;
 
-    fn register(
-        registry: &mut Registry,
-        text: (&'static str, &'static str),
-        (name, values): (&'static str, [&'static str; N]),
-        form: M::Form,
-    ) -> Self {
+    fn register(registry: &mut Registry, text: Text, by: Self::Labels, form: M::Form) -> Self {
+        let (name, values) = by;
         let family = Family::register(registry, text, [name], form);
         values.map(|value| family.with([value]))
     }

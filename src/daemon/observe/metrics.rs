@@ -5,13 +5,13 @@ use std::time::{Duration, SystemTime};
 use nft::family::Family as IpFamily;
 
 use super::buckets;
-use super::commits::Commits;
-use super::exposition::{Format, written};
-use super::figures::{Balancing, CheckMetrics, DirectMetrics, Figures};
+use super::commit_metrics::CommitMetrics;
+use super::exposition::{MetricsFormat, written};
 use super::histogram::Histogram;
-use super::kube_proxy::{ChangedObject, KubeProxy};
-use super::localhost::Localhost;
-use super::metric::{Counter, Described, FAMILIES, Family, Floating, Gauge, Kind, Registry};
+use super::kube_proxy_metrics::KubeProxy;
+use super::localhost::LocalhostMetrics;
+use super::loop_metrics::{CheckMetrics, DirectMetrics, LeastConnectionsMetrics, ServiceGauges};
+use super::metric::{Counter, Described, FAMILIES, Family, Floating, Gauge, MetricKind, Registry};
 use super::metric::{Sample, as_f64, labels, metrics};
 use super::process;
 use super::times::seconds_since_1970;
@@ -23,19 +23,19 @@ pub struct Metrics {
     /// Metrics that kube-proxy has too.
     pub kube_proxy: KubeProxy,
     /// Metrics of commits.
-    pub commits: Commits,
+    pub commits: CommitMetrics,
     /// Metrics of problems, events, flows and the log.
     pub own: Own,
-    /// Figures of the desired state and of session affinity.
-    pub figures: Figures,
+    /// ServiceGauges of the desired state and of session affinity.
+    pub figures: ServiceGauges,
     /// Metrics of direct return.
     pub direct: DirectMetrics,
     /// Metrics of the background check.
     pub check: CheckMetrics,
     /// Metrics of scheduler `lc`.
-    pub balancing: Balancing,
+    pub balancing: LeastConnectionsMetrics,
     /// Metrics of the proxy for node ports at `[::1]`.
-    pub localhost: Localhost,
+    pub localhost: LocalhostMetrics,
     /// Metrics of watches of the API server, and of requests to it.
     pub server: ServerMetrics,
     /// Metrics of the configuration file and the feature gates.
@@ -53,7 +53,7 @@ metrics! {
             "Whether the cluster has no Node object of this node's name";
         pub node_ports_closed: [Gauge; 2] = "deltaproxy_node_ports_closed",
             "Whether no address of this node serves NodePorts of the family", by FAMILIES;
-        events: Counter = "deltaproxy_events", "Changes of objects that were received";
+        pub(super) events: Counter = "deltaproxy_events", "Changes of objects that were received";
         pub(super) flows_cleaned: Histogram = "deltaproxy_conntrack_delete_duration_seconds",
             "Time that deleting the conntrack entries of stale flows took", in buckets::fine();
         pub cleanings_failed: Counter = "deltaproxy_conntrack_delete_failures",
@@ -115,10 +115,11 @@ impl Metrics {
     pub(super) fn new() -> Self {
         let mut registry = Registry::default();
         let new = &mut registry;
-        let (kube_proxy, commits) = (KubeProxy::register(new), Commits::register(new));
-        let (own, figures) = (Own::register(new), Figures::register(new));
+        let (kube_proxy, commits) = (KubeProxy::register(new), CommitMetrics::register(new));
+        let (own, figures) = (Own::register(new), ServiceGauges::register(new));
         let (direct, check) = (DirectMetrics::register(new), CheckMetrics::register(new));
-        let (balancing, localhost) = (Balancing::register(new), Localhost::register(new));
+        let (balancing, localhost) =
+            (LeastConnectionsMetrics::register(new), LocalhostMetrics::register(new));
         let (server, configuration) = (ServerMetrics::register(new), Configuration::register(new));
         configuration.build.with(VERSION).set(1);
         new.add(|| vec![build()]);
@@ -138,12 +139,6 @@ impl Metrics {
         }
     }
 
-    /// Counts an event about an object.
-    pub(super) fn event(&self, change: ChangedObject) {
-        self.own.events.inc();
-        self.kube_proxy.changed(change);
-    }
-
     pub(super) fn synced(&self, family: IpFamily, now: SystemTime) {
         self.kube_proxy.synced(family, now);
         self.own.programmed[family.index()].set(1);
@@ -156,7 +151,7 @@ impl Metrics {
 
     /// Returns all metrics in the OpenMetrics text format.
     pub(super) fn text(&self) -> String {
-        String::from_utf8(written(Format::OpenMetrics, &self.registry)).unwrap_or_default()
+        String::from_utf8(written(MetricsFormat::OpenMetrics, &self.registry)).unwrap_or_default()
     }
 }
 
@@ -165,7 +160,7 @@ fn build() -> Described {
     Described {
         name: "deltaproxy_build".to_owned(),
         help: "The version of this program.".to_owned(),
-        kind: Kind::Info,
+        kind: MetricKind::Info,
         series: vec![(version, Sample::Whole(1))],
     }
 }

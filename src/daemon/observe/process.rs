@@ -6,7 +6,7 @@ use std::fs;
 
 use nix::unistd::{SysconfVar, sysconf};
 
-use super::metric::{Described, Kind, Sample, as_f64};
+use super::metric::{Described, MetricKind, Sample, as_f64};
 
 /// Fields of `/proc/self/stat`, see proc_pid_stat(5).
 #[derive(Debug, PartialEq, Eq)]
@@ -63,8 +63,8 @@ pub(super) fn metrics() -> Vec<Described> {
             series: value.map(|value| (Vec::new(), Sample::Real(value))).into_iter().collect(),
         }
     };
-    let gauges = gauges.into_iter().map(described(Kind::Gauge));
-    gauges.chain(counters.into_iter().map(described(Kind::Counter))).collect()
+    let gauges = gauges.into_iter().map(described(MetricKind::Gauge));
+    gauges.chain(counters.into_iter().map(described(MetricKind::Counter))).collect()
 }
 
 impl Stat {

@@ -2,13 +2,11 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use nft::family::Family;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::commits::Transaction;
 use super::history::History;
-use super::problems::{Finder, LeftOut, Problems, Shown};
+use super::problems::{Problems, Shown};
 use super::recent::Recent;
 use super::times::{now, since_1970_ms};
 
@@ -20,10 +18,10 @@ const TRANSACTIONS: usize = 64;
 pub(super) struct Record {
     opened: Instant,
     recent: Mutex<Recent>,
-    history: Mutex<History>,
-    problems: Mutex<Problems>,
-    watches: Mutex<Vec<Watch>>,
-    blocked: Mutex<[Option<String>; 2]>,
+    pub(super) history: Mutex<History>,
+    pub(super) problems: Mutex<Problems>,
+    watches: Mutex<Vec<RecordedWatch>>,
+    pub(super) blocked: Mutex<[Option<String>; 2]>,
 }
 
 /// The record as documents, and why the table of each family is not written.
@@ -40,7 +38,7 @@ pub(super) struct Recorded {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Watch {
+struct RecordedWatch {
     resource: &'static str,
     is_connected: bool,
     heard_at: Option<SystemTime>,
@@ -61,10 +59,6 @@ impl Record {
             watches: Mutex::default(),
             blocked: Mutex::default(),
         }
-    }
-
-    pub(super) fn committed(&self, transaction: &Transaction<'_>) {
-        self.history.lock().add(transaction, SystemTime::now());
     }
 
     pub(super) fn events_committed(&self, took: Duration) {
@@ -88,45 +82,16 @@ impl Record {
         });
     }
 
-    pub(super) fn left_out(&self, left_out: LeftOut) {
-        self.problems.lock().add(left_out, SystemTime::now());
-    }
-
-    /// Replaces the present problems of an owner. Returns the kinds of the former and the new ones.
-    pub(super) fn present(
-        &self,
-        owner: (Finder, &str),
-        problems: Vec<LeftOut>,
-    ) -> [Vec<&'static str>; 2] {
-        self.problems.lock().replace(owner, problems, SystemTime::now())
-    }
-
-    /// Returns all present problems.
-    pub(super) fn present_problems(&self) -> Value {
-        self.problems.lock().present()
-    }
-
-    pub(super) fn table_blocked(&self, family: Family, reason: Option<&str>) {
-        self.blocked.lock()[family.index()] = reason.map(str::to_owned);
-    }
-
-    fn watch(&self, resource: &'static str, change: impl FnOnce(&mut Watch)) {
+    fn watch(&self, resource: &'static str, change: impl FnOnce(&mut RecordedWatch)) {
         let mut watches = self.watches.lock();
         let place = watches.partition_point(|it| it.resource < resource);
         if watches.get(place).is_none_or(|it| it.resource != resource) {
             let (heard_at, reason, lost_at) = (None, None, None);
             let (is_connected, failures) = (false, 0);
-            let new = Watch { resource, is_connected, heard_at, failures, reason, lost_at };
+            let new = RecordedWatch { resource, is_connected, heard_at, failures, reason, lost_at };
             watches.insert(place, new);
         }
         change(&mut watches[place]);
-    }
-
-    /// Returns the history of commits as a document.
-    pub(super) fn history(&self, started: SystemTime, now: SystemTime) -> Value {
-        // Copied first, so that no lock is held while the document is built.
-        let history = self.history.lock().clone();
-        history.document(started, now)
     }
 
     /// Returns the parts of the status page that this record has.
@@ -140,7 +105,7 @@ impl Record {
         Recorded {
             blocked,
             lost: (lost.map(|watch| watch.resource).collect(), lost_at),
-            watches: watches.iter().map(Watch::document).collect(),
+            watches: watches.iter().map(RecordedWatch::document).collect(),
             latency: recent.latency(self.opened.elapsed()),
             transactions: self.history.lock().newest(TRANSACTIONS),
             problems,
@@ -149,7 +114,7 @@ impl Record {
     }
 }
 
-impl Watch {
+impl RecordedWatch {
     fn document(&self) -> Value {
         json!({
             "resource": self.resource,

@@ -25,7 +25,7 @@ use tokio::time::{sleep, timeout};
 use tracing::{debug, error, info};
 
 use super::connections::Connections;
-use super::content::Content;
+use super::content::ServedContent;
 use super::hosts;
 use super::http_responses::{Site, respond};
 use super::page;
@@ -35,8 +35,15 @@ use crate::open_files::soft_limit;
 
 /// Serves `site` at `address` and never returns. A failed bind is retried every 5 seconds, and
 /// logged when the reason changes.
-pub async fn serve_at(content: Arc<Content>, site: Site, address: SocketAddr) {
-    let listener = bind_until_it_works(site, address, BIND_RETRY).await;
+pub async fn serve_at(content: Arc<ServedContent>, site: Site, address: SocketAddr) {
+    let mut logged = None;
+    let failed = |error: io::Error| {
+        if logged.replace(error.kind()) != Some(error.kind()) {
+            error!(?site, %address, %error, "cannot listen; trying again");
+        }
+    };
+    let listener = listen_until(BIND_RETRY, || bind(address), failed).await;
+    info!(?site, %address, "listening");
     serve(content, site, listener).await;
 }
 
@@ -57,14 +64,14 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Answers the requests on `listener`, and never returns.
-pub async fn serve(content: Arc<Content>, site: Site, listener: TcpListener) {
+pub async fn serve(content: Arc<ServedContent>, site: Site, listener: TcpListener) {
     let connections = Mutex::new(Connections::within(soft_limit()));
     serve_with(listener, &connections, move |request, _| answer(&content, site, request)).await;
 }
 
 /// Answers a request; those that read the kernel later than others.
 pub(super) fn answer(
-    content: &Arc<Content>,
+    content: &Arc<ServedContent>,
     site: Site,
     request: &Request<Incoming>,
 ) -> impl Future<Output = Response<Full<Bytes>>> + Send + use<> {
@@ -157,21 +164,18 @@ pub(super) async fn connection<F>(
     }
 }
 
-async fn bind_until_it_works(site: Site, address: SocketAddr, retry: Duration) -> TcpListener {
-    let mut logged = None;
+/// Listens as soon as `listen` can. Calls `failed` after each attempt that fails.
+pub(crate) async fn listen_until(
+    retry: Duration,
+    listen: impl Fn() -> io::Result<TcpListener>,
+    mut failed: impl FnMut(io::Error),
+) -> TcpListener {
     loop {
-        match bind(address) {
-            Ok(listener) => {
-                info!(?site, %address, "listening");
-                return listener;
-            }
-            Err(error) => {
-                if logged.replace(error.kind()) != Some(error.kind()) {
-                    error!(?site, %address, %error, "cannot listen; trying again");
-                }
-                sleep(retry).await;
-            }
+        match listen() {
+            Ok(listener) => return listener,
+            Err(error) => failed(error),
         }
+        sleep(retry).await;
     }
 }
 
@@ -199,10 +203,10 @@ pub fn is_absent(error: &io::Error) -> bool {
 }
 
 /// Time between attempts to listen, as in kube-proxy.
-pub(super) const BIND_RETRY: Duration = Duration::from_secs(5);
+pub(crate) const BIND_RETRY: Duration = Duration::from_secs(5);
 
 /// Pause after a failed accept.
-pub(super) const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+pub(crate) const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// Connections that wait to be accepted; the kernel's limit is `net.core.somaxconn`.
 const BACKLOG: u32 = 4096;
@@ -226,7 +230,7 @@ mod tests {
         let address = holder.local_addr().unwrap();
         assert_eq!(bind(address).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         let retry = Duration::from_millis(5);
-        let waiting = tokio::spawn(bind_until_it_works(Site::Health, address, retry));
+        let waiting = tokio::spawn(listen_until(retry, move || bind(address), |_| ()));
         sleep(4 * retry).await;
         assert!(!waiting.is_finished());
         drop(holder);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use nft::family::Family;
 use parking_lot::Mutex;
 
-use super::metric::{Described, Kind, Labels, Sample, labels};
+use super::metric::{Described, Labels, MetricKind, Sample, labels};
 
 /// Counted packets and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -135,13 +135,13 @@ impl CountStore {
 }
 
 fn counter(name: &str, help: String, series: Vec<(Labels, Sample)>) -> Described {
-    Described { name: format!("deltaproxy_{name}"), help, kind: Kind::Counter, series }
+    Described { name: format!("deltaproxy_{name}"), help, kind: MetricKind::Counter, series }
 }
 
 fn of_offloaded(count: u64) -> Described {
     let help = "Connections to services whose packets the flowtable forwards".to_owned();
     let series = vec![(Labels::new(), Sample::Whole(count.into()))];
-    Described { kind: Kind::Gauge, ..counter("offloaded_connections", help, series) }
+    Described { kind: MetricKind::Gauge, ..counter("offloaded_connections", help, series) }
 }
 
 fn of_refused(refused: &[RefusedCount]) -> [Described; 2] {
@@ -161,7 +161,7 @@ fn of_refused(refused: &[RefusedCount]) -> [Described; 2] {
     let at_localhost = Described {
         name: "kubeproxy_nftables_localhost_nodeport_rejected_packets".to_owned(),
         help: "Packets to node ports at loopback addresses that the rules rejected".to_owned(),
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         series: at_localhost.into(),
     };
     [all, at_localhost]

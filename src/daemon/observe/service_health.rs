@@ -19,14 +19,13 @@ use serde::Serialize;
 use serde_json::ser::{PrettyFormatter, Serializer};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
 use tracing::debug;
 
 use super::connections::Connections;
 use super::health_checks::ClosedPort;
 use super::hub::Observe;
 use super::response::{JSON, text};
-use super::server::{BIND_RETRY, is_absent, listen, serve_with};
+use super::server::{BIND_RETRY, is_absent, listen, listen_until, serve_with};
 use super::shares::Shares;
 use super::times::now;
 
@@ -117,26 +116,22 @@ impl Server {
     }
 
     async fn listen(&self, report: impl Fn(ClosedPort)) -> TcpListener {
-        loop {
-            match listen(self.socket, true) {
-                Ok(listener) => return listener,
+        let failed = move |error: io::Error| {
+            if is_absent(&error) {
                 // The node lacks this address at present, or IPv6.
-                Err(error) if is_absent(&error) => debug!(socket = %self.socket, %error),
-                Err(error) => {
-                    let port = self.socket.port();
-                    if self.observe.health_checks().closed(&self.service) {
-                        report(ClosedPort { service: Arc::clone(&self.service), port, error });
-                    }
-                }
+                debug!(socket = %self.socket, %error);
+            } else if self.observe.health_checks().closed(&self.service) {
+                let (service, port) = (Arc::clone(&self.service), self.socket.port());
+                report(ClosedPort { service, port, error });
             }
-            sleep(BIND_RETRY).await;
-        }
+        };
+        listen_until(BIND_RETRY, || listen(self.socket, true), failed).await
     }
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Body<'a> {
+struct CheckBody<'a> {
     service: ServiceName<'a>,
     local_endpoints: usize,
     service_proxy_healthy: bool,
@@ -153,7 +148,7 @@ fn respond(observe: &Observe, service: &str, local: IpAddr) -> Response<Full<Byt
     let count = observe.health_checks().local_endpoints(service, Family::of(local));
     let healthy = observe.shared.health.lock().verdict(now()).healthy();
     let (namespace, name) = service.split_once('/').unwrap_or_default();
-    let body = Body {
+    let body = CheckBody {
         service: ServiceName { namespace, name },
         local_endpoints: count,
         service_proxy_healthy: healthy,

@@ -43,7 +43,7 @@ const NAME: &str = "proxy";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::exposition::{Format, written};
+    use crate::observe::exposition::{MetricsFormat, written};
 
     #[test]
     fn a_probe_has_its_last_result_and_counts_of_both() {
@@ -52,7 +52,7 @@ mod tests {
         slis.answered("readyz", false);
         slis.answered("readyz", true);
         slis.answered("livez", false);
-        let text = String::from_utf8(written(Format::OpenMetrics, &slis.registry)).unwrap();
+        let text = String::from_utf8(written(MetricsFormat::OpenMetrics, &slis.registry)).unwrap();
         let samples: std::collections::BTreeSet<_> =
             text.lines().filter(|line| !line.starts_with('#')).collect();
         let expected = [

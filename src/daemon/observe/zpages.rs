@@ -24,7 +24,7 @@ pub struct Startup {
 }
 
 /// A page for people and for programs.
-pub(super) struct Page {
+pub(super) struct ZPage {
     /// Its kind in [`GROUP`].
     kind: &'static str,
     lines: String,
@@ -34,7 +34,7 @@ pub(super) struct Page {
 
 /// A format of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum PageForm {
     Text,
     /// An object of this media type and version.
     Object(&'static str, &'static str),
@@ -66,15 +66,15 @@ impl Startup {
         json!({ "version": version, "configuration": self.configuration }).to_string()
     }
 
-    pub(super) fn flagz(&self) -> Page {
+    pub(super) fn flagz(&self) -> ZPage {
         let flags: BTreeMap<_, _> = self.flags.iter().map(|(name, value)| (name, value)).collect();
         let lines = flags.iter().map(|(name, value)| format!("{name}={}\n", value.escape_debug()));
-        Page { kind: "Flagz", lines: lines.collect(), fields: json!({ "flags": flags }) }
+        ZPage { kind: "Flagz", lines: lines.collect(), fields: json!({ "flags": flags }) }
     }
 }
 
 /// Returns the page of a daemon that was started at `started`.
-pub(super) fn statusz(started: SystemTime, now: SystemTime) -> Page {
+pub(super) fn statusz(started: SystemTime, now: SystemTime) -> ZPage {
     let seconds =
         |time: SystemTime, since| time.duration_since(since).unwrap_or_default().as_secs();
     let since_1970 = i64::try_from(seconds(started, UNIX_EPOCH)).unwrap_or(i64::MAX);
@@ -100,16 +100,16 @@ pub(super) fn statusz(started: SystemTime, now: SystemTime) -> Page {
         "binaryVersion": version,
         "paths": PATHS,
     });
-    Page { kind: "Statusz", lines, fields }
+    ZPage { kind: "Statusz", lines, fields }
 }
 
-impl Page {
+impl ZPage {
     /// Returns the page in the format that `headers` prefer.
     pub(super) fn answer(self, headers: &HeaderMap) -> Response<Full<Bytes>> {
-        match Form::accepted(headers, self.kind) {
+        match PageForm::accepted(headers, self.kind) {
             None => not_acceptable(),
-            Some(Form::Text) => text(StatusCode::OK, PLAIN, self.text()),
-            Some(Form::Object(media, version)) => self.object(media, version),
+            Some(PageForm::Text) => text(StatusCode::OK, PLAIN, self.text()),
+            Some(PageForm::Object(media, version)) => self.object(media, version),
         }
     }
 
@@ -145,7 +145,7 @@ impl Page {
     }
 }
 
-impl Form {
+impl PageForm {
     /// Returns the format that a client prefers; text if it names none.
     fn accepted(headers: &HeaderMap, kind: &str) -> Option<Self> {
         if headers.get(ACCEPT).is_none_or(|it| it.as_bytes().trim_ascii().is_empty()) {
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     /// Returns status, content type, warning and body for a value of `Accept`.
-    fn ask(page: Page, accept: &str) -> (u16, String, Option<String>, String) {
+    fn ask(page: ZPage, accept: &str) -> (u16, String, Option<String>, String) {
         let headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_str(accept).unwrap())]);
         let response = page.answer(&headers);
         let header = |name| response.headers().get(name).map(|it| it.to_str().unwrap().to_owned());
@@ -208,7 +208,7 @@ mod tests {
         (status, media, warning, String::from_utf8(body.to_vec()).unwrap())
     }
 
-    fn page() -> Page {
+    fn page() -> ZPage {
         let started = UNIX_EPOCH + Duration::from_millis(1_767_323_045_900);
         statusz(started, started + Duration::from_secs(3_600 * 30 + 61))
     }
@@ -273,24 +273,24 @@ mod tests {
     #[test]
     fn a_page_is_text_an_object_or_406_by_the_accept_header() {
         const OBJECT: &str = ";v=v1beta1;g=config.k8s.io;as=Statusz";
-        let json = Some(Form::Object(JSON, "v1beta1"));
-        let yaml = Some(Form::Object(YAML, "v1beta1"));
+        let json = Some(PageForm::Object(JSON, "v1beta1"));
+        let yaml = Some(PageForm::Object(YAML, "v1beta1"));
         for (accept, expected) in [
-            ("", Some(Form::Text)),
-            ("  ", Some(Form::Text)),
-            ("text/plain", Some(Form::Text)),
-            ("text/plain;charset=utf-8", Some(Form::Text)),
-            ("text/*", Some(Form::Text)),
-            ("*/*", Some(Form::Text)),
-            ("*", Some(Form::Text)),
-            ("text/html,application/xhtml+xml,*/*;q=0.8", Some(Form::Text)),
+            ("", Some(PageForm::Text)),
+            ("  ", Some(PageForm::Text)),
+            ("text/plain", Some(PageForm::Text)),
+            ("text/plain;charset=utf-8", Some(PageForm::Text)),
+            ("text/*", Some(PageForm::Text)),
+            ("*/*", Some(PageForm::Text)),
+            ("*", Some(PageForm::Text)),
+            ("text/html,application/xhtml+xml,*/*;q=0.8", Some(PageForm::Text)),
             ("application/xml", None),
             ("application/json", None),
             ("application/yaml", None),
             ("application/json;v=v1beta1;g=config.k8s.io", None),
             ("application/json;v=v1;g=config.k8s.io;as=Statusz", None),
             ("application/json;v=v1beta1;g=config.k8s.io;as=Flagz", None),
-            ("application/json;v=foo;g=config.k8s.io;as=Statusz,*/*", Some(Form::Text)),
+            ("application/json;v=foo;g=config.k8s.io;as=Statusz,*/*", Some(PageForm::Text)),
             (&format!("application/json{OBJECT}"), json),
             (&format!("application/yaml{OBJECT}"), yaml),
             (&format!("application/*{OBJECT}"), json),
@@ -299,10 +299,10 @@ mod tests {
             (&format!("text/plain{OBJECT}"), None),
             (&format!("application/cbor{OBJECT}"), None),
             (&format!("text/plain;q=0.5, application/yaml{OBJECT};q=0.6"), yaml),
-            (&format!("application/json{OBJECT};q=0, text/plain;q=0.1"), Some(Form::Text)),
+            (&format!("application/json{OBJECT};q=0, text/plain;q=0.1"), Some(PageForm::Text)),
         ] {
             let headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_str(accept).unwrap())]);
-            assert_eq!(Form::accepted(&headers, "Statusz"), expected, "{accept:?}");
+            assert_eq!(PageForm::accepted(&headers, "Statusz"), expected, "{accept:?}");
         }
         let (status, media, _, body) = ask(page(), "application/xml");
         assert_eq!((status, &*media), (406, JSON));

@@ -1,20 +1,24 @@
 //! Virtual servers of IPVS, the link that has their addresses, and ipsets.
 
-use std::fs;
+use std::{fs, io};
 
+use netlink_sys::protocols::NETLINK_ROUTE;
+use nft::netlink::link::{IFINFOMSG_LENGTH, IFLA_IFNAME, RTM_DELLINK};
+use nft::netlink::message::{self, Header, Meaning, Messages};
+use nft::netlink::socket::{Socket, Wait};
+use nix::errno::Errno;
 use nix::net::if_::if_nametoindex;
 
-use super::link;
 use super::names::{LINK, is_ipset_of_kube_proxy};
-use super::node::Node;
-use super::removal::{Error, Removed};
+use super::programs::NodeFiles;
+use super::removal::{RemovalError, Removed};
 
 /// Removes all virtual servers, then the link.
 ///
 /// The link marks a node on which kube-proxy ran in mode ipvs. In that mode, kube-proxy itself
 /// deletes virtual servers of other programs. Without the link, they belong to another program and
 /// are kept.
-pub(super) fn remove(node: &Node) -> Result<Option<Removed>, Error> {
+pub(super) fn remove(node: &NodeFiles) -> Result<Option<Removed>, RemovalError> {
     if if_nametoindex(LINK).is_err() {
         return Ok(None);
     }
@@ -25,7 +29,7 @@ pub(super) fn remove(node: &Node) -> Result<Option<Removed>, Error> {
     {
         node.programs.run(ipvsadm, &["--clear"], String::new())?;
     }
-    link::delete(LINK)?;
+    delete_link(LINK)?;
     Ok(Some(match ipvsadm {
         None if services > 0 => Removed::LinkAlone { services },
         Some(_) | None => Removed::Link { services },
@@ -33,7 +37,7 @@ pub(super) fn remove(node: &Node) -> Result<Option<Removed>, Error> {
 }
 
 /// Returns the number of virtual servers.
-fn services(node: &Node) -> usize {
+fn services(node: &NodeFiles) -> usize {
     // The line of a service begins with its protocol, that of a server with an arrow.
     let text = fs::read_to_string(node.net.join("ip_vs")).unwrap_or_default();
     let protocols = ["TCP ", "UDP ", "SCTP ", "FWM "];
@@ -42,7 +46,7 @@ fn services(node: &Node) -> usize {
 
 /// Removes kube-proxy's ipsets, to which no rule may refer any more. Does nothing without the
 /// program, or if the kernel has not loaded ip_set, because the program would load it.
-pub(super) fn remove_ipsets(node: &Node) -> Result<Option<Removed>, Error> {
+pub(super) fn remove_ipsets(node: &NodeFiles) -> Result<Option<Removed>, RemovalError> {
     let Some(ipset) = node.programs.find("ipset") else { return Ok(None) };
     if !node.modules.join("ip_set").exists() {
         return Ok(None);
@@ -55,6 +59,32 @@ pub(super) fn remove_ipsets(node: &Node) -> Result<Option<Removed>, Error> {
     let script = sets.iter().map(|name| format!("destroy {name}\n")).collect();
     node.programs.run(&ipset, &["restore"], script)?;
     Ok(Some(Removed::Ipsets(sets.len())))
+}
+
+const SEQUENCE: u32 = 1;
+
+/// Deletes the link of this name in the network namespace of this thread: `RTM_DELLINK` of
+/// `<linux/rtnetlink.h>`.
+fn delete_link(name: &str) -> io::Result<()> {
+    let mut socket = Socket::open(NETLINK_ROUTE)?;
+    let flags = message::REQUEST | message::ACK;
+    let header = Header { kind: RTM_DELLINK, flags, sequence: SEQUENCE };
+    let mut request = Vec::new();
+    // With family and index 0, the kernel finds the link by its name.
+    message::append(&mut request, header, &[0; IFINFOMSG_LENGTH], |w| w.str(IFLA_IFNAME, name))
+        .map_err(io::Error::other)?;
+    socket.send(&request)?;
+    let answer = socket.receive(Wait::Limited).map_err(io::Error::other)?;
+    for message in Messages::new(answer) {
+        let meaning = message.and_then(|message| message.meaning()).map_err(io::Error::other)?;
+        if let Meaning::Acknowledgement(end) = meaning {
+            return match end.errno {
+                0 => Ok(()),
+                errno => Err(Errno::from_raw(errno).into()),
+            };
+        }
+    }
+    Err(io::Error::other("no acknowledgement among the answers"))
 }
 
 #[cfg(test)]
@@ -71,7 +101,7 @@ mod tests {
                     TCP  0A600001:01BB rr\n  \
                       -> C0A83202:192B      Masq    1      0          0\n\
                     UDP  0A60000A:0035 rr\n";
-        let node = Node::at(scripts.0.path(), scripts.programs());
+        let node = NodeFiles::at(scripts.0.path(), scripts.programs());
         assert_eq!(services(&node), 0);
         fs::write(scripts.0.path().join("ip_vs"), text).unwrap();
         assert_eq!(services(&node), 2);
@@ -82,7 +112,7 @@ mod tests {
         let list = "printf 'KUBE-CLUSTER-IP\\ncali40all\\nKUBE-6-LOOP-BACK\\n'";
         let body = format!("case $1 in list) {list};; restore) cat > script;; esac");
         let scripts = Scripts::new(&[("ipset", &body)]);
-        let node = Node::at(scripts.0.path(), scripts.programs());
+        let node = NodeFiles::at(scripts.0.path(), scripts.programs());
         assert_eq!(remove_ipsets(&node).unwrap(), None);
         fs::create_dir(scripts.0.path().join("ip_set")).unwrap();
         assert_eq!(remove_ipsets(&node).unwrap(), Some(Removed::Ipsets(2)));

@@ -8,16 +8,20 @@ use std::path::PathBuf;
 use nft::family::Family;
 
 use super::names::{SERVICES, Table};
-use super::node::Node;
+use super::programs::NodeFiles;
 use super::removable::{is_jump_from_outside, removable};
-use super::removal::{Error, Removed};
+use super::removal::{RemovalError, Removed};
 
 /// Removes kube-proxy's chains from a table and the rules that jump to them. Does nothing without
 /// the programs, or if the kernel has not loaded the table, because the programs would load it.
-pub(super) fn remove(node: &Node, family: Family, table: Table) -> Result<Option<Removed>, Error> {
+pub(super) fn remove(
+    node: &NodeFiles,
+    family: Family,
+    table: Table,
+) -> Result<Option<Removed>, RemovalError> {
     let Some(restore) = program(node, family, "restore") else { return Ok(None) };
     let Some(text) = saved(node, family, table)? else { return Ok(None) };
-    let Some(removal) = Removal::of(table, &text) else { return Ok(None) };
+    let Some(removal) = LegacyRemoval::of(table, &text) else { return Ok(None) };
     // `-w 5` waits up to 5 s for another iptables process.
     node.programs.run(&restore, &["--noflush", "-w", "5"], removal.script(table))?;
     Ok(Some(Removed::Chains {
@@ -28,7 +32,7 @@ pub(super) fn remove(node: &Node, family: Family, table: Table) -> Result<Option
 }
 
 /// Returns whether table nat has the services of a kube-proxy.
-pub(super) fn has_services(node: &Node, family: Family) -> bool {
+pub(super) fn has_services(node: &NodeFiles, family: Family) -> bool {
     let saved = saved(node, family, Table::Nat).ok().flatten().unwrap_or_default();
     saved
         .lines()
@@ -36,7 +40,7 @@ pub(super) fn has_services(node: &Node, family: Family) -> bool {
 }
 
 /// Returns the output of iptables-save for a table; `None` if it is not loaded or cannot be saved.
-fn saved(node: &Node, family: Family, table: Table) -> Result<Option<String>, Error> {
+fn saved(node: &NodeFiles, family: Family, table: Table) -> Result<Option<String>, RemovalError> {
     let names = node.net.join(format!("{family}_tables_names"));
     let loaded = fs::read_to_string(names).unwrap_or_default();
     let is_loaded = loaded.lines().any(|name| name == table.name());
@@ -44,18 +48,18 @@ fn saved(node: &Node, family: Family, table: Table) -> Result<Option<String>, Er
     Ok(Some(node.programs.run(&save, &["-t", table.name()], String::new())?))
 }
 
-fn program(node: &Node, family: Family, verb: &str) -> Option<PathBuf> {
+fn program(node: &NodeFiles, family: Family, verb: &str) -> Option<PathBuf> {
     node.programs.find(&format!("{family}tables-legacy-{verb}"))
 }
 
 /// Rules and chains to remove from one table.
-struct Removal<'a> {
+struct LegacyRemoval<'a> {
     /// Rules of chains that are kept, without `-A `.
     rules: Vec<&'a str>,
     chains: BTreeSet<&'a str>,
 }
 
-impl<'a> Removal<'a> {
+impl<'a> LegacyRemoval<'a> {
     /// Parses the output of iptables-save for a table. Returns `None` if there is nothing to
     /// remove.
     fn of(table: Table, saved: &'a str) -> Option<Self> {
@@ -90,15 +94,15 @@ impl<'a> Removal<'a> {
 
 /// Returns the chain or target that a rule jumps to.
 fn target(rule: &str) -> Option<&str> {
-    let mut words = Words(rule);
+    let mut words = RuleWords(rule);
     words.find(|word| matches!(*word, "-j" | "-g"))?;
     words.next()
 }
 
-/// Words of a rule. A quoted word, such as a comment, keeps its spaces and quotes.
-struct Words<'a>(&'a str);
+/// RuleWords of a rule. A quoted word, such as a comment, keeps its spaces and quotes.
+struct RuleWords<'a>(&'a str);
 
-impl<'a> Iterator for Words<'a> {
+impl<'a> Iterator for RuleWords<'a> {
     type Item = &'a str;
 
     fn next(&mut self) -> Option<&'a str> {
@@ -159,14 +163,14 @@ COMMIT
 
     /// Returns a node on which these IPv4 tables are loaded, and whose iptables-legacy prints
     /// [`SAVED`].
-    fn node(tables: &str) -> (Scripts, Node) {
+    fn node(tables: &str) -> (Scripts, NodeFiles) {
         let scripts = Scripts::new(&[
             ("iptables-legacy-save", "cat saved"),
             ("iptables-legacy-restore", "echo \"$*\" > arguments; cat > script"),
         ]);
         fs::write(scripts.0.path().join("saved"), SAVED).unwrap();
         fs::write(scripts.0.path().join("ip_tables_names"), tables).unwrap();
-        let node = Node::at(scripts.0.path(), scripts.programs());
+        let node = NodeFiles::at(scripts.0.path(), scripts.programs());
         (scripts, node)
     }
 
@@ -191,13 +195,13 @@ COMMIT
         assert_eq!(scripts.file("script"), None);
         let bare = Scripts::new(&[]);
         fs::write(bare.0.path().join("ip_tables_names"), "nat\n").unwrap();
-        let bare = Node::at(bare.0.path(), bare.programs());
+        let bare = NodeFiles::at(bare.0.path(), bare.programs());
         assert_eq!(remove(&bare, Family::Ip, Table::Nat).unwrap(), None);
     }
 
     #[test]
     fn a_table_without_leftovers_is_not_written() {
         let text = "*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -j CNI-HOSTPORT-DNAT\nCOMMIT\n";
-        assert!(Removal::of(Table::Nat, text).is_none());
+        assert!(LegacyRemoval::of(Table::Nat, text).is_none());
     }
 }

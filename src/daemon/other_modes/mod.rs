@@ -12,10 +12,8 @@
 
 mod ipvs;
 mod legacy;
-mod link;
 mod names;
 mod nftables;
-mod node;
 mod programs;
 mod removable;
 mod removal;
@@ -27,10 +25,10 @@ use nft::family::Family;
 use nft::kernel::Nftables;
 
 use self::names::{SERVICES, Table};
-use self::node::Node;
+use self::programs::NodeFiles;
 
 pub use self::programs::ProgramError;
-pub use self::removal::{Error, Removal, Removed};
+pub use self::removal::{Removal, RemovalError, Removed};
 
 /// Pauses between attempts.
 const PAUSES: [Duration; 4] = [
@@ -42,7 +40,7 @@ const PAUSES: [Duration; 4] = [
 
 /// Removes all leftovers in the network namespace of this thread. Blocks.
 pub fn remove() -> Removal {
-    let node = Node::new();
+    let node = NodeFiles::new();
     let mut outcome = Removal::default();
     let tables = || Family::ALL.into_iter().flat_map(|family| Table::ALL.map(|it| (family, it)));
     match Nftables::open() {
@@ -60,7 +58,7 @@ pub fn remove() -> Removal {
 /// Returns the tables of iptables in which a kube-proxy has services, in the network namespace of this
 /// thread. Blocks.
 pub fn serving() -> Vec<String> {
-    let (node, mut kernel, mut found) = (Node::new(), Nftables::open().ok(), Vec::new());
+    let (node, mut kernel, mut found) = (NodeFiles::new(), Nftables::open().ok(), Vec::new());
     for family in Family::ALL {
         let table = TableRef::new(family, Table::Nat.name());
         let chains = kernel.as_mut().and_then(|kernel| kernel.read_chain_names(&table).ok());

@@ -8,7 +8,7 @@ use nft::{Jump, Name, Operation, TableRef, Transaction};
 
 use super::names::Table;
 use super::removable::{is_jump_from_outside, removable};
-use super::removal::{Error, Removed};
+use super::removal::{RemovalError, Removed};
 
 /// Most reads of a table. Other programs may change it after a read.
 const MAX_ROUNDS: usize = 5;
@@ -22,7 +22,7 @@ pub(super) fn remove(
     kernel: &mut Nftables,
     family: Family,
     table: Table,
-) -> Result<Option<Removed>, Error> {
+) -> Result<Option<Removed>, RemovalError> {
     let reference = TableRef::new(family, table.name());
     let (mut chains, mut rules) = (0, 0);
     for _ in 0..MAX_ROUNDS {
@@ -30,7 +30,7 @@ pub(super) fn remove(
         if !names.iter().any(|chain| table.is_of_kube_proxy(chain)) {
             break;
         }
-        let removal = Removal::of(table, &names, &kernel.read_jumps(&reference)?);
+        let removal = TableRemoval::of(table, &names, &kernel.read_jumps(&reference)?);
         if removal.chains.is_empty() {
             break;
         }
@@ -49,13 +49,13 @@ pub(super) fn remove(
 
 /// Rules and chains to remove from one table.
 #[derive(Debug, PartialEq, Eq)]
-struct Removal {
+struct TableRemoval {
     /// Rules of chains that are kept, by chain and handle.
     rules: BTreeSet<(String, u64)>,
     chains: BTreeSet<String>,
 }
 
-impl Removal {
+impl TableRemoval {
     fn of(table: Table, names: &[String], jumps: &[Jump]) -> Self {
         let pairs: Vec<_> = jumps.iter().map(|jump| (&*jump.from, &*jump.to)).collect();
         let removable = removable(table, names.iter().map(String::as_str), &pairs);
@@ -95,7 +95,7 @@ mod tests {
         // A dump may repeat a rule.
         let jumps = [&jumps[..], &jumps[..]].concat();
         let table = TableRef::new(Family::Ip, "nat");
-        let operations = Removal::of(Table::Nat, &names, &jumps).operations(&table);
+        let operations = TableRemoval::of(Table::Nat, &names, &jumps).operations(&table);
         assert_eq!(
             Transaction { operations }.to_string(),
             "delete rule ip nat PREROUTING handle 5\n\

@@ -1,4 +1,4 @@
-//! Runs programs of the node with a time limit.
+//! The node whose leftovers are removed; runs its programs with a time limit.
 
 use std::env;
 use std::io::{self, Read, Write};
@@ -12,6 +12,28 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
+/// Files and programs of the node by which leftovers are found.
+pub(super) struct NodeFiles {
+    /// `/proc/net` of this thread's network namespace.
+    pub(super) net: PathBuf,
+    /// `/sys/module`.
+    pub(super) modules: PathBuf,
+    pub(super) programs: Programs,
+}
+
+impl NodeFiles {
+    pub(super) fn new() -> Self {
+        let [net, modules] = ["/proc/thread-self/net", "/sys/module"].map(PathBuf::from);
+        Self { net, modules, programs: Programs::of_node() }
+    }
+
+    /// Returns a node whose files are all in one directory.
+    #[cfg(test)]
+    pub(super) fn at(folder: &std::path::Path, programs: Programs) -> Self {
+        Self { net: folder.to_owned(), modules: folder.to_owned(), programs }
+    }
+}
+
 /// Why a program failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
@@ -20,7 +42,7 @@ pub enum ProgramError {
     Run {
         /// The program.
         path: PathBuf,
-        /// Error of the system.
+        /// RemovalError of the system.
         error: io::Error,
     },
     /// It exited with an error.

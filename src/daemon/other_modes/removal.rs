@@ -56,7 +56,7 @@ impl fmt::Display for Removed {
 
 /// Why a removal failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum RemovalError {
     /// nftables cannot be used.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -80,7 +80,7 @@ pub struct Removal {
     /// Removed objects; empty on a node without leftovers.
     pub removed: Vec<Removed>,
     /// Errors. The objects that they name may remain.
-    pub errors: Vec<Error>,
+    pub errors: Vec<RemovalError>,
 }
 
 impl Removal {
@@ -91,7 +91,7 @@ impl Removal {
         }
     }
 
-    pub(super) fn add(&mut self, outcome: Result<Option<Removed>, Error>) {
+    pub(super) fn add(&mut self, outcome: Result<Option<Removed>, RemovalError>) {
         match outcome {
             Ok(removed) => self.removed.extend(removed),
             Err(error) => self.errors.push(error),

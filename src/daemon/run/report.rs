@@ -17,7 +17,7 @@ use super::pending_causes::PendingCauses;
 use super::sizes::ExpectedSizes;
 use super::wait::now;
 use crate::localhost_proxy::ServedPorts;
-use crate::observe::{self, Cause, Finder, LeftOut, Observe, Stage};
+use crate::observe::{self, Cause, CommitStage, Finder, LeftOut, Observe};
 use crate::source::notice::Notice;
 
 /// The receivers of reports, and what was measured for them. Never blocks the loop.
@@ -94,11 +94,11 @@ impl Report {
         self.observe
             .metrics()
             .commits
-            .stage_took(Stage::Parse, parsed.saturating_duration_since(received));
+            .stage_took(CommitStage::Parse, parsed.saturating_duration_since(received));
         self.observe
             .metrics()
             .commits
-            .stage_took(Stage::Queue, taken.saturating_duration_since(parsed));
+            .stage_took(CommitStage::Queue, taken.saturating_duration_since(parsed));
         self.latency.arrived(received, size);
     }
 
@@ -173,12 +173,15 @@ impl Report {
             family: transaction.family(),
             took: encode_time + kernel_time,
         });
-        self.observe.metrics().commits.stage_took(Stage::Compare, self.latency.take_compared());
-        self.observe.metrics().commits.stage_took(Stage::Encode, encode_time);
-        self.observe.metrics().commits.stage_took(Stage::Commit, kernel_time);
+        self.observe
+            .metrics()
+            .commits
+            .stage_took(CommitStage::Compare, self.latency.take_compared());
+        self.observe.metrics().commits.stage_took(CommitStage::Encode, encode_time);
+        self.observe.metrics().commits.stage_took(CommitStage::Commit, kernel_time);
         if let Some(waited) = waited {
             let rest = waited.saturating_sub(encode_time + kernel_time);
-            self.observe.metrics().commits.stage_took(Stage::Acknowledge, rest);
+            self.observe.metrics().commits.stage_took(CommitStage::Acknowledge, rest);
         }
         for operation in &transaction.operations {
             self.sizes.applied(operation);

@@ -9,12 +9,12 @@ mod annotations;
 mod converter;
 mod endpoint_slice;
 mod endpoints;
-#[cfg(feature = "api-server")]
-mod kind;
 mod metadata;
 mod node;
 #[cfg(not(feature = "api-server"))]
 mod object_meta;
+#[cfg(feature = "api-server")]
+mod other_kind;
 #[cfg(feature = "api-server")]
 pub(super) mod protobuf;
 mod resource;
@@ -27,13 +27,13 @@ pub use converter::Converter;
 #[cfg(feature = "api-server")]
 pub(super) use converter::MAX_NAME;
 pub use endpoint_slice::EndpointSlice;
-#[cfg(feature = "api-server")]
-pub(super) use kind::{OtherKind, check_kind};
 pub(super) use metadata::full_name;
 pub use metadata::object_name;
 pub use node::{
     Node, NodeAddress, NodeCondition, NodeSpec, NodeStatus, ServiceCidr, ServiceCidrSpec, Taint,
 };
+#[cfg(feature = "api-server")]
+pub(super) use other_kind::{OtherKind, check_kind};
 pub(super) use resource::{Followed, read};
 pub use service::{
     ClientIp, LoadBalancerIngress, LoadBalancerStatus, Service, ServicePort, ServiceSpec,

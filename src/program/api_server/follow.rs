@@ -7,8 +7,8 @@ use daemon::config::Config;
 use daemon::observe::{Finder, LeftOut, Observe};
 use daemon::source::Wanted;
 use daemon::source::kube::{
-    Contact, OnContact, OnRequest, Outages, Outlet, Progress, Report, follow_api_server, plural,
-    write_notices,
+    Contact, OnContact, OnRequest, Outages, Outlet, Progress, SourceReport, follow_api_server,
+    plural, write_notices,
 };
 use daemon::source::notice::Notice;
 use engine::model::{Arrival, HostAddresses};
@@ -43,20 +43,20 @@ pub(crate) fn follow(
     let report = move |report| {
         noted.note(&report);
         match &report {
-            Report::Renewed => tracing::info!("{report}"),
+            SourceReport::Renewed => tracing::info!("{report}"),
             // Two places, each with a rate of its own.
-            Report::Object(_) => tracing::warn!("{report}"),
-            Report::Trouble { resource: None, .. } => tracing::warn!("{report}"),
+            SourceReport::Object(_) => tracing::warn!("{report}"),
+            SourceReport::Trouble { resource: None, .. } => tracing::warn!("{report}"),
             // Failures of watches are logged together.
-            Report::Trouble { resource: Some(_), .. } => tracing::debug!("{report}"),
-            Report::Present(..) | Report::Recovered { .. } => {}
+            SourceReport::Trouble { resource: Some(_), .. } => tracing::debug!("{report}"),
+            SourceReport::Present(..) | SourceReport::Recovered { .. } => {}
         }
         match report {
-            Report::Object(problem) => {
+            SourceReport::Object(problem) => {
                 counted.left_out(LeftOut::from(&problem));
                 let _ = notices.try_send(Notice::LeftOut(problem));
             }
-            Report::Present(object, problems) => {
+            SourceReport::Present(object, problems) => {
                 let problems: Vec<_> = problems.iter().map(LeftOut::from).collect();
                 let object = object.to_string();
                 // Those of all objects are over soon, and stay among the solved ones.
@@ -65,7 +65,9 @@ pub(crate) fn follow(
                 }
                 counted.present(Finder::Source, &object, problems);
             }
-            Report::Trouble { .. } | Report::Recovered { .. } | Report::Renewed => {}
+            SourceReport::Trouble { .. }
+            | SourceReport::Recovered { .. }
+            | SourceReport::Renewed => {}
         }
     };
     let (contacts, requests) = (observed_contacts(observe.clone()), observed_requests(observe));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use daemon::config::Config;
 use daemon::source::Wanted;
 use daemon::source::addresses::local_addresses;
-use daemon::source::kube::{Outlet, Report, follow_api_server};
+use daemon::source::kube::{Outlet, SourceReport, follow_api_server};
 use engine::Engine;
 use engine::model::{Arrival, Event, Resource};
 use engine::printable::Printable;
@@ -31,14 +31,14 @@ const QUEUE: usize = 64;
 pub(crate) struct Followed {
     runtime: Runtime,
     batches: mpsc::Receiver<Arrival>,
-    reports: mpsc::Receiver<Report>,
+    reports: mpsc::Receiver<SourceReport>,
     /// Parts of objects that were left out.
     left_out: Vec<String>,
 }
 
 enum News {
     Arrival(Arrival),
-    Report(Report),
+    Report(SourceReport),
 }
 
 impl Followed {
@@ -73,11 +73,11 @@ impl Followed {
             match self.next(limit) {
                 Some(News::Arrival(batch)) => drop(engine.apply(batch.events)),
                 // The time limit handles these.
-                Some(News::Report(Report::Trouble {
+                Some(News::Report(SourceReport::Trouble {
                     resource: Some(Resource::ServiceCidrs),
                     ..
                 })) => {}
-                Some(News::Report(Report::Trouble { error, server, .. })) => {
+                Some(News::Report(SourceReport::Trouble { error, server, .. })) => {
                     let at = server.map(|it| format!("{}: ", Printable(&it))).unwrap_or_default();
                     return Err(Failure::new(format!("{at}{error}")));
                 }
@@ -124,8 +124,8 @@ impl Followed {
         self.left_out
     }
 
-    fn note(&mut self, report: &Report) {
-        if let Report::Object(problem) = report {
+    fn note(&mut self, report: &SourceReport) {
+        if let SourceReport::Object(problem) = report {
             self.left_out.push(problem.to_string());
         }
     }

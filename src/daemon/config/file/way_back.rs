@@ -7,12 +7,12 @@ use engine::routing::ranges::without_leading_zeros;
 use ipnet::IpNet;
 use serde_json::Value;
 
-use super::reader::{Origin, Reader};
-use crate::config::address;
+use super::field_reader::{Origin, Reader};
 use crate::config::duration::signed;
 use crate::config::fields::{CLUSTER_CIDR, DETECT_LOCAL_MODE};
+use crate::config::listen_address;
 use crate::config::notes::Notes;
-use crate::config::options::{Kind, shortened};
+use crate::config::options::{OptionKind, shortened};
 use crate::config::section::Section;
 
 /// Gates that cannot be off.
@@ -29,15 +29,21 @@ const SECOND: i64 = 1_000_000_000;
 
 impl Reader<'_> {
     /// Notes a value that kube-proxy refuses.
-    pub(super) fn note_refusal(&self, path: &str, kind: Kind, value: &Value, notes: &mut Notes) {
+    pub(super) fn note_refusal(
+        &self,
+        path: &str,
+        kind: OptionKind,
+        value: &Value,
+        notes: &mut Notes,
+    ) {
         if matches!(self.origin, Origin::Own) || path.starts_with("deltaproxy") {
             return;
         }
         let is_file = matches!(self.origin, Origin::File(_));
         let is_wide = value.as_i64().is_some_and(|it| i32::try_from(it).is_err());
-        let expected = if kind == Kind::Duration && is_file && !is_duration(path, value) {
+        let expected = if kind == OptionKind::Duration && is_file && !is_duration(path, value) {
             Some("a duration in quotes")
-        } else if kind == Kind::Whole && is_wide {
+        } else if kind == OptionKind::Whole && is_wide {
             Some("a number of 32 bits")
         } else if value.is_null() && !path.starts_with("featureGates.") {
             None
@@ -143,7 +149,7 @@ fn is_duration(path: &str, value: &Value) -> bool {
 }
 
 fn is_listened(text: &str) -> bool {
-    text == text.trim() && !text.ends_with(']') && address::parse(text, 1).is_ok()
+    text == text.trim() && !text.ends_with(']') && listen_address::parse(text, 1).is_ok()
 }
 
 fn is_range(text: &str) -> bool {

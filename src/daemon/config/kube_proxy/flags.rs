@@ -1,13 +1,13 @@
 //! All flags of kube-proxy 1.36 (`cmd/kube-proxy/app/options.go`).
 
-use super::super::options::{Kind, SETTINGS, Setting};
+use super::super::options::{OptionKind, SETTINGS, Setting};
 
 /// A flag of kube-proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Flag {
     /// Name, with dashes.
     pub(super) name: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: OptionKind,
     pub(super) meaning: Meaning,
     /// Value of an absent flag; empty if no text is the default.
     default: &'static str,
@@ -49,7 +49,7 @@ impl Flag {
             "logging.verbosity" => Meaning::Verbosity,
             _ => Meaning::Field { path, has_effect: setting.has_effect() },
         };
-        let default = if setting.kind == Kind::Gate { "" } else { setting.default };
+        let default = if setting.kind == OptionKind::Gate { "" } else { setting.default };
         Some(Self { name, kind: setting.kind, meaning, default, about: setting.about })
     }
 
@@ -66,12 +66,16 @@ impl Flag {
     /// Returns the flag's lines of `--help`.
     pub(super) fn usage(&self) -> String {
         let value = match self.kind {
-            Kind::Flag | Kind::Version => "",
-            Kind::Whole => " INT",
-            Kind::Number => " NUMBER",
-            Kind::Duration => " DURATION",
-            Kind::Texts => " LIST",
-            Kind::Text | Kind::Gate | Kind::Object | Kind::Opaque | Kind::Any => " TEXT",
+            OptionKind::Flag | OptionKind::Version => "",
+            OptionKind::Whole => " INT",
+            OptionKind::Number => " NUMBER",
+            OptionKind::Duration => " DURATION",
+            OptionKind::Texts => " LIST",
+            OptionKind::Text
+            | OptionKind::Gate
+            | OptionKind::Object
+            | OptionKind::Opaque
+            | OptionKind::Any => " TEXT",
         };
         let default = match self.default {
             "" => String::new(),
@@ -87,7 +91,12 @@ impl Flag {
     }
 }
 
-const fn flag(name: &'static str, kind: Kind, default: &'static str, meaning: Meaning) -> Flag {
+const fn flag(
+    name: &'static str,
+    kind: OptionKind,
+    default: &'static str,
+    meaning: Meaning,
+) -> Flag {
     Flag { name, kind, meaning, default, about: "" }
 }
 
@@ -104,39 +113,39 @@ pub(super) fn find(name: &str) -> Option<Flag> {
 /// Flags that are not options, in the order of options.go.
 #[rustfmt::skip]
 static OTHERS: &[Flag] = &[
-    flag("config", Kind::Text, "", Meaning::Config)
+    flag("config", OptionKind::Text, "", Meaning::Config)
         .about("Read this KubeProxyConfiguration file; it replaces all other flags but --hostname-override, --master and those of the log"),
-    flag("write-config-to", Kind::Text, "", Meaning::WriteConfig)
+    flag("write-config-to", OptionKind::Text, "", Meaning::WriteConfig)
         .about("Write the configuration with all defaults to this file, and exit"),
-    flag("cleanup", Kind::Flag, "false", Meaning::Cleanup)
+    flag("cleanup", OptionKind::Flag, "false", Meaning::Cleanup)
         .about("Remove the tables and the leftovers of kube-proxy's other modes, and exit"),
-    flag("init-only", Kind::Flag, "false", Meaning::InitOnly)
+    flag("init-only", OptionKind::Flag, "false", Meaning::InitOnly)
         .about("Check nftables, apply the settings of the node, remove leftovers of other modes, and exit"),
-    flag("master", Kind::Text, "", Meaning::Server)
+    flag("master", OptionKind::Text, "", Meaning::Server)
         .about("Address of the API server; replaces that of --kubeconfig"),
-    flag("healthz-port", Kind::Whole, "10256", Meaning::Port("healthzBindAddress"))
+    flag("healthz-port", OptionKind::Whole, "10256", Meaning::Port("healthzBindAddress"))
         .about("Port of --healthz-bind-address, if that has none; 0 serves nothing"),
-    flag("metrics-port", Kind::Whole, "10249", Meaning::Port("metricsBindAddress"))
+    flag("metrics-port", OptionKind::Whole, "10249", Meaning::Port("metricsBindAddress"))
         .about("Port of --metrics-bind-address, if that has none; 0 serves nothing"),
-    flag("log-flush-frequency", Kind::Duration, "5s", Meaning::Nothing)
+    flag("log-flush-frequency", OptionKind::Duration, "5s", Meaning::Nothing)
         .about("Time between two writes of the log; each line is written at once"),
-    flag("vmodule", Kind::Text, "", Meaning::Nothing)
+    flag("vmodule", OptionKind::Text, "", Meaning::Nothing)
         .about("Verbosity of the log by source file of kube-proxy"),
-    flag("log-text-split-stream", Kind::Flag, "false", Meaning::Nothing)
+    flag("log-text-split-stream", OptionKind::Flag, "false", Meaning::Nothing)
         .about("Write errors to standard error and all else to standard output"),
-    flag("log-text-info-buffer-size", Kind::Text, "0", Meaning::Nothing)
+    flag("log-text-info-buffer-size", OptionKind::Text, "0", Meaning::Nothing)
         .about("Buffer of the text log in bytes"),
-    flag("log-json-split-stream", Kind::Flag, "false", Meaning::Nothing)
+    flag("log-json-split-stream", OptionKind::Flag, "false", Meaning::Nothing)
         .about("Write errors to standard error and all else to standard output, as JSON"),
-    flag("log-json-info-buffer-size", Kind::Text, "0", Meaning::Nothing)
+    flag("log-json-info-buffer-size", OptionKind::Text, "0", Meaning::Nothing)
         .about("Buffer of the JSON log in bytes"),
-    flag("version", Kind::Version, "false", Meaning::Version)
+    flag("version", OptionKind::Version, "false", Meaning::Version)
         .about("Print the version, with =raw the properties of the build too, and exit"),
-    flag("machine-id-file", Kind::Text, "/etc/machine-id,/var/lib/dbus/machine-id", Meaning::Nothing)
+    flag("machine-id-file", OptionKind::Text, "/etc/machine-id,/var/lib/dbus/machine-id", Meaning::Nothing)
         .about("Files with the machine's id"),
-    flag("boot-id-file", Kind::Text, "/proc/sys/kernel/random/boot_id", Meaning::Nothing)
+    flag("boot-id-file", OptionKind::Text, "/proc/sys/kernel/random/boot_id", Meaning::Nothing)
         .about("Files with the id of the boot"),
-    flag("help", Kind::Flag, "false", Meaning::Help)
+    flag("help", OptionKind::Flag, "false", Meaning::Help)
         .about("Print this text, and exit"),
 ];
 

@@ -3,15 +3,15 @@
 use std::iter::Peekable;
 
 use super::super::ConfigError;
-use super::super::options::Kind;
+use super::super::options::OptionKind;
 use super::flags::{self, Flag};
 
 /// Iterator over the flags of a command line.
-pub(super) struct Words<I: Iterator> {
+pub(super) struct FlagWords<I: Iterator> {
     words: Peekable<I>,
 }
 
-impl<I: Iterator<Item = String>> Words<I> {
+impl<I: Iterator<Item = String>> FlagWords<I> {
     pub(super) fn new(words: impl IntoIterator<IntoIter = I>) -> Self {
         Self { words: words.into_iter().peekable() }
     }
@@ -27,7 +27,7 @@ impl<I: Iterator<Item = String>> Words<I> {
         };
         let value = match (value, flag.kind) {
             (Some(value), _) => value.to_owned(),
-            (None, Kind::Flag | Kind::Version) => "true".to_owned(),
+            (None, OptionKind::Flag | OptionKind::Version) => "true".to_owned(),
             (None, _) => self.words.next().ok_or_else(|| ConfigError::Flag {
                 flag: shown(),
                 message: "has no value; expected one after it".to_owned(),
@@ -37,13 +37,13 @@ impl<I: Iterator<Item = String>> Words<I> {
     }
 }
 
-impl<I: Iterator<Item = String>> Iterator for Words<I> {
+impl<I: Iterator<Item = String>> Iterator for FlagWords<I> {
     type Item = Result<(Flag, String), ConfigError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         // As in kube-proxy, an empty word has no meaning.
         let word = match self.words.find(|word| !word.is_empty())? {
-            // Words after `--` are not flags.
+            // FlagWords after `--` are not flags.
             word if word == "--" => self.words.find(|word| !word.is_empty())?,
             word => return Some(self.read(&word)),
         };

@@ -7,7 +7,7 @@ use crate::yaml;
 
 /// The type of an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::config) enum Kind {
+pub(in crate::config) enum OptionKind {
     /// Text.
     Text,
     /// true or false; as a flag, true without a value.
@@ -32,7 +32,7 @@ pub(in crate::config) enum Kind {
     Any,
 }
 
-impl Kind {
+impl OptionKind {
     /// Returns the expected type if `value` has another one. Null has every type: it means the
     /// default.
     pub(in crate::config) fn mismatch(self, value: &Value) -> Option<&'static str> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::kind::Kind;
+use super::kind::OptionKind;
 use super::values::{Set, Values, count, put, time};
 use crate::config::{Config, duration};
 
@@ -12,23 +12,23 @@ use crate::config::{Config, duration};
 pub(in crate::config) struct Setting {
     /// Path from the root, such as `conntrack.min`. A `*` in it is the section of the mode.
     pub(in crate::config) field: &'static str,
-    pub(in crate::config) kind: Kind,
+    pub(in crate::config) kind: OptionKind,
     /// Empty if no text is the default, or if it depends on others.
     pub(in crate::config) default: &'static str,
     /// The flag of `run`, and the name of its value.
     pub(in crate::config) flag: Option<(&'static str, &'static str)>,
     /// Commands that have the flag.
-    pub(in crate::config) scope: Scope,
+    pub(in crate::config) scope: OptionScope,
     /// kube-proxy's flag, and the field that it sets.
     pub(in crate::config) kube_proxy: Option<(&'static str, &'static str)>,
     /// What it changes.
     pub(in crate::config) about: &'static str,
-    access: Access,
+    access: OptionAccess,
 }
 
 /// How an option is set and written.
 #[derive(Clone, Copy)]
-enum Access {
+enum OptionAccess {
     /// Without effect.
     Ignored,
     /// A [`Config`] does not have its value.
@@ -43,7 +43,7 @@ pub(super) type Setter = fn(&mut Values, &Value) -> Set;
 
 /// Commands that have a flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::config) enum Scope {
+pub(in crate::config) enum OptionScope {
     /// All that compute tables.
     Tables,
     /// `run`.
@@ -53,38 +53,38 @@ pub(in crate::config) enum Scope {
 }
 
 impl Setting {
-    const fn of(field: &'static str, kind: Kind, access: Access) -> Self {
-        let (default, about, scope) = ("", "", Scope::Tables);
+    const fn of(field: &'static str, kind: OptionKind, access: OptionAccess) -> Self {
+        let (default, about, scope) = ("", "", OptionScope::Tables);
         Self { field, kind, default, flag: None, scope, kube_proxy: None, about, access }
     }
 
-    pub(super) const fn ignored(field: &'static str, kind: Kind) -> Self {
-        Self::of(field, kind, Access::Ignored)
+    pub(super) const fn ignored(field: &'static str, kind: OptionKind) -> Self {
+        Self::of(field, kind, OptionAccess::Ignored)
     }
 
-    pub(super) const fn unwritten(field: &'static str, kind: Kind, set: Setter) -> Self {
-        Self::of(field, kind, Access::Set(set))
+    pub(super) const fn unwritten(field: &'static str, kind: OptionKind, set: Setter) -> Self {
+        Self::of(field, kind, OptionAccess::Set(set))
     }
 
     pub(super) const fn new(
         field: &'static str,
-        kind: Kind,
+        kind: OptionKind,
         set: Setter,
         write: fn(&Config) -> Value,
     ) -> Self {
-        Self::of(field, kind, Access::SetAndWritten(set, write))
+        Self::of(field, kind, OptionAccess::SetAndWritten(set, write))
     }
 
     pub(super) const fn count(field: &'static str, place: fn(&mut Config) -> &mut u32) -> Self {
-        Self::of(field, Kind::Whole, Access::Count(place))
+        Self::of(field, OptionKind::Whole, OptionAccess::Count(place))
     }
 
     pub(super) const fn boolean(field: &'static str, place: fn(&mut Config) -> &mut bool) -> Self {
-        Self::of(field, Kind::Flag, Access::Boolean(place))
+        Self::of(field, OptionKind::Flag, OptionAccess::Boolean(place))
     }
 
     pub(super) const fn time(field: &'static str, place: fn(&mut Config) -> &mut Duration) -> Self {
-        Self::of(field, Kind::Duration, Access::Time(place))
+        Self::of(field, OptionKind::Duration, OptionAccess::Time(place))
     }
 
     pub(super) const fn default(self, default: &'static str) -> Self {
@@ -95,7 +95,7 @@ impl Setting {
         Self { flag: Some((name, value)), ..self }
     }
 
-    pub(super) const fn scope(self, scope: Scope) -> Self {
+    pub(super) const fn scope(self, scope: OptionScope) -> Self {
         Self { scope, ..self }
     }
 
@@ -120,12 +120,12 @@ impl Setting {
 
     /// Returns the field that the flag of `run` sets.
     pub(in crate::config) fn target(&self) -> &'static str {
-        if self.kind == Kind::Gate { "featureGates" } else { self.field }
+        if self.kind == OptionKind::Gate { "featureGates" } else { self.field }
     }
 
     /// Returns the help of the flag of `run`.
     pub(in crate::config) fn help(&self) -> String {
-        let shown = if self.kind == Kind::Gate { "" } else { self.default };
+        let shown = if self.kind == OptionKind::Gate { "" } else { self.default };
         match shown {
             "" => self.about.to_owned(),
             default => format!("{} [default: {default}]", self.about),
@@ -134,18 +134,18 @@ impl Setting {
 
     /// Returns whether the field has an effect, in one mode at least.
     pub(in crate::config) fn has_effect(&self) -> bool {
-        !matches!(self.access, Access::Ignored)
+        !matches!(self.access, OptionAccess::Ignored)
     }
 
     /// Sets the value in `values`.
     pub(in crate::config) fn set(&self, values: &mut Values, value: &Value) -> Set {
         let config = &mut values.config;
         match self.access {
-            Access::Ignored => Ok(()),
-            Access::Set(set) | Access::SetAndWritten(set, _) => set(values, value),
-            Access::Count(place) => put(place(config), count(value)),
-            Access::Boolean(place) => put(place(config), Ok(value == true)),
-            Access::Time(place) => put(place(config), time(value)),
+            OptionAccess::Ignored => Ok(()),
+            OptionAccess::Set(set) | OptionAccess::SetAndWritten(set, _) => set(values, value),
+            OptionAccess::Count(place) => put(place(config), count(value)),
+            OptionAccess::Boolean(place) => put(place(config), Ok(value == true)),
+            OptionAccess::Time(place) => put(place(config), time(value)),
         }
     }
 
@@ -154,17 +154,17 @@ impl Setting {
         // A place needs a configuration that can be changed.
         let changeable = &mut config.clone();
         match self.access {
-            Access::Ignored | Access::Set(_) => None,
-            Access::SetAndWritten(_, write) => Some(write(config)),
-            Access::Count(place) => Some((*place(changeable)).into()),
-            Access::Boolean(place) => Some((*place(changeable)).into()),
-            Access::Time(place) => Some(duration::text(*place(changeable)).into()),
+            OptionAccess::Ignored | OptionAccess::Set(_) => None,
+            OptionAccess::SetAndWritten(_, write) => Some(write(config)),
+            OptionAccess::Count(place) => Some((*place(changeable)).into()),
+            OptionAccess::Boolean(place) => Some((*place(changeable)).into()),
+            OptionAccess::Time(place) => Some(duration::text(*place(changeable)).into()),
         }
     }
 
     /// Returns the default of an option of which a [`Config`] has no value.
     pub(in crate::config) fn written_default(&self) -> Option<Value> {
-        matches!(self.access, Access::Set(_)).then(|| self.kind.read(self.default).ok())?
+        matches!(self.access, OptionAccess::Set(_)).then(|| self.kind.read(self.default).ok())?
     }
 
     /// Parses the value of a flag; the error is its text and the expectation.

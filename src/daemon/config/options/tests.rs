@@ -14,7 +14,7 @@ fn every_option_is_there_once_and_has_one_object_of_options_around_it() {
         assert!(earlier.iter().all(|other| other.field != setting.field), "{}", setting.field);
         let path = setting.path("nftables");
         if let Some((parent, _)) = path.rsplit_once('.') {
-            assert_eq!(kind_of(parent), Some(Kind::Object), "{path}");
+            assert_eq!(kind_of(parent), Some(OptionKind::Object), "{path}");
         }
     }
 }
@@ -24,7 +24,7 @@ fn the_default_of_the_table_is_that_of_the_configuration() {
     let config = Values::default().config;
     for setting in SETTINGS.iter().filter(|it| !it.default.is_empty()) {
         let Some(written) = setting.written(&config) else { continue };
-        if setting.kind == Kind::Gate {
+        if setting.kind == OptionKind::Gate {
             assert_eq!(written.to_string(), setting.default);
             continue;
         }
@@ -83,7 +83,7 @@ fn needs_no_quotes(letter: char) -> bool {
 
 fn scalar(setting: &Setting) -> String {
     let text = example_of(setting);
-    if setting.kind == Kind::Texts {
+    if setting.kind == OptionKind::Texts {
         return format!("[{text}]");
     }
     let is_plain = !text.is_empty() && text.chars().all(needs_no_quotes);

@@ -18,8 +18,8 @@ use crate::config::log::LogFlags;
 use crate::config::notes::Notes;
 use crate::config::scheduler::ChosenScheduler;
 use crate::config::{
-    CHECK_PERIOD, Config, ConntrackSettings, ContentTypes, Periods, Source, address, direct_return,
-    duration,
+    CHECK_PERIOD, Config, ConntrackSettings, ContentTypes, Periods, Source, direct_return,
+    duration, listen_address,
 };
 
 /// Values of options: a [`Config`], and what it takes from several of them or from flags.
@@ -54,8 +54,8 @@ impl Default for Values {
                 routing: Routing::default(),
                 periods: Periods { min_sync: Duration::ZERO, check: CHECK_PERIOD },
                 owns_tables: true,
-                healthz_bind_address: Some(address::DEFAULT_HEALTHZ),
-                metrics_bind_address: Some(address::DEFAULT_METRICS),
+                healthz_bind_address: Some(listen_address::DEFAULT_HEALTHZ),
+                metrics_bind_address: Some(listen_address::DEFAULT_METRICS),
                 bind_address_hard_fail: false,
                 conntrack: ConntrackSettings::of_kube_proxy(),
                 oom_score_adj: Some(DEFAULT_OOM_SCORE_ADJ),
@@ -71,12 +71,14 @@ impl Values {
     pub(super) fn set_bind_address(&mut self, value: &Value) -> Set {
         let text = text(value);
         let expected = || vec![format!("is {text:?}; expected an IP address")];
-        let address = address::ip(text).ok_or_else(expected)?.to_canonical();
+        let address = listen_address::ip(text).ok_or_else(expected)?.to_canonical();
         self.config.routing.node_ip = Some(address).filter(|address| !address.is_unspecified());
         if address.is_ipv6() {
             let on = |ip: Ipv6Addr, port| Some(SocketAddr::new(ip.into(), port));
-            self.config.healthz_bind_address = on(Ipv6Addr::UNSPECIFIED, address::HEALTHZ_PORT);
-            self.config.metrics_bind_address = on(Ipv6Addr::LOCALHOST, address::METRICS_PORT);
+            self.config.healthz_bind_address =
+                on(Ipv6Addr::UNSPECIFIED, listen_address::HEALTHZ_PORT);
+            self.config.metrics_bind_address =
+                on(Ipv6Addr::LOCALHOST, listen_address::METRICS_PORT);
         }
         Ok(())
     }
@@ -173,7 +175,9 @@ pub(super) fn time(value: &Value) -> Result<Duration, Vec<String>> {
 pub(super) fn listen(value: &Value, port: u16) -> Result<Option<SocketAddr>, Vec<String>> {
     match text(value) {
         "" => Ok(None),
-        text => address::parse(text, port).map(Some).map_err(|error| vec![error.to_string()]),
+        text => {
+            listen_address::parse(text, port).map(Some).map_err(|error| vec![error.to_string()])
+        }
     }
 }
 

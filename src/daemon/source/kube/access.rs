@@ -13,10 +13,10 @@ use tokio::time::Instant;
 use super::backoff::{Backoff, Trouble, random};
 use super::client::{self, ApiServer, Connected, start_load};
 use super::credentials::digest;
-use super::error::SourceError;
-use super::outlet::{Closed, Outlet, Report};
+use super::outlet::{Closed, Outlet, SourceReport};
 use super::plugin;
 use super::room::{Room, Share};
+use super::source_error::SourceError;
 use super::turns::Turns;
 
 /// Interval of checks whether the files changed.
@@ -108,11 +108,11 @@ pub(super) struct Keeper {
     trouble: Trouble,
     /// Digest of the files of the last client, and the time of its creation.
     used: Option<(u64, Instant)>,
-    loading: Option<Loading>,
+    loading: Option<LoadingClient>,
 }
 
 /// A client that is being loaded, and the digest of its files.
-struct Loading {
+struct LoadingClient {
     digest: u64,
     client: client::Loading,
 }
@@ -168,7 +168,7 @@ impl Keeper {
             {
                 rejected = 0;
                 client.send_replace(newer);
-                self.outlet.report(Report::Renewed)?;
+                self.outlet.report(SourceReport::Renewed)?;
             }
         }
     }
@@ -195,7 +195,7 @@ impl Keeper {
                 let is_first = self.used.is_none();
                 self.used = Some((digest, Instant::now()));
                 if self.trouble.end() && is_first {
-                    self.outlet.report(Report::Renewed)?;
+                    self.outlet.report(SourceReport::Renewed)?;
                 }
                 return Ok(Some(client));
             }
@@ -213,17 +213,22 @@ impl Keeper {
         let wait = self.backoff.after_failure(Instant::now(), none, random());
         if self.trouble.is_said(error.to_string(), None) {
             let (resource, server) = (None, None);
-            self.outlet.report(Report::Trouble { resource, server, error, retry_in: wait })?;
+            self.outlet.report(SourceReport::Trouble {
+                resource,
+                server,
+                error,
+                retry_in: wait,
+            })?;
         }
         self.pause(wait, digest).await;
         Ok(None)
     }
 
-    async fn start(&self) -> Loading {
+    async fn start(&self) -> LoadingClient {
         // Computed before the load, so that a change during the load is detected after it.
         let digest = self.digest().await;
         let client = start_load(&self.server, Arc::clone(&self.outlet.requests));
-        Loading { digest, client }
+        LoadingClient { digest, client }
     }
 
     /// Waits for `wait`, or until the digest of the files changes.

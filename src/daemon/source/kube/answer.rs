@@ -24,24 +24,13 @@ pub(super) struct Answer {
 }
 
 /// Why a page cannot be read.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
 pub(super) enum PageError {
     /// The request failed, or the server refused it.
-    Request(kube::Error),
+    Request(#[from] kube::Error),
     /// The lists have no room for it.
-    NoRoom(NoRoom),
-}
-
-impl From<kube::Error> for PageError {
-    fn from(error: kube::Error) -> Self {
-        Self::Request(error)
-    }
-}
-
-impl From<NoRoom> for PageError {
-    fn from(error: NoRoom) -> Self {
-        Self::NoRoom(error)
-    }
+    NoRoom(#[from] NoRoom),
 }
 
 /// Requests a page of a list.

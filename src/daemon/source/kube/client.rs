@@ -20,14 +20,14 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::Instant;
 use tower::{BoxError, Service, service_fn};
 
-use super::address::usual_port;
-use super::error::{SourceError, causes};
 use super::kubeconfig::Selected;
 use super::plugin::Plugin;
-use super::proxy::Route;
-use super::requests::{Count, Counted, OnRequest};
+use super::request_counts::{CountedBody, OnRequest, RequestCount};
+use super::route::Route;
 use super::settings::{SERVICE, Settings};
+use super::source_error::{SourceError, causes};
 use super::tls::Connectors;
+use super::url::usual_port;
 use crate::named_file::{self, LONGEST};
 
 /// Time limit of a TCP connection and its TLS handshake.
@@ -160,8 +160,12 @@ async fn service(
     mut settings: Settings,
     listener: OnRequest,
 ) -> Result<
-    impl Service<Request<Body>, Response = Response<Counted<Incoming>>, Error = BoxError, Future: Send>
-    + Send,
+    impl Service<
+        Request<Body>,
+        Response = Response<CountedBody<Incoming>>,
+        Error = BoxError,
+        Future: Send,
+    > + Send,
     BoxError,
 > {
     if let Some(plugin) = &settings.plugin {
@@ -186,7 +190,7 @@ async fn service(
     let credentials = Arc::new((settings.headers, settings.plugin));
     Ok(service_fn(move |request: Request<Body>| {
         let (client, credentials) = (client.clone(), Arc::clone(&credentials));
-        let count = Count::of(&request, &host, &listener);
+        let count = RequestCount::of(&request, &host, &listener);
         let size = request.body().size_hint().exact().unwrap_or_default();
         async move { count.answered(size, send(&client, &credentials, request).await) }
     }))

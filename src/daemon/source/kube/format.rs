@@ -65,7 +65,7 @@ impl Format {
 
 /// An event of a watch.
 #[derive(Clone, Debug)]
-pub(super) enum Item<T> {
+pub(super) enum WatchItem<T> {
     /// An object was added or changed.
     Changed(T),
     /// An object was deleted.
@@ -78,7 +78,7 @@ pub(super) enum Item<T> {
 
 /// Objects of one page of a list.
 #[derive(Debug)]
-pub(super) struct Page<T> {
+pub(super) struct ListPage<T> {
     pub(super) items: Vec<T>,
     /// Version of the list, empty if absent.
     pub(super) version: String,
@@ -87,24 +87,15 @@ pub(super) struct Page<T> {
 }
 
 /// Why an answer cannot be decoded.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum DecodeError {
-    Json(serde_json::Error),
-    Protobuf(FormError),
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    #[error(transparent)]
+    Protobuf(#[from] FormError),
     /// A line of a watch is a Status alone.
+    #[error("{}", .0.message)]
     Status(Box<Status>),
-}
-
-impl From<serde_json::Error> for DecodeError {
-    fn from(error: serde_json::Error) -> Self {
-        Self::Json(error)
-    }
-}
-
-impl From<FormError> for DecodeError {
-    fn from(error: FormError) -> Self {
-        Self::Protobuf(error)
-    }
 }
 
 /// A list in JSON. One without items has an empty list or null.
@@ -140,7 +131,7 @@ impl<'de, T: Watched> Deserialize<'de> for JsonItem<T> {
 pub(super) fn event<T: Watched>(
     format: Format,
     frame: &[u8],
-) -> Result<Option<Item<Parsed<T>>>, DecodeError> {
+) -> Result<Option<WatchItem<Parsed<T>>>, DecodeError> {
     match format {
         Format::Protobuf => protobuf_event(frame).map(Some),
         Format::Json => json_event(frame),
@@ -158,19 +149,19 @@ fn kind_in(object: &Value) -> (&str, &str) {
     (text("apiVersion"), text("kind"))
 }
 
-fn protobuf_event<T: Watched>(frame: &[u8]) -> Result<Item<Parsed<T>>, DecodeError> {
+fn protobuf_event<T: Watched>(frame: &[u8]) -> Result<WatchItem<Parsed<T>>, DecodeError> {
     let object = |fields| T::from_protobuf(fields).map(Parsed::read).map_err(FormError::from);
     Ok(match Frame::read(frame, kind_of::<T>())? {
-        Frame::Changed(fields) => Item::Changed(object(fields)?),
-        Frame::Deleted(fields) => Item::Deleted(object(fields)?),
+        Frame::Changed(fields) => WatchItem::Changed(object(fields)?),
+        Frame::Deleted(fields) => WatchItem::Deleted(object(fields)?),
         Frame::Bookmark(marker) => {
-            Item::Bookmark { version: marker.resource_version, ends_list: marker.ends_list }
+            WatchItem::Bookmark { version: marker.resource_version, ends_list: marker.ends_list }
         }
-        Frame::Error(text) => Item::Error(Box::new(status_of(text))),
+        Frame::Error(text) => WatchItem::Error(Box::new(status_of(text))),
     })
 }
 
-fn json_event<T: Watched>(line: &[u8]) -> Result<Option<Item<Parsed<T>>>, DecodeError> {
+fn json_event<T: Watched>(line: &[u8]) -> Result<Option<WatchItem<Parsed<T>>>, DecodeError> {
     let mut event: Value = match text(line).and_then(serde_json::from_str) {
         Err(error) if error.is_eof() => return Ok(None),
         event => event?,
@@ -181,17 +172,17 @@ fn json_event<T: Watched>(line: &[u8]) -> Result<Option<Item<Parsed<T>>>, Decode
         return Err(status.map_or_else(|error| error, DecodeError::Status));
     };
     if change == "ERROR" {
-        return json_status(object).map(|status| Some(Item::Error(Box::new(status))));
+        return json_status(object).map(|status| Some(WatchItem::Error(Box::new(status))));
     }
     check_kind(kind_in(&object), kind_of::<T>()).map_err(of_json)?;
     Ok(Some(match change {
-        "ADDED" | "MODIFIED" => Item::Changed(Parsed::of(&object).map_err(of_json)?),
-        "DELETED" => Item::Deleted(Parsed::of(&object).map_err(of_json)?),
+        "ADDED" | "MODIFIED" => WatchItem::Changed(Parsed::of(&object).map_err(of_json)?),
+        "DELETED" => WatchItem::Deleted(Parsed::of(&object).map_err(of_json)?),
         "BOOKMARK" => {
             let BookmarkMeta { resource_version, annotations } =
                 BookmarkMeta::deserialize(&object["metadata"])?;
             let ends_list = annotations.contains_key("k8s.io/initial-events-end");
-            Item::Bookmark { version: resource_version, ends_list }
+            WatchItem::Bookmark { version: resource_version, ends_list }
         }
         other => return Err(of_json(format!("a watch event has the unknown type {other:?}"))),
     }))
@@ -205,30 +196,30 @@ fn of_json(error: impl Display) -> DecodeError {
 pub(super) fn page<T: Watched>(
     format: Format,
     body: &[u8],
-) -> Result<Page<Parsed<T>>, DecodeError> {
+) -> Result<ListPage<Parsed<T>>, DecodeError> {
     match format {
         Format::Protobuf => protobuf_page(body),
         Format::Json => json_page(body),
     }
 }
 
-fn protobuf_page<T: Watched>(body: &[u8]) -> Result<Page<Parsed<T>>, DecodeError> {
+fn protobuf_page<T: Watched>(body: &[u8]) -> Result<ListPage<Parsed<T>>, DecodeError> {
     let mut page = protobuf::Page::read(body, kind_of::<T>())?;
     let mut items = Vec::new();
     while let Some(fields) = page.next_item()? {
         let object = T::from_protobuf(fields).map_err(FormError::from)?;
         items.push(Parsed::read(object));
     }
-    Ok(Page { items, version: page.resource_version, next: page.next })
+    Ok(ListPage { items, version: page.resource_version, next: page.next })
 }
 
-fn json_page<T: Watched>(body: &[u8]) -> Result<Page<Parsed<T>>, DecodeError> {
+fn json_page<T: Watched>(body: &[u8]) -> Result<ListPage<Parsed<T>>, DecodeError> {
     let list: JsonList<T> = serde_json::from_str(text(body)?)?;
     let found = [list.api_version, list.kind].map(Option::unwrap_or_default);
     let (version, kind) = kind_of::<T>();
     check_kind((&found[0], &found[1]), (version, &format!("{kind}List"))).map_err(of_json)?;
     let items = list.items.unwrap_or_default().into_iter().map(|JsonItem(item)| item);
-    Ok(Page {
+    Ok(ListPage {
         items: items.collect::<Result<_, _>>().map_err(of_json)?,
         version: list.metadata.resource_version.unwrap_or_default(),
         next: list.metadata.continue_.unwrap_or_default(),

@@ -31,13 +31,13 @@ pub(super) enum FrameError {
 pub(super) struct Frames<B = Body> {
     format: Format,
     body: B,
-    /// Data that was read: it begins with the next event.
-    data: Data,
+    /// Unread that was read: it begins with the next event.
+    data: Unread,
 }
 
-/// Data of the body, in one piece. A read that contains whole events is not copied.
+/// Unread of the body, in one piece. A read that contains whole events is not copied.
 #[derive(Default)]
-struct Data {
+struct Unread {
     /// The rest of the last read.
     read: Bytes,
     /// The beginning of an event that continues in `read`.
@@ -46,7 +46,7 @@ struct Data {
 
 impl<B: HttpBody<Data = Bytes, Error = kube::Error> + Unpin> Frames<B> {
     pub(super) fn new(format: Format, body: B) -> Self {
-        Self { format, body, data: Data::default() }
+        Self { format, body, data: Unread::default() }
     }
 
     pub(super) fn format(&self) -> Format {
@@ -122,7 +122,7 @@ impl<B: HttpBody<Data = Bytes, Error = kube::Error> + Unpin> Frames<B> {
     }
 }
 
-impl Data {
+impl Unread {
     fn len(&self) -> usize {
         self.begun.len() + self.read.len()
     }

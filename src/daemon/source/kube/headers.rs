@@ -5,8 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::fault::Fault;
-use super::kubeconfig::Impersonated;
+use super::kubeconfig::{Fault, Impersonated};
 
 /// Returns the value of `Authorization` for basic authentication.
 pub(super) fn basic(name: &str, password: &str) -> HeaderValue {

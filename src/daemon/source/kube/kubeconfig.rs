@@ -4,6 +4,7 @@
 //! have no meaning.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use base64::alphabet;
@@ -12,14 +13,27 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use super::fault::Fault;
 use crate::yaml;
+
+/// What is wrong with a part of the settings.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {problem}")]
+pub(super) struct Fault {
+    what: String,
+    problem: String,
+}
+
+impl Fault {
+    pub(super) fn new(what: impl Into<String>, problem: impl Display) -> Self {
+        Self { what: what.into(), problem: problem.to_string() }
+    }
+}
 
 /// Bytes, in base64 in the file.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Data(pub(super) Vec<u8>);
+pub(super) struct Base64(pub(super) Vec<u8>);
 
-impl<'de> Deserialize<'de> for Data {
+impl<'de> Deserialize<'de> for Base64 {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         const LENIENT: GeneralPurposeConfig =
             GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true);
@@ -67,13 +81,13 @@ pub(super) struct Cluster {
     pub(super) tls_server_name: String,
     pub(super) insecure_skip_tls_verify: bool,
     pub(super) certificate_authority: String,
-    pub(super) certificate_authority_data: Data,
+    pub(super) certificate_authority_data: Base64,
     pub(super) proxy_url: String,
     pub(super) disable_compression: bool,
     pub(super) extensions: Vec<Extension>,
 }
 
-/// Data of another program.
+/// Base64 of another program.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Extension {
@@ -86,9 +100,9 @@ pub(super) struct Extension {
 #[serde(default, rename_all = "kebab-case")]
 pub(super) struct User {
     pub(super) client_certificate: String,
-    pub(super) client_certificate_data: Data,
+    pub(super) client_certificate_data: Base64,
     pub(super) client_key: String,
-    pub(super) client_key_data: Data,
+    pub(super) client_key_data: Base64,
     pub(super) token: String,
     #[serde(rename = "tokenFile")]
     pub(super) token_file: String,

@@ -5,7 +5,7 @@ use futures::FutureExt;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 
-use super::format::{self, DecodeError, Format, Item};
+use super::format::{self, DecodeError, Format, WatchItem};
 use super::frames::Frames;
 use super::parsed::Parsed;
 use super::resources::Watched;
@@ -13,14 +13,14 @@ use crate::source::objects::{Converter, EndpointSlice, Node, Service, ServiceCid
 
 /// A decoded event with an object.
 #[derive(Debug)]
-pub struct Line(Object);
+pub struct Line(DecodedObject);
 
 #[derive(Debug)]
-enum Object {
-    Service(Item<Parsed<Service>>),
-    EndpointSlice(Item<Parsed<EndpointSlice>>),
-    Node(Item<Parsed<Node>>),
-    ServiceCidr(Item<Parsed<ServiceCidr>>),
+enum DecodedObject {
+    Service(WatchItem<Parsed<Service>>),
+    EndpointSlice(WatchItem<Parsed<EndpointSlice>>),
+    Node(WatchItem<Parsed<Node>>),
+    ServiceCidr(WatchItem<Parsed<ServiceCidr>>),
 }
 
 /// Why bytes are no event of a watch.
@@ -30,21 +30,17 @@ pub struct LineError(String);
 
 impl From<DecodeError> for LineError {
     fn from(error: DecodeError) -> Self {
-        Self(match error {
-            DecodeError::Json(error) => error.to_string(),
-            DecodeError::Protobuf(error) => error.to_string(),
-            DecodeError::Status(status) => status.message,
-        })
+        Self(error.to_string())
     }
 }
 
 impl Line {
     fn of(format: Format, resource: Resource, frame: &[u8]) -> Result<Self, LineError> {
         Ok(Self(match resource {
-            Resource::Services => Object::Service(item(format, frame)?),
-            Resource::EndpointSlices => Object::EndpointSlice(item(format, frame)?),
-            Resource::Nodes => Object::Node(item(format, frame)?),
-            Resource::ServiceCidrs => Object::ServiceCidr(item(format, frame)?),
+            Resource::Services => DecodedObject::Service(item(format, frame)?),
+            Resource::EndpointSlices => DecodedObject::EndpointSlice(item(format, frame)?),
+            Resource::Nodes => DecodedObject::Node(item(format, frame)?),
+            Resource::ServiceCidrs => DecodedObject::ServiceCidr(item(format, frame)?),
         }))
     }
 
@@ -73,26 +69,26 @@ impl Line {
     /// Returns the event of the object and its problems; `None` for a bookmark or an error.
     pub fn convert(self, converter: &mut Converter) -> Option<(Event, Vec<Problem>)> {
         match self.0 {
-            Object::Service(event) => convert(event, converter),
-            Object::EndpointSlice(event) => convert(event, converter),
-            Object::Node(event) => convert(event, converter),
-            Object::ServiceCidr(event) => convert(event, converter),
+            DecodedObject::Service(event) => convert(event, converter),
+            DecodedObject::EndpointSlice(event) => convert(event, converter),
+            DecodedObject::Node(event) => convert(event, converter),
+            DecodedObject::ServiceCidr(event) => convert(event, converter),
         }
     }
 }
 
-fn item<T: Watched>(format: Format, frame: &[u8]) -> Result<Item<Parsed<T>>, LineError> {
+fn item<T: Watched>(format: Format, frame: &[u8]) -> Result<WatchItem<Parsed<T>>, LineError> {
     format::event(format, frame)?.ok_or_else(|| LineError("the line ends early".into()))
 }
 
 fn convert<T: Watched>(
-    event: Item<Parsed<T>>,
+    event: WatchItem<Parsed<T>>,
     converter: &mut Converter,
 ) -> Option<(Event, Vec<Problem>)> {
     match event {
-        Item::Changed(object) => Some(object.convert(converter)),
-        Item::Deleted(object) => Some((converter.gone(T::object(object.name())), Vec::new())),
-        Item::Bookmark { .. } | Item::Error(_) => None,
+        WatchItem::Changed(object) => Some(object.convert(converter)),
+        WatchItem::Deleted(object) => Some((converter.gone(T::object(object.name())), Vec::new())),
+        WatchItem::Bookmark { .. } | WatchItem::Error(_) => None,
     }
 }
 

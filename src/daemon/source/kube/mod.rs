@@ -5,19 +5,17 @@
 //! request per second and resource.
 
 mod access;
-mod address;
 mod answer;
 mod backoff;
 mod client;
 mod contact;
 mod credentials;
-mod error;
-mod fault;
+mod faulty_objects;
 mod format;
 mod frames;
 mod headers;
 mod kubeconfig;
-mod left_out;
+mod limited;
 mod line;
 mod notices;
 mod outages;
@@ -26,35 +24,36 @@ mod p521;
 mod parsed;
 mod patience;
 mod plugin;
-mod proxy;
-mod rate_limit;
 #[cfg(test)]
 mod recorded;
 mod reflector;
-mod requests;
+mod request_counts;
 mod resources;
 mod rest;
 mod retry;
 mod room;
+mod route;
 mod server_addresses;
 mod settings;
 mod silence;
+mod source_error;
 mod tls;
 mod turns;
+mod url;
 mod watch;
 
 use access::{Access, Keeper};
 pub use client::{ApiServer, load_client};
 pub use contact::{Contact, OnContact};
-pub use error::SourceError;
 pub use format::Formats;
 pub use line::{Line, LineError};
 pub use notices::write_notices;
 pub use outages::Outages;
-pub use outlet::{Outlet, Report, plural};
+pub use outlet::{Outlet, SourceReport, plural};
 use reflector::Selection;
-pub use requests::{OnRequest, Progress, Sent};
+pub use request_counts::{OnRequest, Progress, Sent};
 pub use rest::{Rest, RestError};
+pub use source_error::SourceError;
 use tokio::task::JoinSet;
 use watch::Watch;
 

@@ -20,8 +20,8 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::client::{ApiServer, Connected, load};
-use super::error::SourceError;
-use super::requests::OnRequest;
+use super::request_counts::OnRequest;
+use super::source_error::SourceError;
 use crate::rate_limit::RateLimit;
 use crate::source::notice::Notice;
 use crate::source::objects::{EndpointSlice, MAX_NAME, Node, Service, ServiceCidr};
@@ -58,14 +58,14 @@ const START: &str = "StartKubeProxy";
 const CLUSTER_NAMESPACE: &str = "default";
 
 /// Fields of an event that depend on the notice alone.
-struct Words {
+struct EventWords {
     kind: &'static str,
     reason: &'static str,
     action: &'static str,
     note: String,
 }
 
-impl Words {
+impl EventWords {
     fn of(notice: &Notice) -> Self {
         let (reason, action, note) = match notice {
             // Nothing is left out: the object is served as without the annotation.
@@ -241,7 +241,7 @@ impl Subject {
 }
 
 fn event(subject: &Subject, node_name: &str, notice: &Notice) -> EventObject {
-    let (words, now) = (Words::of(notice), Timestamp::now());
+    let (words, now) = (EventWords::of(notice), Timestamp::now());
     let time = (*notice == Notice::Starting).then(|| now.as_nanosecond());
     EventObject {
         metadata: ObjectMeta {
@@ -262,7 +262,7 @@ fn event(subject: &Subject, node_name: &str, notice: &Notice) -> EventObject {
 }
 
 /// Returns a name derived from the object and the content of the event. `time` makes it unique.
-fn event_name(subject: &Subject, words: &Words, time: Option<i128>) -> String {
+fn event_name(subject: &Subject, words: &EventWords, time: Option<i128>) -> String {
     // All daemons of one build compute the same hash, which is enough.
     let mut hasher = DefaultHasher::new();
     let object = (&subject.resource.kind, &subject.namespace, &subject.name, &subject.uid);
@@ -337,7 +337,7 @@ mod tests {
             };
             let (field, message) = (field.to_owned(), String::new());
             let kind = ProblemKind::Invalid;
-            Words::of(&Notice::LeftOut(Problem { kind, object, field, message })).reason
+            EventWords::of(&Notice::LeftOut(Problem { kind, object, field, message })).reason
         };
         assert_eq!(reason("metadata.annotations[deltaproxy.io/weights]"), "Ignored");
         assert_eq!(reason("spec.externalIPs[0]"), "LeftOut");
@@ -359,7 +359,7 @@ mod tests {
     #[test]
     fn a_note_is_truncated_between_characters() {
         let notice = left_out(Resource::Services, "default/web", &"ä".repeat(MAX_NOTE));
-        let note = Words::of(&notice).note;
+        let note = EventWords::of(&notice).note;
         assert!(note.len() <= MAX_NOTE && note.len() > MAX_NOTE - 2);
     }
 

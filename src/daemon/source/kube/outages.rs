@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::outlet::{Report, plural};
+use super::outlet::{SourceReport, plural};
 
 /// Time in which failures join one line. A server that ends breaks open connections before it
 /// refuses new ones, and a watch counts as working a second after it was opened.
@@ -25,31 +25,32 @@ const JOIN: Duration = Duration::from_secs(2);
 /// The failures of all watches. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Outages {
-    shared: Arc<Shared>,
+    shared: Arc<SharedOutages>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    watches: Mutex<Watches>,
+struct SharedOutages {
+    watches: Mutex<FailedWatches>,
     changed: Notify,
 }
 
 impl Outages {
     /// Records the failure of a watch, or its end; other reports are ignored.
-    pub fn note(&self, report: &Report) {
+    pub fn note(&self, report: &SourceReport) {
         match report {
-            Report::Trouble { resource: Some(resource), server, error, .. } => {
+            SourceReport::Trouble { resource: Some(resource), server, error, .. } => {
                 let server = server.clone().unwrap_or_default();
-                let failure = Failure { server, reason: error.reason(), error: error.to_string() };
+                let failure =
+                    OutageCause { server, reason: error.reason(), error: error.to_string() };
                 self.shared.watches.lock().failed(*resource, failure, Instant::now());
             }
-            Report::Recovered { resource, at } => {
+            SourceReport::Recovered { resource, at } => {
                 self.shared.watches.lock().recovered(*resource, *at)
             }
-            Report::Trouble { resource: None, .. }
-            | Report::Object(_)
-            | Report::Present(..)
-            | Report::Renewed => return,
+            SourceReport::Trouble { resource: None, .. }
+            | SourceReport::Object(_)
+            | SourceReport::Present(..)
+            | SourceReport::Renewed => return,
         }
         self.shared.changed.notify_one();
     }
@@ -60,14 +61,14 @@ impl Outages {
             self.shared.changed.notified().await;
             tokio::time::sleep(JOIN).await;
             let lines = self.shared.watches.lock().take_lines();
-            lines.iter().for_each(Line::log);
+            lines.iter().for_each(OutageLine::log);
         }
     }
 }
 
 /// Why a watch failed, and the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Failure {
+struct OutageCause {
     server: Arc<str>,
     reason: &'static str,
     error: String,
@@ -75,7 +76,7 @@ struct Failure {
 
 /// The watches that failed; each stays until its line and the line of its end are logged.
 #[derive(Debug, Default)]
-struct Watches {
+struct FailedWatches {
     failed: Vec<Failed>,
     /// Number of lines about failures so far.
     lines: u64,
@@ -84,7 +85,7 @@ struct Watches {
 #[derive(Debug)]
 struct Failed {
     resource: Resource,
-    failure: Failure,
+    failure: OutageCause,
     since: Instant,
     /// Number of the line that has it; `None` before that.
     line: Option<u64>,
@@ -92,8 +93,8 @@ struct Failed {
     over: Option<Instant>,
 }
 
-impl Watches {
-    fn failed(&mut self, resource: Resource, failure: Failure, now: Instant) {
+impl FailedWatches {
+    fn failed(&mut self, resource: Resource, failure: OutageCause, now: Instant) {
         let Some(known) = self.failed.iter_mut().find(|it| it.resource == resource) else {
             self.failed.push(Failed { resource, failure, since: now, line: None, over: None });
             return;
@@ -112,16 +113,19 @@ impl Watches {
     }
 
     /// Returns the lines that are due, and forgets the failures that are over.
-    fn take_lines(&mut self) -> Vec<Line> {
+    fn take_lines(&mut self) -> Vec<OutageLine> {
         let mut lines = Vec::new();
         let ended_before_its_line = |it: &mut Failed| it.line.is_none() && it.over.is_some();
         for group in groups(self.failed.extract_if(.., ended_before_its_line).collect()) {
-            lines.push(Line { state: State::Interrupted(outage(&group)), ..Line::of(&group) });
+            lines.push(OutageLine {
+                state: OutageState::Interrupted(outage(&group)),
+                ..OutageLine::of(&group)
+            });
         }
         let has_no_line = |it: &mut Failed| it.line.is_none();
         for mut group in groups(self.failed.extract_if(.., has_no_line).collect()) {
             self.lines += 1;
-            lines.push(Line::of(&group));
+            lines.push(OutageLine::of(&group));
             group.iter_mut().for_each(|it| it.line = Some(self.lines));
             self.failed.extend(group);
         }
@@ -131,7 +135,10 @@ impl Watches {
         let mut over: Vec<_> = self.failed.extract_if(.., ended).collect();
         over.sort_by_key(|it| it.line);
         for group in over.chunk_by(|one, next| one.line == next.line) {
-            lines.push(Line { state: State::Again(outage(group)), ..Line::of(group) });
+            lines.push(OutageLine {
+                state: OutageState::Again(outage(group)),
+                ..OutageLine::of(group)
+            });
         }
         lines
     }
@@ -159,8 +166,8 @@ fn groups(failures: Vec<Failed>) -> Vec<Vec<Failed>> {
 
 /// A line of the log, about some of the watches.
 #[derive(Debug, PartialEq, Eq)]
-struct Line {
-    state: State,
+struct OutageLine {
+    state: OutageState,
     /// Their names, in the order of [`Resource::ALL`].
     watches: String,
     server: Arc<str>,
@@ -169,7 +176,7 @@ struct Line {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum State {
+enum OutageState {
     Lost,
     /// They are followed again after this time.
     Again(Duration),
@@ -177,29 +184,29 @@ enum State {
     Interrupted(Duration),
 }
 
-impl Line {
+impl OutageLine {
     /// Returns a line about the loss of these watches.
     fn of(group: &[Failed]) -> Self {
         let has = |resource: &Resource| group.iter().any(|it| it.resource == *resource);
         let names: Vec<_> = Resource::ALL.into_iter().filter(has).map(plural).collect();
         let first = group.first().map(|it| it.failure.clone());
         let (server, error) = first.map(|it| (it.server, it.error)).unwrap_or_default();
-        Self { state: State::Lost, watches: names.join(", "), server, error }
+        Self { state: OutageState::Lost, watches: names.join(", "), server, error }
     }
 
     fn log(&self) {
         let Self { state, watches, server, error } = self;
         let (server, error) = (Printable(server), Printable(error));
         match state {
-            State::Lost => tracing::warn!(
+            OutageState::Lost => tracing::warn!(
                 "following {watches} at {server}: {error}; trying again, and the last known objects \
                  stay in use"
             ),
-            State::Again(after) => {
+            OutageState::Again(after) => {
                 let seconds = after.as_secs_f64();
                 tracing::info!("following {watches} at {server} again after {seconds:.1} s");
             }
-            State::Interrupted(after) => {
+            OutageState::Interrupted(after) => {
                 let ms = after.as_millis();
                 tracing::info!("following {watches} at {server} again after {ms} ms: {error}");
             }
@@ -213,12 +220,12 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn failure(reason: &'static str) -> Failure {
-        Failure { server: "10.0.0.1:6443".into(), reason, error: format!("it is {reason}") }
+    fn failure(reason: &'static str) -> OutageCause {
+        OutageCause { server: "10.0.0.1:6443".into(), reason, error: format!("it is {reason}") }
     }
 
     /// The watches and states of the lines that are due.
-    fn lines(watches: &mut Watches) -> Vec<(String, State)> {
+    fn lines(watches: &mut FailedWatches) -> Vec<(String, OutageState)> {
         watches.take_lines().into_iter().map(|line| (line.watches, line.state)).collect()
     }
 
@@ -227,14 +234,14 @@ mod tests {
 
     #[test]
     fn watches_that_fail_together_have_a_line_when_they_are_lost_and_one_when_all_are_back() {
-        let (mut watches, start) = (Watches::default(), Instant::now());
+        let (mut watches, start) = (FailedWatches::default(), Instant::now());
         for (place, resource) in (0..).zip(Resource::ALL.into_iter().rev()) {
             watches.failed(resource, failure("unreachable"), start + SECOND * place);
         }
-        assert_eq!(lines(&mut watches), [(FOUR.to_owned(), State::Lost)]);
+        assert_eq!(lines(&mut watches), [(FOUR.to_owned(), OutageState::Lost)]);
         for resource in Resource::ALL {
             // Each retry fails in its own words.
-            let other = Failure { error: "another text".to_owned(), ..failure("unreachable") };
+            let other = OutageCause { error: "another text".to_owned(), ..failure("unreachable") };
             watches.failed(resource, other, start + SECOND * 9);
         }
         assert_eq!(lines(&mut watches), []);
@@ -246,36 +253,36 @@ mod tests {
         watches.recovered(Resource::Services, start + SECOND * 25);
         assert_eq!(lines(&mut watches), []);
         watches.recovered(Resource::Nodes, start + SECOND * 30);
-        let again = State::Again(SECOND * 30);
+        let again = OutageState::Again(SECOND * 30);
         assert_eq!(lines(&mut watches), [(FOUR.to_owned(), again)]);
         assert!(watches.failed.is_empty());
     }
 
     #[test]
     fn another_reason_has_a_line_of_its_own() {
-        let (mut watches, start) = (Watches::default(), Instant::now());
+        let (mut watches, start) = (FailedWatches::default(), Instant::now());
         watches.failed(Resource::Nodes, failure("unreachable"), start);
         watches.failed(Resource::ServiceCidrs, failure("forbidden"), start);
         watches.failed(Resource::Services, failure("unreachable"), start);
         let both = "services, nodes".to_owned();
         let cidrs = "servicecidrs.networking.k8s.io".to_owned();
-        let expected = [(both, State::Lost), (cidrs, State::Lost)];
+        let expected = [(both, OutageState::Lost), (cidrs, OutageState::Lost)];
         assert_eq!(lines(&mut watches), expected);
         watches.failed(Resource::Nodes, failure("unauthorized"), start + SECOND);
         watches.recovered(Resource::Services, start + SECOND);
         let (services, nodes) = ("services".to_owned(), "nodes".to_owned());
-        let expected = [(nodes.clone(), State::Lost), (services, State::Again(SECOND))];
+        let expected = [(nodes.clone(), OutageState::Lost), (services, OutageState::Again(SECOND))];
         assert_eq!(lines(&mut watches), expected);
         watches.recovered(Resource::Nodes, start + SECOND * 3);
-        assert_eq!(lines(&mut watches), [(nodes, State::Again(SECOND * 3))]);
+        assert_eq!(lines(&mut watches), [(nodes, OutageState::Again(SECOND * 3))]);
     }
 
     #[test]
     fn a_failure_that_is_over_at_once_has_one_line() {
-        let (mut watches, start) = (Watches::default(), Instant::now());
+        let (mut watches, start) = (FailedWatches::default(), Instant::now());
         watches.failed(Resource::Nodes, failure("unreachable"), start);
         watches.recovered(Resource::Nodes, start + SECOND / 10);
-        let interrupted = ("nodes".to_owned(), State::Interrupted(SECOND / 10));
+        let interrupted = ("nodes".to_owned(), OutageState::Interrupted(SECOND / 10));
         assert_eq!(lines(&mut watches), [interrupted]);
         assert_eq!(lines(&mut watches), []);
         watches.recovered(Resource::Services, start);

@@ -10,8 +10,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::contact::{Contact, OnContact};
-use super::error::SourceError;
-use super::requests::OnRequest;
+use super::request_counts::OnRequest;
+use super::source_error::SourceError;
 
 /// Outputs of the source. Clones share them.
 #[derive(Clone)]
@@ -19,7 +19,7 @@ pub struct Outlet {
     /// Arrivals, never empty, each in the order of the server. A full channel blocks the
     /// source, and in the end the server.
     events: mpsc::Sender<Arrival>,
-    report: Arc<dyn Fn(Report) + Send + Sync>,
+    report: Arc<dyn Fn(SourceReport) + Send + Sync>,
     /// Called when data arrives from the server, and for each failure.
     pub(super) contacts: OnContact,
     /// Called for each request.
@@ -38,7 +38,7 @@ impl Outlet {
     /// Returns an outlet that sends events to the channel and calls `report`, which must not block.
     pub fn new(
         events: mpsc::Sender<Arrival>,
-        report: impl Fn(Report) + Send + Sync + 'static,
+        report: impl Fn(SourceReport) + Send + Sync + 'static,
         contacts: OnContact,
         requests: OnRequest,
     ) -> Self {
@@ -55,7 +55,7 @@ impl Outlet {
         Resource::ALL.into_iter().for_each(|it| (self.contacts)(it, Contact::Lost(reason)));
     }
 
-    pub(super) fn report(&self, report: Report) -> Result<(), Closed> {
+    pub(super) fn report(&self, report: SourceReport) -> Result<(), Closed> {
         if self.events.is_closed() {
             return Err(Closed);
         }
@@ -72,7 +72,7 @@ impl fmt::Debug for Outlet {
 
 /// A message for the log.
 #[derive(Debug)]
-pub enum Report {
+pub enum SourceReport {
     /// An object, or a part of it, was left out.
     Object(Problem),
     /// The present problems of an object, which replace its former ones. Empty if they are over.
@@ -99,7 +99,7 @@ pub enum Report {
     Renewed,
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for SourceReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Object(problem) => problem.fmt(f),
@@ -142,7 +142,7 @@ mod tests {
         let error = SourceError::Forbidden(words);
         let (resource, retry_in) = (Some(Resource::Nodes), Duration::from_millis(50));
         let server = Some("10.0.0.1\n".into());
-        let text = Report::Trouble { resource, server, error, retry_in }.to_string();
+        let text = SourceReport::Trouble { resource, server, error, retry_in }.to_string();
         assert!(text.contains(r"no\u{1b}[2J\u{7}"), "{text}");
         assert!(!text.contains(char::is_control), "{text}");
     }

@@ -86,7 +86,7 @@ impl KeyProvider for Keys {
             SecretKey::from_sec1_der(der.secret_der()).ok()
         };
         match key {
-            Some(key) => Ok(Arc::new(Key(Arc::new(key.into())))),
+            Some(key) => Ok(Arc::new(P521Key(Arc::new(key.into())))),
             None => rustls::crypto::ring::sign::any_supported_type(&der),
         }
     }
@@ -94,9 +94,9 @@ impl KeyProvider for Keys {
 
 /// A private key of the curve P-521.
 #[derive(Clone, Debug)]
-struct Key(Arc<SigningKey>);
+struct P521Key(Arc<SigningKey>);
 
-impl TlsKey for Key {
+impl TlsKey for P521Key {
     fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
         offered.contains(&self.scheme()).then(|| Box::new(self.clone()) as Box<dyn Signer>)
     }
@@ -111,7 +111,7 @@ impl TlsKey for Key {
     }
 }
 
-impl Signer for Key {
+impl Signer for P521Key {
     fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
         let signature: Result<DerSignature, _> = self.0.try_sign(message);
         Ok(signature.map_err(|error| Error::General(error.to_string()))?.as_bytes().to_vec())

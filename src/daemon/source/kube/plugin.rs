@@ -24,9 +24,8 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, timeout};
 
-use super::fault::Fault;
 use super::headers::bearer;
-use super::kubeconfig::{Cluster, Exec};
+use super::kubeconfig::{Cluster, Exec, Fault};
 
 use super::tls;
 use crate::yaml;
@@ -82,12 +81,12 @@ pub(super) struct Credential {
 struct Output {
     kind: Option<String>,
     api_version: Option<String>,
-    status: Option<Status>,
+    status: Option<PluginStatus>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Status {
+struct PluginStatus {
     expiration_timestamp: Option<String>,
     token: Option<String>,
     client_certificate_data: Option<String>,

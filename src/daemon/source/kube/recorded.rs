@@ -8,7 +8,7 @@ use futures::stream;
 use http_body_util::StreamBody;
 use hyper::body::{Bytes, Frame};
 
-use super::format::{self, Format, Item, Page};
+use super::format::{self, Format, ListPage, WatchItem};
 use super::frames::Frames;
 use super::parsed::Parsed;
 use super::resources::Watched;
@@ -49,7 +49,7 @@ fn got<T: Watched>(object: Parsed<T>) -> Got {
 
 /// Returns version, token and objects of a list.
 fn list<T: Watched>(format: Format, body: &[u8]) -> (String, String, Vec<Got>) {
-    let Page { items, version, next } = format::page::<T>(format, body).unwrap();
+    let ListPage { items, version, next } = format::page::<T>(format, body).unwrap();
     (version, next, items.into_iter().map(got).collect())
 }
 
@@ -72,12 +72,12 @@ async fn events<T: Watched>((format, body): (Format, Vec<u8>)) -> Vec<(String, O
             continue;
         }
         found.push(match format::event::<T>(format, &frame).unwrap().unwrap() {
-            Item::Changed(object) => ("changed".to_owned(), Some(got(object))),
-            Item::Deleted(object) => ("deleted".to_owned(), Some(got(object))),
-            Item::Bookmark { version, ends_list } => {
+            WatchItem::Changed(object) => ("changed".to_owned(), Some(got(object))),
+            WatchItem::Deleted(object) => ("deleted".to_owned(), Some(got(object))),
+            WatchItem::Bookmark { version, ends_list } => {
                 (format!("bookmark {version}, ends the list: {ends_list}"), None)
             }
-            Item::Error(status) => {
+            WatchItem::Error(status) => {
                 let (code, reason, message) = (status.code, &status.reason, &status.message);
                 (format!("error {code} {reason}: {message}"), None)
             }

@@ -28,7 +28,7 @@ use tokio::time::Instant;
 
 use super::answer::{Answer, PageError, request_frames, request_page};
 use super::backoff::random;
-use super::format::{self, DecodeError, Format, Formats, Item, Page};
+use super::format::{self, DecodeError, Format, Formats, ListPage, WatchItem};
 use super::frames::{FrameError, Frames, LONGEST};
 use super::parsed::Parsed;
 use super::resources::Watched;
@@ -110,7 +110,7 @@ pub(super) enum Event<T> {
 
 /// Why a request failed or ended early.
 #[derive(Debug)]
-pub(super) enum Error {
+pub(super) enum StreamError {
     /// A page of a list was refused or not answered.
     List(kube::Error),
     /// A watch was refused or not answered.
@@ -133,13 +133,13 @@ pub(super) enum Error {
     Stalled(Duration),
 }
 
-impl From<NoRoom> for Error {
+impl From<NoRoom> for StreamError {
     fn from(NoRoom: NoRoom) -> Self {
         Self::NoRoom
     }
 }
 
-impl Error {
+impl StreamError {
     pub(super) fn went_back(versions: &str) -> Self {
         Self::WentBack(Status::failure(versions, "Expired").with_code(410).boxed())
     }
@@ -169,19 +169,17 @@ impl Error {
     }
 }
 
-impl From<DecodeError> for Error {
+impl From<DecodeError> for StreamError {
     fn from(error: DecodeError) -> Self {
-        let is_protobuf = matches!(error, DecodeError::Protobuf(_));
-        let message = match error {
-            DecodeError::Json(error) => error.to_string(),
-            DecodeError::Protobuf(error) => error.to_string(),
-            DecodeError::Status(status) => return Self::Watch(kube::Error::Api(status)),
-        };
+        let (message, is_protobuf) = (error.to_string(), matches!(error, DecodeError::Protobuf(_)));
+        if let DecodeError::Status(status) = error {
+            return Self::Watch(kube::Error::Api(status));
+        }
         Self::Malformed { message, is_protobuf }
     }
 }
 
-impl From<PageError> for Error {
+impl From<PageError> for StreamError {
     fn from(error: PageError) -> Self {
         match error {
             PageError::Request(error) => Self::List(error),
@@ -196,12 +194,12 @@ struct Reflector<T> {
     request: Request,
     selection: Selection,
     method: Method,
-    state: State<T>,
+    state: StreamState<T>,
     /// What the objects of the list take.
     share: Share,
 }
 
-enum State<T> {
+enum StreamState<T> {
     Empty,
     /// Objects of a page that were not returned yet, the version of the list, and the token of the
     /// next page. `None` before the first page.
@@ -227,7 +225,7 @@ struct Opened {
 }
 
 /// A step: an event or an error, or nothing yet.
-type Step<T> = Option<Result<Event<T>, Error>>;
+type StreamStep<T> = Option<Result<Event<T>, StreamError>>;
 
 /// Returns the endless stream of events.
 pub(super) fn reflect<T: Watched>(
@@ -235,9 +233,9 @@ pub(super) fn reflect<T: Watched>(
     selection: Selection,
     method: Method,
     share: Share,
-) -> BoxStream<'static, Result<Event<T>, Error>> {
+) -> BoxStream<'static, Result<Event<T>, StreamError>> {
     let request = Request::new(<T as kube::Resource>::url_path(&(), None));
-    let state = State::Empty;
+    let state = StreamState::Empty;
     let reflector = Reflector { client, request, selection, method, state, share };
     stream::unfold(reflector, |mut reflector| async move {
         loop {
@@ -250,69 +248,71 @@ pub(super) fn reflect<T: Watched>(
 }
 
 impl<T: Watched> Reflector<T> {
-    async fn step(&mut self) -> Step<T> {
-        match mem::replace(&mut self.state, State::Empty) {
-            State::Empty if self.method.streams_lists => {
+    async fn step(&mut self) -> StreamStep<T> {
+        match mem::replace(&mut self.state, StreamState::Empty) {
+            StreamState::Empty if self.method.streams_lists => {
                 let version = self.selection.freshness.version().to_owned();
                 let opened = self.open(&version, true).await;
                 Some(opened.map(|opened| {
-                    self.state = State::Initial(opened);
+                    self.state = StreamState::Initial(opened);
                     Event::Init
                 }))
             }
-            State::Empty => {
-                self.state = State::Listing(None);
+            StreamState::Empty => {
+                self.state = StreamState::Listing(None);
                 Some(Ok(Event::Init))
             }
-            State::Listing(page) => self.list(page).await,
-            State::Initial(opened) => self.initial(opened).await,
-            State::Listed { version, is_checked: false } => {
+            StreamState::Listing(page) => self.list(page).await,
+            StreamState::Initial(opened) => self.initial(opened).await,
+            StreamState::Listed { version, is_checked: false } => {
                 let checked = self.check(&version).await;
-                self.state = State::Listed { version, is_checked: checked.is_ok() };
+                self.state = StreamState::Listed { version, is_checked: checked.is_ok() };
                 checked.err().map(Err)
             }
-            State::Listed { version, is_checked: true } => match self.open(&version, false).await {
-                Ok(opened) => {
-                    self.state = State::Watching { version, opened };
-                    None
+            StreamState::Listed { version, is_checked: true } => {
+                match self.open(&version, false).await {
+                    Ok(opened) => {
+                        self.state = StreamState::Watching { version, opened };
+                        None
+                    }
+                    Err(error) => {
+                        self.state = StreamState::Listed { version, is_checked: false };
+                        Some(Err(error))
+                    }
                 }
-                Err(error) => {
-                    self.state = State::Listed { version, is_checked: false };
-                    Some(Err(error))
-                }
-            },
-            State::Watching { version, opened } => self.watch(version, opened).await,
+            }
+            StreamState::Watching { version, opened } => self.watch(version, opened).await,
         }
     }
 
     async fn list(
         &mut self,
         page: Option<(std::vec::IntoIter<Parsed<T>>, String, String)>,
-    ) -> Step<T> {
+    ) -> StreamStep<T> {
         let mut token = None;
         if let Some((mut items, version, next)) = page {
             if let Some(item) = items.next() {
-                self.state = State::Listing(Some((items, version, next)));
+                self.state = StreamState::Listing(Some((items, version, next)));
                 return Some(Ok(Event::InitApply(item)));
             }
             if next.is_empty() {
-                self.state = State::Listed { version: version.clone(), is_checked: true };
+                self.state = StreamState::Listed { version: version.clone(), is_checked: true };
                 return Some(Ok(Event::InitDone(version)));
             }
             token = Some(next);
         }
         match self.page(token.clone()).await {
-            Ok(Page { version, next, .. }) if version.is_empty() && next.is_empty() => {
-                Some(Err(Error::without_version()))
+            Ok(ListPage { version, next, .. }) if version.is_empty() && next.is_empty() => {
+                Some(Err(StreamError::without_version()))
             }
-            Ok(Page { items, version, next }) => {
-                self.state = State::Listing(Some((items.into_iter(), version, next)));
+            Ok(ListPage { items, version, next }) => {
+                self.state = StreamState::Listing(Some((items.into_iter(), version, next)));
                 None
             }
             Err(error) => {
                 // Only a page after the first can be requested alone: the state may have changed.
                 let page = token.map(|token| (Vec::new().into_iter(), String::new(), token));
-                self.state = State::Listing(page);
+                self.state = StreamState::Listing(page);
                 Some(Err(error))
             }
         }
@@ -320,7 +320,7 @@ impl<T: Watched> Reflector<T> {
 
     /// Requests a page. The watch cache ignores a limit or, with the version that it has to reach,
     /// is not used at all: a list that it answers is one page.
-    async fn page(&mut self, token: Option<String>) -> Result<Page<Parsed<T>>, Error> {
+    async fn page(&mut self, token: Option<String>) -> Result<ListPage<Parsed<T>>, StreamError> {
         let freshness = &self.selection.freshness;
         let is_newest = *freshness == Freshness::Newest;
         let params = ListParams {
@@ -335,31 +335,38 @@ impl<T: Watched> Reflector<T> {
     }
 
     /// Requests the selected objects.
-    async fn read(&mut self, params: ListParams) -> Result<(Page<Parsed<T>>, Answer), Error> {
+    async fn read(
+        &mut self,
+        params: ListParams,
+    ) -> Result<(ListPage<Parsed<T>>, Answer), StreamError> {
         let (labels, fields) = (self.selection.labels.clone(), self.selection.fields.clone());
         let params = ListParams { label_selector: labels, field_selector: fields, ..params };
         let request = self.request.list(&params).map_err(kube::Error::BuildRequest);
-        let request = request.map_err(Error::List)?;
+        let request = request.map_err(StreamError::List)?;
         let (formats, share) = (self.method.formats, self.share.another());
         let answer = request_page(&self.client, request, formats, share).await?;
         Ok((format::page(answer.format, &answer.body)?, answer))
     }
 
     /// Fails if the newest version is older than this one.
-    async fn check(&mut self, version: &str) -> Result<(), Error> {
+    async fn check(&mut self, version: &str) -> Result<(), StreamError> {
         match self.read(ListParams { limit: Some(1), ..ListParams::default() }).await {
             Ok((page, _)) if is_before(&page.version, version) => {
-                Err(Error::went_back(&format!("from {version} to {}", page.version)))
+                Err(StreamError::went_back(&format!("from {version} to {}", page.version)))
             }
             Ok(_) => Ok(()),
             // A client may have the right to watch without that to list.
-            Err(Error::List(kube::Error::Api(status))) if status.code == 403 => Ok(()),
+            Err(StreamError::List(kube::Error::Api(status))) if status.code == 403 => Ok(()),
             Err(error) => Err(error),
         }
     }
 
     /// Opens a watch from this version.
-    async fn open(&mut self, version: &str, send_initial_events: bool) -> Result<Opened, Error> {
+    async fn open(
+        &mut self,
+        version: &str,
+        send_initial_events: bool,
+    ) -> Result<Opened, StreamError> {
         let Range { start, end } = WATCH_SECONDS;
         let limit = Duration::from_secs_f64(start + (end - start) * random());
         let seconds = u32::try_from(limit.as_secs()).unwrap_or(u32::MAX);
@@ -372,59 +379,61 @@ impl<T: Watched> Reflector<T> {
             send_initial_events,
         };
         let request = self.request.watch(&params, version).map_err(kube::Error::BuildRequest);
-        let request = request.map_err(Error::Open)?;
+        let request = request.map_err(StreamError::Open)?;
         let frames = request_frames(&self.client, request, self.method.formats).await;
-        Ok(Opened { frames: frames.map_err(Error::Open)?, ends })
+        Ok(Opened { frames: frames.map_err(StreamError::Open)?, ends })
     }
 
-    async fn initial(&mut self, mut opened: Opened) -> Step<T> {
+    async fn initial(&mut self, mut opened: Opened) -> StreamStep<T> {
         let share = Some(&mut self.share);
         let (event, next) = match next_item(&mut opened.frames, share).await {
-            Some(Ok(Item::Changed(object))) => (Some(Ok(Event::InitApply(object))), None),
+            Some(Ok(WatchItem::Changed(object))) => (Some(Ok(Event::InitApply(object))), None),
             // An object is not deleted before it was sent; what a server means is unclear.
-            Some(Ok(Item::Deleted(_) | Item::Bookmark { ends_list: false, .. })) => (None, None),
-            Some(Ok(Item::Bookmark { version, ends_list: true })) => {
+            Some(Ok(WatchItem::Deleted(_) | WatchItem::Bookmark { ends_list: false, .. })) => {
+                (None, None)
+            }
+            Some(Ok(WatchItem::Bookmark { version, ends_list: true })) => {
                 (Some(Ok(Event::InitDone(version.clone()))), Some(version))
             }
-            Some(Ok(Item::Error(status))) if status.code == 410 => {
-                return Some(Err(Error::Event(status)));
+            Some(Ok(WatchItem::Error(status))) if status.code == 410 => {
+                return Some(Err(StreamError::Event(status)));
             }
-            Some(Ok(Item::Error(status))) => (Some(Err(Error::Event(status))), None),
+            Some(Ok(WatchItem::Error(status))) => (Some(Err(StreamError::Event(status))), None),
             Some(Err(error)) => (Some(Err(error)), None),
             None => return None,
         };
         self.state = match next {
-            None => State::Initial(opened),
-            Some(version) => State::Watching { version, opened },
+            None => StreamState::Initial(opened),
+            Some(version) => StreamState::Watching { version, opened },
         };
         event
     }
 
-    async fn watch(&mut self, mut version: String, mut opened: Opened) -> Step<T> {
+    async fn watch(&mut self, mut version: String, mut opened: Opened) -> StreamStep<T> {
         let event = match next_item(&mut opened.frames, None).await {
-            Some(Ok(Item::Changed(object))) => {
+            Some(Ok(WatchItem::Changed(object))) => {
                 Some(follow(&mut version, &object).map(|()| Event::Apply(object)))
             }
-            Some(Ok(Item::Deleted(object))) => {
+            Some(Ok(WatchItem::Deleted(object))) => {
                 Some(follow(&mut version, &object).map(|()| Event::Delete(object)))
             }
-            Some(Ok(Item::Bookmark { version: reached, .. })) => {
+            Some(Ok(WatchItem::Bookmark { version: reached, .. })) => {
                 version = reached;
                 None
             }
-            Some(Ok(Item::Error(status))) if status.code == 410 => {
-                return Some(Err(Error::Event(status)));
+            Some(Ok(WatchItem::Error(status))) if status.code == 410 => {
+                return Some(Err(StreamError::Event(status)));
             }
-            Some(Ok(Item::Error(status))) => Some(Err(Error::Event(status))),
+            Some(Ok(WatchItem::Error(status))) => Some(Err(StreamError::Event(status))),
             Some(Err(error)) => Some(Err(error)),
             None => {
                 // The server ends a watch at its time, which is no reason for a check.
                 let is_checked = Instant::now() >= opened.ends;
-                self.state = State::Listed { version, is_checked };
+                self.state = StreamState::Listed { version, is_checked };
                 return None;
             }
         };
-        self.state = State::Watching { version, opened };
+        self.state = StreamState::Watching { version, opened };
         event
     }
 }
@@ -433,14 +442,14 @@ impl<T: Watched> Reflector<T> {
 async fn next_item<T: Watched>(
     frames: &mut Frames,
     share: Option<&mut Share>,
-) -> Option<Result<Item<Parsed<T>>, Error>> {
+) -> Option<Result<WatchItem<Parsed<T>>, StreamError>> {
     let frame = match frames.next().await {
         Ok(frame) => frame?,
-        Err(FrameError::Broken(error)) => return Some(Err(Error::Watch(error))),
+        Err(FrameError::Broken(error)) => return Some(Err(StreamError::Watch(error))),
         Err(FrameError::TooLong(length)) => {
             let message = format!("an event has {length} bytes: expected {LONGEST} at most");
             let is_protobuf = frames.format() == Format::Protobuf;
-            return Some(Err(Error::Malformed { message, is_protobuf }));
+            return Some(Err(StreamError::Malformed { message, is_protobuf }));
         }
     };
     let kept = share.map_or(Ok(()), |share| share.keep(1, frames.format(), frame.len()));
@@ -461,8 +470,8 @@ fn is_before(one: &str, other: &str) -> bool {
 }
 
 /// Stores the version of an object, which every object has.
-fn follow<T: Watched>(version: &mut String, object: &Parsed<T>) -> Result<(), Error> {
-    let reached = object.version_text().ok_or_else(Error::without_version)?;
+fn follow<T: Watched>(version: &mut String, object: &Parsed<T>) -> Result<(), StreamError> {
+    let reached = object.version_text().ok_or_else(StreamError::without_version)?;
     version.clear();
     version.push_str(reached);
     Ok(())

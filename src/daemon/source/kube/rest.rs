@@ -13,7 +13,7 @@ use kube::core::WatchEvent;
 use serde_json::Value;
 
 use super::client::{ApiServer, load_client};
-use super::error::SourceError;
+use super::source_error::SourceError;
 
 /// Time limit of a request.
 const LIMIT: Duration = Duration::from_secs(10);

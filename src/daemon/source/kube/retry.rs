@@ -9,7 +9,7 @@
 //!                                         failed                      version is still good
 //! ```
 //!
-//! [`Cause::step`] has the decision for each pair. A failure of a method is no failure of the server:
+//! [`FailureKind::step`] has the decision for each pair. A failure of a method is no failure of the server:
 //! the stream is opened again at once with the next method, and the first one is tried again after
 //! [`RETRY_METHOD_AFTER`].
 
@@ -18,9 +18,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::backoff::{Backoff, Trouble};
-use super::error::SourceError;
 use super::format::Formats;
-use super::reflector::{Error, Method};
+use super::reflector::{Method, StreamError};
+use super::source_error::SourceError;
 
 /// Time after which a read method that failed is tried again; servers are upgraded in place.
 const RETRY_METHOD_AFTER: Duration = Duration::from_secs(3600);
@@ -43,7 +43,7 @@ const SECOND_LOOK: Duration = Duration::from_secs(3);
 
 /// Progress of the present list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum ListStage {
     /// No event arrived yet.
     Opening,
     /// The server began a list. `Relist` is not sent on yet, because the server may still refuse.
@@ -56,7 +56,7 @@ pub(super) enum Stage {
 
 /// What went wrong, as far as the next request depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cause {
+pub(super) enum FailureKind {
     /// The server sends nothing in a streaming list, or its etcd is too old for
     /// RequestWatchProgress.
     NoStreaming,
@@ -92,7 +92,7 @@ pub(super) enum Cause {
 
 /// What follows from a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Step {
+pub(super) struct Decision {
     /// The stream continues where it was; otherwise a new one lists again.
     pub(super) resumes: bool,
     /// The next list has the newest state: the server does not have the last version.
@@ -101,19 +101,19 @@ pub(super) struct Step {
     pub(super) is_normal: bool,
 }
 
-impl Cause {
-    pub(super) fn of(error: &Error) -> Self {
+impl FailureKind {
+    pub(super) fn of(error: &StreamError) -> Self {
         let status = error.status();
         let says = |words| status.is_some_and(|status| status.message.contains(words));
         match (error, status.map(|status| status.code)) {
-            (Error::Stalled(_), _) => Self::NoStreaming,
-            (Error::Event(_), Some(500)) if says("RequestWatchProgress") => Self::NoStreaming,
-            (Error::Event(_), Some(500)) => Self::Internal,
-            (Error::Open(_), Some(400 | 422)) => Self::NotOpened,
-            (Error::Emptied, _) => Self::Emptied,
-            (Error::NoRoom, _) => Self::NoRoom,
-            (Error::WentBack(_), _) => Self::WentBack,
-            (Error::Malformed { is_protobuf: true, .. }, _) => Self::Protobuf,
+            (StreamError::Stalled(_), _) => Self::NoStreaming,
+            (StreamError::Event(_), Some(500)) if says("RequestWatchProgress") => Self::NoStreaming,
+            (StreamError::Event(_), Some(500)) => Self::Internal,
+            (StreamError::Open(_), Some(400 | 422)) => Self::NotOpened,
+            (StreamError::Emptied, _) => Self::Emptied,
+            (StreamError::NoRoom, _) => Self::NoRoom,
+            (StreamError::WentBack(_), _) => Self::WentBack,
+            (StreamError::Malformed { is_protobuf: true, .. }, _) => Self::Protobuf,
             (_, Some(400 | 422)) => Self::Refused,
             (_, Some(404)) => Self::NotFound,
             (_, Some(406)) => Self::NotAcceptable,
@@ -125,19 +125,19 @@ impl Cause {
     }
 
     /// Returns whether the server refuses streaming lists, of which one is at this stage.
-    fn refuses_streaming(self, stage: Stage) -> bool {
-        let is_begin = stage != Stage::Watching;
+    fn refuses_streaming(self, stage: ListStage) -> bool {
+        let is_begin = stage != ListStage::Watching;
         self == Self::NoStreaming || is_begin && matches!(self, Self::NotOpened | Self::Internal)
     }
 
     /// Returns what follows at a stage; `is_page` if a page of a list failed.
-    fn step(self, stage: Stage, is_page: bool) -> Step {
+    fn step(self, stage: ListStage, is_page: bool) -> Decision {
         let goes_on = match stage {
-            Stage::Opening | Stage::Begun => false,
-            Stage::Listing => is_page,
-            Stage::Watching => true,
+            ListStage::Opening | ListStage::Begun => false,
+            ListStage::Listing => is_page,
+            ListStage::Watching => true,
         };
-        let is_begin = stage != Stage::Watching;
+        let is_begin = stage != ListStage::Watching;
         let (resumes, is_newest) = match self {
             Self::NotOpened | Self::Refused | Self::Expired => (false, is_begin),
             Self::Protobuf | Self::Unreadable => (false, false),
@@ -150,13 +150,13 @@ impl Cause {
             | Self::NotAcceptable
             | Self::Other => (goes_on, false),
         };
-        Step { resumes, is_newest, is_normal: matches!(self, Self::Expired | Self::Behind) }
+        Decision { resumes, is_newest, is_normal: matches!(self, Self::Expired | Self::Behind) }
     }
 }
 
 /// What is known of the objects of the resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Content {
+pub(super) enum KnownObjects {
     /// There are none, as far as known.
     Nothing,
     /// There was at least one since the last list that was empty.
@@ -167,30 +167,30 @@ pub(super) enum Content {
 
 /// The state of one watch, beyond its objects.
 #[derive(Debug)]
-pub(super) struct Retry {
-    pub(super) stage: Stage,
+pub(super) struct RetryPolicy {
+    pub(super) stage: ListStage,
     formats: Formats,
     /// Time at which the server first refused a streaming list.
     lists_since: Option<Instant>,
     /// Time at which the server first sent protobuf that cannot be read, or refused it.
     json_since: Option<Instant>,
-    content: Content,
+    content: KnownObjects,
     /// The last list was too long: nothing of the next one is sent on before its end.
     is_held: bool,
     backoff: Backoff,
-    /// Waits after [`Cause::Expired`]. The server that answers so is no longer away: earlier
+    /// Waits after [`FailureKind::Expired`]. The server that answers so is no longer away: earlier
     /// failures do not delay the list.
     expired: Backoff,
     pub(super) trouble: Trouble,
 }
 
-impl Retry {
+impl RetryPolicy {
     /// Returns the state before the first list, if there are objects of an earlier source or none.
     pub(super) fn new(formats: Formats, has_objects: bool) -> Self {
-        let content = if has_objects { Content::Objects } else { Content::Nothing };
+        let content = if has_objects { KnownObjects::Objects } else { KnownObjects::Nothing };
         let (backoff, expired, trouble) = Default::default();
         let (lists_since, json_since) = (None, None);
-        let (stage, is_held) = (Stage::Opening, false);
+        let (stage, is_held) = (ListStage::Opening, false);
         Self {
             stage,
             formats,
@@ -212,7 +212,7 @@ impl Retry {
 
     /// Begins a stream. Returns its method.
     pub(super) fn open(&mut self, now: Instant) -> Method {
-        self.stage = Stage::Opening;
+        self.stage = ListStage::Opening;
         let old = |since: &mut Instant| now - *since >= RETRY_METHOD_AFTER;
         self.lists_since.take_if(old);
         self.json_since.take_if(old);
@@ -221,41 +221,41 @@ impl Retry {
 
     /// Returns whether a streaming list is at its begin or goes on.
     pub(super) fn is_streaming_list(&self) -> bool {
-        matches!(self.stage, Stage::Begun | Stage::Listing) && self.method().streams_lists
+        matches!(self.stage, ListStage::Begun | ListStage::Listing) && self.method().streams_lists
     }
 
     /// Returns whether the events of a list are sent on only when it is complete.
     pub(super) fn holds(&self) -> bool {
-        self.is_held && self.stage == Stage::Listing
+        self.is_held && self.stage == ListStage::Listing
     }
 
     /// There is an object.
     pub(super) fn has_object(&mut self) {
-        self.content = Content::Objects;
+        self.content = KnownObjects::Objects;
     }
 
     /// A list is empty. Returns what was known before.
-    pub(super) fn is_empty(&mut self) -> Content {
+    pub(super) fn is_empty(&mut self) -> KnownObjects {
         let before = self.content;
         self.content = match before {
-            Content::Objects => Content::Doubtful,
-            Content::Doubtful | Content::Nothing => Content::Nothing,
+            KnownObjects::Objects => KnownObjects::Doubtful,
+            KnownObjects::Doubtful | KnownObjects::Nothing => KnownObjects::Nothing,
         };
         before
     }
 
     /// A list is complete.
     pub(super) fn complete(&mut self) {
-        self.stage = Stage::Watching;
+        self.stage = ListStage::Watching;
         self.is_held = false;
     }
 
     /// Returns whether a failure is only that of the method, so that the next stream has another.
-    pub(super) fn changes_method(&mut self, cause: Cause, now: Instant) -> bool {
+    pub(super) fn changes_method(&mut self, cause: FailureKind, now: Instant) -> bool {
         let method = self.method();
         if method.streams_lists && cause.refuses_streaming(self.stage) {
             self.lists_since = Some(now);
-        } else if method.formats == Formats::Any && cause == Cause::NotAcceptable {
+        } else if method.formats == Formats::Any && cause == FailureKind::NotAcceptable {
             self.json_since = Some(now);
         } else {
             return false;
@@ -267,22 +267,22 @@ impl Retry {
     /// that differs between nodes. The server asked to wait for `asked`.
     pub(super) fn failed(
         &mut self,
-        (cause, is_page): (Cause, bool),
+        (cause, is_page): (FailureKind, bool),
         asked: Duration,
         (now, random): (Instant, f64),
-    ) -> (Step, Duration) {
-        if cause == Cause::Protobuf {
+    ) -> (Decision, Duration) {
+        if cause == FailureKind::Protobuf {
             self.json_since.get_or_insert(now);
         }
-        self.is_held |= cause == Cause::NoRoom;
+        self.is_held |= cause == FailureKind::NoRoom;
         let asked = asked.min(LONGEST_ASKED);
-        let wait = if matches!(cause, Cause::Expired | Cause::WentBack) {
+        let wait = if matches!(cause, FailureKind::Expired | FailureKind::WentBack) {
             self.expired.after_failure(now, (asked, SPREAD), random)
         } else {
             // The server may send the same time to all nodes.
             self.backoff.after_failure(now, (asked, asked.min(LONGEST_SPREAD)), random)
         };
-        let look = if cause == Cause::Emptied { SECOND_LOOK } else { Duration::ZERO };
+        let look = if cause == FailureKind::Emptied { SECOND_LOOK } else { Duration::ZERO };
         (cause.step(self.stage, is_page), wait + look)
     }
 
@@ -299,23 +299,23 @@ pub(super) fn is_excessive(asked: Duration) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use Stage::{Begun, Listing, Opening, Watching};
+    use ListStage::{Begun, Listing, Opening, Watching};
 
     use super::super::backoff::random;
     use super::*;
 
-    fn retry() -> Retry {
-        Retry::new(Formats::Any, false)
+    fn retry() -> RetryPolicy {
+        RetryPolicy::new(Formats::Any, false)
     }
 
-    fn wait(retry: &mut Retry, now: Instant, cause: Cause, asked: u32) -> Duration {
+    fn wait(retry: &mut RetryPolicy, now: Instant, cause: FailureKind, asked: u32) -> Duration {
         let asked = Duration::from_secs(asked.into());
         retry.failed((cause, false), asked, (now, random())).1
     }
 
     /// The step as words: whether it resumes, lists the newest state, and is not reported.
-    fn step(cause: Cause, stage: Stage, is_page: bool) -> String {
-        let Step { resumes, is_newest, is_normal } = cause.step(stage, is_page);
+    fn step(cause: FailureKind, stage: ListStage, is_page: bool) -> String {
+        let Decision { resumes, is_newest, is_normal } = cause.step(stage, is_page);
         let next = if resumes { "resume" } else { "reopen" };
         let words = [(true, next), (is_newest, "newest"), (is_normal, "normal")];
         let words = words.into_iter().filter_map(|(is, word)| is.then_some(word));
@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn each_cause_has_its_step_at_each_stage() {
-        use Cause::*;
+        use FailureKind::*;
         let (reopen, resume, newest) = ("reopen", "resume", "reopen newest");
         for (cause, expected) in [
             // Opening, Begun, Listing, a page while Listing, Watching.
@@ -372,37 +372,39 @@ mod tests {
         let (mut retry, now) = (retry(), Instant::now());
         let method = |streams_lists, formats| Method { streams_lists, formats };
         assert_eq!(retry.open(now), method(true, Formats::Any));
-        assert!(!retry.changes_method(Cause::Other, now));
-        assert!(retry.changes_method(Cause::Internal, now));
-        assert!(!retry.changes_method(Cause::NoStreaming, now), "there is no other method");
+        assert!(!retry.changes_method(FailureKind::Other, now));
+        assert!(retry.changes_method(FailureKind::Internal, now));
+        assert!(!retry.changes_method(FailureKind::NoStreaming, now), "there is no other method");
         assert_eq!(retry.open(now), method(false, Formats::Any));
-        assert!(retry.changes_method(Cause::NotAcceptable, now));
-        assert!(!retry.changes_method(Cause::NotAcceptable, now));
+        assert!(retry.changes_method(FailureKind::NotAcceptable, now));
+        assert!(!retry.changes_method(FailureKind::NotAcceptable, now));
         assert_eq!(retry.open(now), method(false, Formats::Json));
         assert_eq!(retry.open(now + RETRY_METHOD_AFTER), method(true, Formats::Any));
-        wait(&mut retry, now, Cause::Protobuf, 0);
+        wait(&mut retry, now, FailureKind::Protobuf, 0);
         assert_eq!(retry.open(now), method(true, Formats::Json));
         retry.stage = Watching;
-        assert!(!retry.changes_method(Cause::NotOpened, now) && retry.method().streams_lists);
-        assert!(!Retry::new(Formats::Json, false).changes_method(Cause::NotAcceptable, now));
+        assert!(!retry.changes_method(FailureKind::NotOpened, now) && retry.method().streams_lists);
+        assert!(
+            !RetryPolicy::new(Formats::Json, false).changes_method(FailureKind::NotAcceptable, now)
+        );
     }
 
     #[test]
     fn an_empty_list_counts_when_it_is_seen_twice() {
-        let mut retry = Retry::new(Formats::Any, true);
+        let mut retry = RetryPolicy::new(Formats::Any, true);
         let seen = [retry.is_empty(), retry.is_empty(), retry.is_empty()];
-        assert_eq!(seen, [Content::Objects, Content::Doubtful, Content::Nothing]);
+        assert_eq!(seen, [KnownObjects::Objects, KnownObjects::Doubtful, KnownObjects::Nothing]);
         retry.has_object();
-        assert_eq!(retry.is_empty(), Content::Objects);
+        assert_eq!(retry.is_empty(), KnownObjects::Objects);
         let asked = Duration::ZERO;
-        let (_, wait) = retry.failed((Cause::Emptied, false), asked, (Instant::now(), 0.0));
+        let (_, wait) = retry.failed((FailureKind::Emptied, false), asked, (Instant::now(), 0.0));
         assert_eq!(wait, SECOND_LOOK);
     }
 
     #[test]
     fn a_list_after_one_without_room_is_held_until_it_is_complete() {
         let mut retry = retry();
-        wait(&mut retry, Instant::now(), Cause::NoRoom, 0);
+        wait(&mut retry, Instant::now(), FailureKind::NoRoom, 0);
         assert!(!retry.holds());
         retry.stage = Listing;
         assert!(retry.holds());
@@ -413,7 +415,7 @@ mod tests {
 
     #[test]
     fn lists_of_many_nodes_whose_watches_expired_together_begin_within_a_second() {
-        let wait = |_| wait(&mut retry(), Instant::now(), Cause::Expired, 0);
+        let wait = |_| wait(&mut retry(), Instant::now(), FailureKind::Expired, 0);
         let waits: Vec<_> = (0..1000).map(wait).collect();
         for quarter in 0..4 {
             let part = SPREAD * quarter / 4..SPREAD * (quarter + 1) / 4;
@@ -427,11 +429,11 @@ mod tests {
         let mut now = Instant::now();
         let mut retry = retry();
         for _ in 0..20 {
-            now += wait(&mut retry, now, Cause::Other, 0);
+            now += wait(&mut retry, now, FailureKind::Other, 0);
         }
-        assert!(wait(&mut retry, now, Cause::Expired, 0) <= SPREAD);
+        assert!(wait(&mut retry, now, FailureKind::Expired, 0) <= SPREAD);
         let mut again = || {
-            let wait = wait(&mut retry, now, Cause::Expired, 0);
+            let wait = wait(&mut retry, now, FailureKind::Expired, 0);
             now += wait;
             wait
         };
@@ -442,7 +444,7 @@ mod tests {
     #[test]
     fn the_server_is_asked_again_after_the_time_that_it_gave_but_within_a_minute() {
         for (seconds, least, most) in [(0, 0, 1), (7, 7, 14), (300, 30, 60), (u32::MAX, 30, 60)] {
-            let wait = wait(&mut retry(), Instant::now(), Cause::Other, seconds).as_secs();
+            let wait = wait(&mut retry(), Instant::now(), FailureKind::Other, seconds).as_secs();
             assert!((least..=most).contains(&wait), "{wait} s after {seconds} s");
         }
     }

@@ -13,7 +13,8 @@ pub(super) const ROOM: usize = 192 << 20;
 const OBJECT: usize = 256;
 
 /// The lists need more than [`ROOM`].
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("no room")]
 pub(super) struct NoRoom;
 
 /// The room of all lists. Clones share it.

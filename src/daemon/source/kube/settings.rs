@@ -9,13 +9,12 @@ use hyper::Uri;
 use hyper::header::{AUTHORIZATION, HeaderMap};
 use rustls::pki_types::ServerName;
 
-use super::address::Address;
-use super::fault::Fault;
 use super::headers::{basic, bearer, impersonate};
-use super::kubeconfig::{Cluster, Data, Selected, User};
+use super::kubeconfig::{Base64, Cluster, Fault, Selected, User};
 use super::plugin::Plugin;
 use super::tls::Tls;
-use super::{proxy, tls};
+use super::url::Address;
+use super::{route, tls};
 use crate::named_file::{self, LONGEST};
 
 /// Token and certificate authority of a pod's service account.
@@ -93,7 +92,7 @@ impl Settings {
         let address =
             Address::parse(&cluster.server).map_err(|problem| Fault::new(&what, problem))?;
         let proxy =
-            (!cluster.proxy_url.is_empty()).then(|| proxy::of_kubeconfig(&cluster.proxy_url));
+            (!cluster.proxy_url.is_empty()).then(|| route::of_kubeconfig(&cluster.proxy_url));
         let proxy = proxy.transpose().map_err(|it| Fault::new(of_cluster("proxy-url"), it))?;
         let mut settings = match proxy {
             Some(_) => Self { proxy, ..Self::without_proxy(&what, &address)? },
@@ -120,7 +119,7 @@ impl Settings {
 
     /// The settings for an address, through the proxy of the environment.
     fn at(what: &str, address: &Address) -> Result<Self, Fault> {
-        let proxy = proxy::of_environment(address, |name| std::env::var(name).ok())?;
+        let proxy = route::of_environment(address, |name| std::env::var(name).ok())?;
         Ok(Self { proxy, ..Self::without_proxy(what, address)? })
     }
 
@@ -229,7 +228,7 @@ fn tls_of(
 }
 
 /// Returns the content of a field with data, or of the file that another field names.
-fn content(data: &Data, file: &str, what: &str) -> Result<Option<Vec<u8>>, Fault> {
+fn content(data: &Base64, file: &str, what: &str) -> Result<Option<Vec<u8>>, Fault> {
     match (data.0.is_empty(), file.is_empty()) {
         (true, true) => Ok(None),
         (false, true) => Ok(Some(data.0.clone())),
@@ -383,7 +382,7 @@ mod tests {
                 "token: t",
                 format!("{a} authorization=Basic dTpw"),
             ),
-            // Data in base64.
+            // Base64 in base64.
             (data(&crt), "", format!("{a} ca")),
             (data(&in_lines(CERTIFICATE, 64, "\\n")), "", format!("{a} ca")),
             (data(&in_lines(CERTIFICATE, 76, "\\r\\n")), "", format!("{a} ca")),

@@ -22,7 +22,7 @@ use x509_cert::der::Decode;
 use x509_cert::der::oid::db::rfc5280::{ANY_EXTENDED_KEY_USAGE, ID_KP_SERVER_AUTH};
 use x509_cert::ext::pkix::ExtendedKeyUsage;
 
-use super::fault::Fault;
+use super::kubeconfig::Fault;
 use super::p521::PROVIDER;
 
 /// What TLS needs.
@@ -90,16 +90,14 @@ pub(super) struct Connectors {
 impl Connectors {
     /// `other` gives a certificate of the client, if `tls` has none.
     pub(super) fn new(tls: Tls, other: Option<Arc<dyn ResolvesClientCert>>) -> Result<Self, Error> {
-        let verifier: Arc<dyn ServerCertVerifier> = if tls.is_insecure {
-            Arc::new(Unverified)
-        } else {
+        let trusted = (!tls.is_insecure).then(|| {
             let trusted = tls.roots.unwrap_or_else(|| load_native_certs().certs);
-            Arc::new(Verifier { roots: store(&trusted), trusted })
-        };
+            (store(&trusted), trusted)
+        });
         let builder = ClientConfig::builder_with_provider(Arc::clone(&PROVIDER))
             .with_safe_default_protocol_versions()?
             .dangerous()
-            .with_custom_certificate_verifier(verifier);
+            .with_custom_certificate_verifier(Arc::new(Verifier(trusted)));
         let config = match (tls.identity, other) {
             (Some(identity), _) => {
                 builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(identity)))
@@ -124,12 +122,9 @@ impl Connectors {
 }
 
 /// Verifies servers. Unlike `webpki`, Go accepts a certificate that is itself trusted, also one of an
-/// authority.
+/// authority. Without certificates, for `insecure-skip-tls-verify`, any server is accepted.
 #[derive(Debug)]
-struct Verifier {
-    roots: RootCertStore,
-    trusted: Vec<CertificateDer<'static>>,
-}
+struct Verifier(Option<(RootCertStore, Vec<CertificateDer<'static>>)>);
 
 impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
@@ -140,12 +135,13 @@ impl ServerCertVerifier for Verifier {
         _ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
+        let Some((roots, trusted)) = &self.0 else { return Ok(ServerCertVerified::assertion()) };
         let parsed = ParsedCertificate::try_from(certificate)?;
-        if self.trusted.contains(certificate) {
+        if trusted.contains(certificate) {
             verify_trusted(certificate, now)?;
         } else {
             let algorithms = PROVIDER.signature_verification_algorithms.all;
-            let (roots, chain) = (&self.roots, intermediates);
+            let chain = intermediates;
             verify_server_cert_signed_by_trust_anchor(&parsed, roots, chain, now, algorithms)?;
         }
         verify_server_name(&parsed, name)?;
@@ -158,6 +154,9 @@ impl ServerCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
+        if self.0.is_none() {
+            return Ok(HandshakeSignatureValid::assertion());
+        }
         let algorithms = &PROVIDER.signature_verification_algorithms;
         verify_tls12_signature(message, certificate, signature, algorithms)
     }
@@ -168,6 +167,9 @@ impl ServerCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
+        if self.0.is_none() {
+            return Ok(HandshakeSignatureValid::assertion());
+        }
         let algorithms = &PROVIDER.signature_verification_algorithms;
         verify_tls13_signature(message, certificate, signature, algorithms)
     }
@@ -194,45 +196,6 @@ fn verify_trusted(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(),
         usage.0.iter().any(|it| [ID_KP_SERVER_AUTH, ANY_EXTENDED_KEY_USAGE].contains(it))
     });
     if is_for_servers { Ok(()) } else { Err(CertificateError::InvalidPurpose.into()) }
-}
-
-/// Accepts any server, for `insecure-skip-tls-verify`.
-#[derive(Debug)]
-struct Unverified;
-
-impl ServerCertVerifier for Unverified {
-    fn verify_server_cert(
-        &self,
-        _certificate: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _certificate: &CertificateDer<'_>,
-        _signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _message: &[u8],
-        _certificate: &CertificateDer<'_>,
-        _signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        PROVIDER.signature_verification_algorithms.supported_schemes()
-    }
 }
 
 #[cfg(test)]

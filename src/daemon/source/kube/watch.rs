@@ -1,4 +1,4 @@
-//! Lists and watches one resource until the outlet is closed. [`Retry`] decides what follows from a
+//! Lists and watches one resource until the outlet is closed. [`RetryPolicy`] decides what follows from a
 //! failure.
 
 use std::num::NonZeroU64;
@@ -13,16 +13,16 @@ use tokio::time::Instant;
 use super::access::Access;
 use super::backoff::random;
 use super::contact::Link;
-use super::error::SourceError;
+use super::faulty_objects::FaultyObjects;
 use super::format::Formats;
-use super::left_out::LeftOut;
-use super::outlet::{Closed, Outlet, Report, plural};
+use super::limited::rate_limited;
+use super::outlet::{Closed, Outlet, SourceReport, plural};
 use super::parsed::Parsed;
 use super::patience::Patience;
-use super::rate_limit::rate_limited;
 use super::reflector::{self, Event as Received, Freshness, Selection, reflect};
 use super::resources::Watched;
-use super::retry::{Cause, Content, Retry, Stage, is_excessive};
+use super::retry::{FailureKind, KnownObjects, ListStage, RetryPolicy, is_excessive};
+use super::source_error::SourceError;
 use super::turns::Turn;
 use crate::source::Wanted;
 use crate::source::objects::Converter;
@@ -44,7 +44,7 @@ const TOO_MANY_REQUESTS: u16 = 429;
 /// Time after which an open watch counts as working, even without changes.
 const STEADY: Duration = Duration::from_secs(1);
 
-type Stream<T> = BoxStream<'static, Result<Received<T>, reflector::Error>>;
+type Stream<T> = BoxStream<'static, Result<Received<T>, reflector::StreamError>>;
 
 /// Watch of one resource.
 pub(super) struct Watch<T> {
@@ -55,7 +55,7 @@ pub(super) struct Watch<T> {
     sender: Sender,
     turn: Turn,
     patience: Patience,
-    retry: Retry,
+    retry: RetryPolicy,
     /// The log has a line about a long wait since the last success.
     is_wait_reported: bool,
     /// The answers of the server cannot be used, which is a present problem.
@@ -74,30 +74,30 @@ struct Sender {
     received: Instant,
     /// Version of the last object.
     resource_version: Option<NonZeroU64>,
-    left_out: LeftOut,
+    faulty: FaultyObjects,
 }
 
 impl Sender {
     fn push<T: Watched>(&mut self, object: Parsed<T>) -> Result<(), Closed> {
         self.resource_version = object.version();
-        let name = (!self.left_out.is_empty()).then(|| object.name());
+        let name = (!self.faulty.is_empty()).then(|| object.name());
         let (event, problems) = object.convert(&mut self.converter);
         self.events.push(event);
         let Some(first) = problems.first() else {
             return name.map_or(Ok(()), |name| self.corrected::<T>(&name));
         };
         let object = first.object.clone();
-        self.left_out.add(&object.name);
+        self.faulty.add(&object.name);
         for problem in &problems {
-            self.outlet.report(Report::Object(problem.clone()))?;
+            self.outlet.report(SourceReport::Object(problem.clone()))?;
         }
-        self.outlet.report(Report::Present(object, problems))
+        self.outlet.report(SourceReport::Present(object, problems))
     }
 
     /// Reports that an object has no problems, if it had some.
     fn corrected<T: Watched>(&mut self, name: &ObjectName) -> Result<(), Closed> {
-        if self.left_out.remove(name) {
-            self.outlet.report(Report::Present(T::object(name.clone()), Vec::new()))?;
+        if self.faulty.remove(name) {
+            self.outlet.report(SourceReport::Present(T::object(name.clone()), Vec::new()))?;
         }
         Ok(())
     }
@@ -105,8 +105,8 @@ impl Sender {
     /// Ends a list: objects that it did not contain have no problems.
     fn end_list<T: Watched>(&mut self) -> Result<(), Closed> {
         self.events.push(Event::Listed(T::RESOURCE));
-        for name in self.left_out.end_list() {
-            self.outlet.report(Report::Present(T::object(name), Vec::new()))?;
+        for name in self.faulty.end_list() {
+            self.outlet.report(SourceReport::Present(T::object(name), Vec::new()))?;
         }
         Ok(())
     }
@@ -120,7 +120,7 @@ impl Sender {
             field: String::new(),
             message: error.to_string(),
         });
-        self.outlet.report(Report::Present(object, problem.into_iter().collect()))
+        self.outlet.report(SourceReport::Present(object, problem.into_iter().collect()))
     }
 
     async fn flush(&mut self) -> Result<(), Closed> {
@@ -142,9 +142,9 @@ impl Sender {
     }
 }
 
-/// Step after a failure.
+/// Decision after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
+enum AfterFailure {
     /// The stream continues where it was, after this time.
     Resume(Duration),
     /// A new stream lists again, after this time.
@@ -180,11 +180,11 @@ impl<T: Watched> Watch<T> {
                 events: Vec::new(),
                 received: Instant::now(),
                 resource_version: None,
-                left_out: LeftOut::default(),
+                faulty: FaultyObjects::default(),
             },
             turn: Turn::of(access.turns()),
             patience: Patience::new(),
-            retry: Retry::new(formats, outlet.has_objects),
+            retry: RetryPolicy::new(formats, outlet.has_objects),
             is_wait_reported: false,
             is_unusable: false,
             is_reported_absent: false,
@@ -222,13 +222,13 @@ impl<T: Watched> Watch<T> {
                     self.sender.flush().await?;
                 }
                 match next {
-                    Next::Resume(wait) => {
+                    AfterFailure::Resume(wait) => {
                         self.pause(wait).await;
-                        if self.retry.stage == Stage::Listing {
+                        if self.retry.stage == ListStage::Listing {
                             self.turn.begin().await;
                         }
                     }
-                    Next::Reopen(wait) => {
+                    AfterFailure::Reopen(wait) => {
                         self.sender.events.clear();
                         return Ok(wait);
                     }
@@ -249,8 +249,8 @@ impl<T: Watched> Watch<T> {
     async fn next(
         &mut self,
         stream: &mut Stream<T>,
-    ) -> Result<Result<Received<T>, reflector::Error>, Closed> {
-        let is_list = self.retry.stage == Stage::Listing;
+    ) -> Result<Result<Received<T>, reflector::StreamError>, Closed> {
+        let is_list = self.retry.stage == ListStage::Listing;
         let is_full = self.sender.events.len() >= MAX_EVENTS && !self.retry.holds();
         if !is_full
             && !is_list
@@ -266,11 +266,11 @@ impl<T: Watched> Watch<T> {
             let event = tokio::select! {
                 biased;
                 versions = self.access.restored() => {
-                    Some(Some(Err(reflector::Error::went_back(&versions))))
+                    Some(Some(Err(reflector::StreamError::went_back(&versions))))
                 }
                 event = self.patience.next(limit, stream) => event,
             };
-            if event.is_some() || self.retry.stage != Stage::Watching {
+            if event.is_some() || self.retry.stage != ListStage::Watching {
                 break event;
             }
             if self.link.is_up() {
@@ -280,36 +280,38 @@ impl<T: Watched> Watch<T> {
         Ok(match event {
             Some(Some(event)) => event,
             // A stream never ends; if it did, a new stream would be right.
-            Some(None) => Err(reflector::Error::Incomplete),
-            None => Err(reflector::Error::Stalled(STALLED)),
+            Some(None) => Err(reflector::StreamError::Incomplete),
+            None => Err(reflector::StreamError::Stalled(STALLED)),
         })
     }
 
     /// Returns the time limit for the next event. A streaming list has one because the server may
     /// never send an event. A watch after a failure has one after which it counts as working.
     fn limit(&self) -> Option<Duration> {
-        let is_steady = self.retry.stage == Stage::Watching && !self.retry.trouble.is_over();
+        let is_steady = self.retry.stage == ListStage::Watching && !self.retry.trouble.is_over();
         self.retry.is_streaming_list().then_some(STALLED).or(is_steady.then_some(STEADY))
     }
 
-    fn accept(&mut self, event: Received<T>) -> Result<Option<Next>, Closed> {
+    fn accept(&mut self, event: Received<T>) -> Result<Option<AfterFailure>, Closed> {
         if self.sender.events.is_empty() {
             self.sender.received = self.link.heard_at();
         }
         match event {
-            Received::Init if matches!(self.retry.stage, Stage::Begun | Stage::Listing) => {
-                return self.judge(&reflector::Error::Incomplete).map(Some);
+            Received::Init if matches!(self.retry.stage, ListStage::Begun | ListStage::Listing) => {
+                return self.judge(&reflector::StreamError::Incomplete).map(Some);
             }
-            Received::Init => self.retry.stage = Stage::Begun,
+            Received::Init => self.retry.stage = ListStage::Begun,
             Received::InitApply(object) => {
                 self.retry.has_object();
                 self.begin_list();
                 self.sender.push(object)?;
             }
             Received::InitDone(_)
-                if Self::IS_NEVER_EMPTY && self.retry.stage != Stage::Listing && self.doubts() =>
+                if Self::IS_NEVER_EMPTY
+                    && self.retry.stage != ListStage::Listing
+                    && self.doubts() =>
             {
-                return self.judge(&reflector::Error::Emptied).map(Some);
+                return self.judge(&reflector::StreamError::Emptied).map(Some);
             }
             Received::InitDone(version) => {
                 self.selection.freshness.follow(&version);
@@ -347,30 +349,30 @@ impl<T: Watched> Watch<T> {
 
     /// Adds `Relist` with the first confirmed item of a list.
     fn begin_list(&mut self) {
-        if self.retry.stage != Stage::Listing {
-            self.sender.left_out.begin_list();
+        if self.retry.stage != ListStage::Listing {
+            self.sender.faulty.begin_list();
             self.sender.events.push(Event::Relist(T::RESOURCE));
-            self.retry.stage = Stage::Listing;
+            self.retry.stage = ListStage::Listing;
         }
     }
 
     /// Records an empty list. Returns whether it is not believed yet.
     fn doubts(&mut self) -> bool {
         let before = self.retry.is_empty();
-        if before == Content::Doubtful {
+        if before == KnownObjects::Doubtful {
             let names = plural(T::RESOURCE);
             tracing::warn!("the API server lists no {names} again: all of them are removed");
         }
-        before == Content::Objects
+        before == KnownObjects::Objects
     }
 
     /// Returns the step after a failure, and reports the failure unless it is expected.
-    fn judge(&mut self, error: &reflector::Error) -> Result<Next, Closed> {
-        let (cause, now) = (Cause::of(error), Instant::now());
+    fn judge(&mut self, error: &reflector::StreamError) -> Result<AfterFailure, Closed> {
+        let (cause, now) = (FailureKind::of(error), Instant::now());
         if self.retry.changes_method(cause, now) {
-            return Ok(Next::Reopen(Duration::ZERO));
+            return Ok(AfterFailure::Reopen(Duration::ZERO));
         }
-        if Self::IS_OPTIONAL && cause == Cause::NotFound {
+        if Self::IS_OPTIONAL && cause == FailureKind::NotFound {
             return self.pass_absence();
         }
         let status = error.status();
@@ -380,7 +382,7 @@ impl<T: Watched> Watch<T> {
         let details = status.and_then(|status| status.details.as_ref());
         let asked = details.map_or(0, |details| details.retry_after_seconds);
         let asked = Duration::from_secs(asked.into());
-        let is_page = matches!(error, reflector::Error::List(_));
+        let is_page = matches!(error, reflector::StreamError::List(_));
         let (step, wait) = self.retry.failed((cause, is_page), asked, (now, random()));
         if step.is_newest {
             self.selection.freshness = Freshness::Newest;
@@ -391,14 +393,14 @@ impl<T: Watched> Watch<T> {
                 "the API server asks to wait {asked} s for {names}: {wait} s are waited"
             );
         }
-        if let reflector::Error::WentBack(status) = error {
+        if let reflector::StreamError::WentBack(status) = error {
             // A watch whose own version is not in the future may have missed as much.
             self.access.report_restore(&status.message);
         }
         if !step.is_normal {
             self.report(error.into(), wait)?;
         }
-        Ok(if step.resumes { Next::Resume(wait) } else { Next::Reopen(wait) })
+        Ok(if step.resumes { AfterFailure::Resume(wait) } else { AfterFailure::Reopen(wait) })
     }
 
     fn report(&mut self, error: SourceError, retry_in: Duration) -> Result<(), Closed> {
@@ -414,17 +416,17 @@ impl<T: Watched> Watch<T> {
             return Ok(());
         }
         let (resource, server) = (Some(T::RESOURCE), Some(self.access.server()));
-        self.sender.outlet.report(Report::Trouble { resource, server, error, retry_in })
+        self.sender.outlet.report(SourceReport::Trouble { resource, server, error, retry_in })
     }
 
     /// Reports the resource as empty, because the server does not have it.
-    fn pass_absence(&mut self) -> Result<Next, Closed> {
+    fn pass_absence(&mut self) -> Result<AfterFailure, Closed> {
         if !std::mem::replace(&mut self.is_reported_absent, true) {
             self.sender.events.extend([Event::Relist(T::RESOURCE), Event::Listed(T::RESOURCE)]);
         }
         self.link.heard();
         self.recovered()?;
-        Ok(Next::Reopen(ABSENT))
+        Ok(AfterFailure::Reopen(ABSENT))
     }
 
     fn recovered(&mut self) -> Result<(), Closed> {
@@ -434,7 +436,7 @@ impl<T: Watched> Watch<T> {
                 self.sender.report_answers::<T>(None)?;
             }
             let (resource, at) = (T::RESOURCE, self.link.heard_at());
-            self.sender.outlet.report(Report::Recovered { resource, at })
+            self.sender.outlet.report(SourceReport::Recovered { resource, at })
         } else {
             Ok(())
         }

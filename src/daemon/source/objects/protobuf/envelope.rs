@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use super::super::kind::{OtherKind, check_kind, shown};
+use super::super::other_kind::{OtherKind, check_kind, shown};
 use super::metadata::entry;
 use super::wire::{Fields, Value, WireError};
 

@@ -15,7 +15,7 @@ use super::given::Given;
 use super::kube_proxy::KubeProxyFlags;
 use super::log::LogFlags;
 use super::notes::Notes;
-use super::options::{Kind, SETTINGS, Scope, Setting, Values};
+use super::options::{OptionKind, OptionScope, SETTINGS, Setting, Values};
 use super::{Config, ConfigError, ConntrackSettings, Loaded, Source};
 
 /// Flags for the source of objects.
@@ -126,7 +126,7 @@ pub struct OptionFlags<const OF_DAEMON: bool>(Given);
 
 impl<const OF_DAEMON: bool> OptionFlags<OF_DAEMON> {
     fn settings() -> impl Iterator<Item = (&'static str, &'static str, &'static Setting)> {
-        let scope = if OF_DAEMON { Scope::Daemon } else { Scope::Tables };
+        let scope = if OF_DAEMON { OptionScope::Daemon } else { OptionScope::Tables };
         let settings = SETTINGS.iter().filter(move |setting| setting.scope == scope);
         settings.filter_map(|setting| setting.flag.map(|(name, value)| (name, value, setting)))
     }
@@ -141,7 +141,7 @@ impl<const OF_DAEMON: bool> Args for OptionFlags<OF_DAEMON> {
                 .help(setting.help())
                 .value_parser(|text: &str| setting.read(text))
                 .conflicts_with("config");
-            let is_switch = setting.kind == Kind::Flag;
+            let is_switch = setting.kind == OptionKind::Flag;
             command.arg(if is_switch {
                 flag.num_args(0..=1).require_equals(true).default_missing_value("true")
             } else {

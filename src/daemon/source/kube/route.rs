@@ -20,8 +20,8 @@ use ipnet::IpNet;
 use tokio::net::TcpStream;
 use tower::{BoxError, Service};
 
-use super::address::Address;
-use super::fault::Fault;
+use super::kubeconfig::Fault;
+use super::url::Address;
 
 /// Reads the value of `proxy-url`.
 pub(super) fn of_kubeconfig(text: &str) -> Result<Address, &'static str> {

@@ -8,8 +8,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use super::closed::ClosedPorts;
-use super::limits::Limits;
-use super::listener::Shared;
+use super::limits::ProxyLimits;
+use super::listener::ListenerParts;
 use super::listeners::Listeners;
 use super::ports::ServedPorts;
 use super::relay::{CLOSE_TIME, END_TIME};
@@ -39,10 +39,10 @@ impl LocalhostProxy {
         let (stop, is_stopped) = watch::channel(false);
         let (ended, stopped) = oneshot::channel();
         let ports = ServedPorts::default();
-        let limits = Limits::of(shares.open_files, shares.localhost);
+        let limits = ProxyLimits::of(shares.open_files, shares.localhost);
         let relays = Relays::new(limits, observe.clone(), is_stopped.clone());
         let closed = ClosedPorts::new(observe, notices);
-        let shared = Shared { ports: ports.clone(), relays, closed };
+        let shared = ListenerParts { ports: ports.clone(), relays, closed };
         thread::Builder::new().name("localhost".into()).spawn(move || {
             serve(&runtime, shared, limits, is_stopped);
             let _ = ended.send(());
@@ -67,7 +67,12 @@ impl LocalhostProxy {
     }
 }
 
-fn serve(runtime: &Runtime, shared: Shared, limits: Limits, mut is_stopped: watch::Receiver<bool>) {
+fn serve(
+    runtime: &Runtime,
+    shared: ListenerParts,
+    limits: ProxyLimits,
+    mut is_stopped: watch::Receiver<bool>,
+) {
     let relays = shared.relays.clone();
     let mut listeners = Listeners::new(shared, limits);
     runtime.block_on(async {

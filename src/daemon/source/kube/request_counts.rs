@@ -56,7 +56,7 @@ pub(super) fn is_watch(query: Option<&str>) -> bool {
 }
 
 /// A request in progress. Reports its end when it is dropped.
-pub(super) struct Count {
+pub(super) struct RequestCount {
     sent: Sent,
     listener: OnRequest,
     /// The request is a watch: its end is not reported.
@@ -68,7 +68,7 @@ pub(super) struct Count {
     size: Option<u64>,
 }
 
-impl Count {
+impl RequestCount {
     /// Begins to count a request to the server `host`.
     pub(super) fn of(request: &Request<Body>, host: &Arc<str>, listener: &OnRequest) -> Self {
         let sent = Sent { method: request.method().clone(), host: Arc::clone(host) };
@@ -83,13 +83,13 @@ impl Count {
         mut self,
         size: u64,
         outcome: Result<Response<B>, E>,
-    ) -> Result<Response<Counted<B>>, E> {
+    ) -> Result<Response<CountedBody<B>>, E> {
         let code = outcome.as_ref().ok().map(|answer| answer.status().as_u16());
         self.report(Progress::Answered { size, code });
         self.size = code.map(|_| 0);
         // The answer to a refused watch is short, so its end is reported.
         self.is_watch &= outcome.as_ref().is_ok_and(|answer| answer.status().is_success());
-        Ok(outcome?.map(|body| Counted { body, count: Some(self) }))
+        Ok(outcome?.map(|body| CountedBody { body, count: Some(self) }))
     }
 
     fn report(&self, progress: Progress) {
@@ -97,7 +97,7 @@ impl Count {
     }
 }
 
-impl Drop for Count {
+impl Drop for RequestCount {
     fn drop(&mut self) {
         if !self.is_watch {
             self.report(Progress::Done { took: self.since.elapsed(), size: self.size });
@@ -106,13 +106,13 @@ impl Drop for Count {
 }
 
 /// Body that counts its bytes.
-pub(super) struct Counted<B> {
+pub(super) struct CountedBody<B> {
     body: B,
     /// `None` after the end of the body.
-    count: Option<Count>,
+    count: Option<RequestCount>,
 }
 
-impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for Counted<B> {
+impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for CountedBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 
@@ -164,7 +164,7 @@ mod tests {
         let listener: OnRequest = Arc::new(move |sent, progress| {
             seen.lock().unwrap().push((sent.clone(), progress));
         });
-        let count = Count::of(&request, &"a:443".into(), &listener);
+        let count = RequestCount::of(&request, &"a:443".into(), &listener);
         let outcome = answer.map(|(code, text)| {
             let body = Full::new(Bytes::from(text));
             Response::builder().status(code).body(body).unwrap()
@@ -203,7 +203,8 @@ mod tests {
             let parts = std::iter::repeat_n(part.clone(), 100).map(Frame::data).map(Ok);
             let body = StreamBody::new(stream::iter(parts.collect::<Vec<Result<_, Infallible>>>()));
             let listener: OnRequest = Arc::new(|_, _| ());
-            let count = Count::of(&request(Method::GET, uri, ""), &"a:443".into(), &listener);
+            let count =
+                RequestCount::of(&request(Method::GET, uri, ""), &"a:443".into(), &listener);
             let answer = count.answered(0, Ok::<_, Infallible>(Response::new(body))).unwrap();
             answer.into_body().collect().await.unwrap().to_bytes().len() >> 20
         };

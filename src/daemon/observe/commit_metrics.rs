@@ -16,7 +16,7 @@ use super::metric::{Counter, Family, Gauge, as_f64, metrics};
 
 /// A stage of the path of an event to the kernel, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub enum CommitStage {
     /// From the last bytes of an arrival to its events.
     Parse,
     /// From there until the loop takes the arrival.
@@ -32,7 +32,7 @@ pub enum Stage {
     Acknowledge,
 }
 
-impl Stage {
+impl CommitStage {
     /// All stages, in order.
     pub const ALL: [Self; 6] =
         [Self::Parse, Self::Queue, Self::Compare, Self::Encode, Self::Commit, Self::Acknowledge];
@@ -80,7 +80,7 @@ pub struct SetSizes(Vec<[Gauge; 2]>);
 
 metrics! {
     /// Metrics of commits.
-    pub struct Commits {
+    pub struct CommitMetrics {
         results: [Counter; 2] = "deltaproxy_transactions",
             "Transactions, by the kernel's answer", by ("result", ["committed", "refused"]);
         operations: Family<1, Counter> = "deltaproxy_operations",
@@ -89,9 +89,9 @@ metrics! {
             "Length of the transactions that the kernel applied", in buckets::bytes();
         elements: Histogram = "deltaproxy_transaction_elements",
             "Elements added and deleted by the transactions that the kernel applied", in buckets::elements();
-        stages: [Histogram; Stage::ALL.len()] = "deltaproxy_stage_duration_seconds",
+        stages: [Histogram; CommitStage::ALL.len()] = "deltaproxy_stage_duration_seconds",
             "Time of a stage on the way of events to the kernel",
-            by ("stage", Stage::ALL.map(Stage::name)), in buckets::fine();
+            by ("stage", CommitStage::ALL.map(CommitStage::name)), in buckets::fine();
         pub(super) event_to_commit: Histogram = "deltaproxy_event_to_commit_duration_seconds",
             "Time from the last bytes of a batch of events to their last commit", in buckets::fine();
         set_elements: Family<2, Gauge> = "deltaproxy_set_elements",
@@ -99,7 +99,7 @@ metrics! {
     }
 }
 
-impl Commits {
+impl CommitMetrics {
     pub(super) fn committed(&self, transaction: &Transaction<'_>) {
         self.results[0].inc();
         self.bytes.observe(as_f64(transaction.bytes as u64));
@@ -115,7 +115,7 @@ impl Commits {
     }
 
     /// Adds the duration of a stage.
-    pub fn stage_took(&self, stage: Stage, duration: Duration) {
+    pub fn stage_took(&self, stage: CommitStage, duration: Duration) {
         self.stages[stage as usize].took(duration);
     }
 
@@ -187,10 +187,10 @@ mod tests {
     #[test]
     fn each_stage_has_its_own_times() {
         let observe = Observe::new();
-        for (i, stage) in Stage::ALL.into_iter().enumerate() {
+        for (i, stage) in CommitStage::ALL.into_iter().enumerate() {
             assert_eq!(stage as usize, i);
         }
-        observe.metrics().commits.stage_took(Stage::Commit, Duration::from_micros(40));
+        observe.metrics().commits.stage_took(CommitStage::Commit, Duration::from_micros(40));
         observe.events_committed(Duration::from_micros(300));
         let bucket = "deltaproxy_stage_duration_seconds_bucket";
         has(

@@ -5,12 +5,12 @@ use engine::model::ObjectName;
 
 /// Objects whose last version has problems, and those of them that the present list contained.
 #[derive(Debug, Default)]
-pub(super) struct LeftOut {
+pub(super) struct FaultyObjects {
     present: HashSet<ObjectName>,
     listed: HashSet<ObjectName>,
 }
 
-impl LeftOut {
+impl FaultyObjects {
     /// Returns whether no object has problems.
     pub(super) fn is_empty(&self) -> bool {
         self.present.is_empty()
@@ -47,13 +47,13 @@ mod tests {
     #[test]
     fn problems_end_with_a_correction_a_deletion_or_a_list_without_the_object() {
         let names = ["a/one", "a/two", "a/three"].map(ObjectName::written);
-        let mut left_out = LeftOut::default();
-        assert!(!left_out.remove(&names[0]));
-        names.iter().for_each(|name| left_out.add(name));
-        assert!(left_out.remove(&names[0]) && !left_out.is_empty());
-        left_out.begin_list();
-        left_out.add(&names[1]);
-        assert_eq!(left_out.end_list(), [names[2].clone()]);
-        assert!(left_out.remove(&names[1]) && left_out.is_empty());
+        let mut faulty = FaultyObjects::default();
+        assert!(!faulty.remove(&names[0]));
+        names.iter().for_each(|name| faulty.add(name));
+        assert!(faulty.remove(&names[0]) && !faulty.is_empty());
+        faulty.begin_list();
+        faulty.add(&names[1]);
+        assert_eq!(faulty.end_list(), [names[2].clone()]);
+        assert!(faulty.remove(&names[1]) && faulty.is_empty());
     }
 }

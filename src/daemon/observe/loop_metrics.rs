@@ -1,4 +1,4 @@
-//! Figures of parts of the loop: the desired state, direct return, the background check, and
+//! ServiceGauges of parts of the loop: the desired state, direct return, the background check, and
 //! scheduler `lc`.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use super::times::seconds_since_1970;
 
 metrics! {
     /// Gauges of the services, their slots, and their clients.
-    pub struct Figures {
+    pub struct ServiceGauges {
         pub affinity_clients: Family<1, Gauge> = "deltaproxy_affinity_clients",
             "Client hashes that session affinity has recorded, if the kernel reports them", by ["ip_family"];
         pub affinity_clients_max: Gauge = "deltaproxy_affinity_clients_max",
@@ -63,7 +63,7 @@ metrics! {
 
 metrics! {
     /// Metrics of scheduler `lc`.
-    pub struct Balancing {
+    pub struct LeastConnectionsMetrics {
         pub failures: Counter = "deltaproxy_least_connections_failures",
             "Counts of live connections for scheduler lc that failed";
         services: Counter = "deltaproxy_least_connections_services",
@@ -134,7 +134,7 @@ impl CheckMetrics {
     }
 }
 
-impl Balancing {
+impl LeastConnectionsMetrics {
     /// Records a count that went through this many translated connections, the services that were
     /// compared with them, and the slots changed for that.
     pub fn counted(&self, connections: u64, took: Duration, (services, slots): (usize, usize)) {

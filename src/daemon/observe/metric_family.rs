@@ -3,7 +3,7 @@
 //! The field numbers are those of `io/prometheus/client/metrics.proto` of
 //! github.com/prometheus/client_model. It is the only format with native histograms.
 
-use super::metric::{Described, Distribution, Kind, Sample};
+use super::metric::{Described, Distribution, MetricKind, Sample};
 use super::native_buckets::ZERO_THRESHOLD;
 
 /// Fields of `MetricFamily`.
@@ -44,9 +44,9 @@ const LENGTH: u64 = 2;
 pub(super) fn family(metric: &Described) -> Vec<u8> {
     // The value of `MetricType`, and the field of `Metric`.
     let (metric_type, field) = match metric.kind {
-        Kind::Counter => (0, 3),
-        Kind::Gauge | Kind::Info => (1, 2),
-        Kind::Histogram => (4, 7),
+        MetricKind::Counter => (0, 3),
+        MetricKind::Gauge | MetricKind::Info => (1, 2),
+        MetricKind::Histogram => (4, 7),
     };
     let mut family = Message::default();
     family.bytes(NAME, metric.sample_name().as_bytes());
@@ -192,7 +192,7 @@ mod tests {
     fn a_family_is_the_bytes_of_its_message() {
         let (name, help) = ("a".to_owned(), "A.".to_owned());
         let series = vec![(labels(["x"], ["y"]), Sample::Whole(2))];
-        let bytes = family(&Described { name, help, kind: Kind::Counter, series });
+        let bytes = family(&Described { name, help, kind: MetricKind::Counter, series });
         let expected = [
             &[36, 0x0a, 7][..],
             b"a_total",

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::access::Access;
 use super::contact::Link;
-use super::requests::is_watch;
+use super::request_counts::is_watch;
 use super::silence::{Silent, heard};
 use crate::rate_limit::RateLimit;
 

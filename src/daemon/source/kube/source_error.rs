@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use kube::core::Status;
 
-use super::fault::Fault;
+use super::kubeconfig::Fault;
 use super::reflector;
 use super::room::ROOM;
 
@@ -126,19 +126,19 @@ impl SourceError {
     }
 }
 
-impl From<&reflector::Error> for SourceError {
-    fn from(error: &reflector::Error) -> Self {
+impl From<&reflector::StreamError> for SourceError {
+    fn from(error: &reflector::StreamError) -> Self {
         match error {
-            reflector::Error::List(cause)
-            | reflector::Error::Open(cause)
-            | reflector::Error::Watch(cause) => cause.into(),
-            reflector::Error::Event(status) => status.as_ref().into(),
-            reflector::Error::Malformed { message, .. } => Self::Malformed(one_line(message)),
-            reflector::Error::NoRoom => Self::NoRoom,
-            reflector::Error::WentBack(status) => Self::WentBack(status.message.clone()),
-            reflector::Error::Incomplete => Self::Incomplete,
-            reflector::Error::Emptied => Self::Emptied,
-            reflector::Error::Stalled(limit) => Self::Stalled(limit.as_secs()),
+            reflector::StreamError::List(cause)
+            | reflector::StreamError::Open(cause)
+            | reflector::StreamError::Watch(cause) => cause.into(),
+            reflector::StreamError::Event(status) => status.as_ref().into(),
+            reflector::StreamError::Malformed { message, .. } => Self::Malformed(one_line(message)),
+            reflector::StreamError::NoRoom => Self::NoRoom,
+            reflector::StreamError::WentBack(status) => Self::WentBack(status.message.clone()),
+            reflector::StreamError::Incomplete => Self::Incomplete,
+            reflector::StreamError::Emptied => Self::Emptied,
+            reflector::StreamError::Stalled(limit) => Self::Stalled(limit.as_secs()),
         }
     }
 }
