@@ -56,54 +56,37 @@ fn decimal(value: u128, unit: u128) -> String {
 const SECOND: u128 = 1_000_000_000;
 
 fn nanoseconds(text: &str) -> Option<i64> {
-    let mut rest = text;
-    if rest == "0" {
+    if text == "0" {
         return Some(0);
     }
-    let mut total = 0_u64;
-    if rest.is_empty() {
-        return None;
-    }
+    let (mut total, mut rest) = part(text)?;
     while !rest.is_empty() {
         let (part, after) = part(rest)?;
-        total = total.checked_add(part)?;
-        rest = after;
+        (total, rest) = (total.checked_add(part)?, after);
     }
     // Go counts nanoseconds in an `int64`.
     i64::try_from(total).ok()
 }
 
-/// Returns the nanoseconds of the first number with its unit, and the text after it.
-fn part(text: &str) -> Option<(u64, &str)> {
+/// Returns the nanoseconds of the first number with its unit, rounded down, and the text after it.
+fn part(text: &str) -> Option<(u128, &str)> {
+    /// Further decimals are less than a nanosecond, even in hours.
+    const DECIMALS: usize = 12;
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
     let (number, rest) = text.split_at_checked(end)?;
     let (unit, rest) =
         UNITS.iter().find_map(|(name, unit)| rest.strip_prefix(name).map(|rest| (*unit, rest)))?;
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
-        return None;
-    }
-    let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-    let nanoseconds = whole.checked_mul(unit)?.checked_add(below_one(fraction, unit))?;
-    Some((nanoseconds, rest))
+    let shown = fraction.get(..DECIMALS).unwrap_or(fraction);
+    // Neither two points nor no digit at all are a number.
+    let digits: u128 = format!("{whole}{shown}").parse().ok()?;
+    let is_number = !fraction.contains('.');
+    let scale = 10_u128.pow(u32::try_from(shown.len()).ok()?);
+    is_number.then_some((digits.checked_mul(unit)? / scale, rest))
 }
-
-/// Returns the decimals `fraction` of `unit`, rounded down to a nanosecond.
-fn below_one(fraction: &str, unit: u64) -> u64 {
-    let digits = fraction.bytes().map(|digit| u64::from(digit - b'0'));
-    // Digits after the twelfth are less than a nanosecond, even in hours.
-    let places = digits.zip((0..12).scan(u128::from(unit) * TEN_TO_12, |place, _| {
-        *place /= 10;
-        Some(*place)
-    }));
-    let sum = places.map(|(digit, place)| u128::from(digit) * place).sum::<u128>();
-    u64::try_from(sum / TEN_TO_12).unwrap_or(u64::MAX)
-}
-
-const TEN_TO_12: u128 = 1_000_000_000_000;
 
 /// Units in nanoseconds; a unit stands before those that are a prefix of it.
-const UNITS: [(&str, u64); 8] = [
+const UNITS: [(&str, u128); 8] = [
     ("ns", 1),
     ("us", 1_000),
     ("\u{b5}s", 1_000),

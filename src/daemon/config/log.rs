@@ -66,11 +66,7 @@ impl LogFormat {
 
     /// Parses the name of a format.
     pub(super) fn parse(name: &str) -> Result<Self, &'static str> {
-        match name {
-            "text" => Ok(Self::Text),
-            "json" => Ok(Self::Json),
-            _ => Err("text or json"),
-        }
+        Self::from_str(name, false).map_err(|_| "text or json")
     }
 }
 
