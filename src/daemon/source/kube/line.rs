@@ -35,6 +35,14 @@ impl From<DecodeError> for LineError {
 }
 
 impl Line {
+    /// Parses one line of the watch of `resource`, without its line end.
+    ///
+    /// # Errors
+    /// The line is no event.
+    pub fn parse(resource: Resource, line: &[u8]) -> Result<Self, LineError> {
+        Self::of(Format::Json, resource, line)
+    }
+
     fn of(format: Format, resource: Resource, frame: &[u8]) -> Result<Self, LineError> {
         Ok(Self(match resource {
             Resource::Services => DecodedObject::Service(item(format, frame)?),
@@ -99,7 +107,7 @@ mod tests {
     use super::*;
 
     fn event(line: &str) -> Option<Event> {
-        let line = Line::of(Format::Json, Resource::EndpointSlices, line.as_bytes()).unwrap();
+        let line = Line::parse(Resource::EndpointSlices, line.as_bytes()).unwrap();
         line.convert(&mut Converter::default()).map(|(event, _)| event)
     }
 
@@ -133,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_line_that_is_not_text_or_not_json_is_an_error() {
-        assert!(Line::of(Format::Json, Resource::Services, b"\xff").is_err());
-        assert!(Line::of(Format::Json, Resource::Services, b"{").is_err());
+        assert!(Line::parse(Resource::Services, b"\xff").is_err());
+        assert!(Line::parse(Resource::Services, b"{").is_err());
     }
 }
