@@ -9,7 +9,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use daemon::source::kube::{ApiServer as Address, Rest, RestError};
+use daemon::source::kube::{ApiServer as Address, RestClient, RestError};
 use netlink_tests::apiserver::object::{endpoint_slice, node, service, service_cidr};
 use netlink_tests::{Net, Process, deltaproxy_binary, eventually};
 use nix::sys::signal::Signal;
@@ -83,7 +83,7 @@ impl Cluster {
     /// Sends a request.
     fn send<T: Send>(
         &self,
-        request: impl AsyncFnOnce(Rest) -> Result<T, RestError> + Send,
+        request: impl AsyncFnOnce(RestClient) -> Result<T, RestError> + Send,
     ) -> Result<T, RestError> {
         let address = Address::of_kubeconfig(self.kubeconfig());
         self.net.node().run(|| {
@@ -91,7 +91,7 @@ impl Cluster {
             runtime.unwrap().block_on(async {
                 // The server writes the certificate when it starts.
                 let rest = loop {
-                    match Rest::load(&address).await {
+                    match RestClient::load(&address).await {
                         Ok(rest) => break rest,
                         Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
                     }

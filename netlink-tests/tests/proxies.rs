@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use daemon::source::kube::{ApiServer as Address, Rest};
+use daemon::source::kube::{ApiServer as Address, RestClient};
 use netlink_tests::apiserver::object::{node, service, service_cidr};
 use netlink_tests::apiserver::{ApiServer, Authority};
 use netlink_tests::http::body;
@@ -128,7 +128,8 @@ fn read_nodes(cluster: &str) -> Result<serde_json::Value, String> {
     write_kubeconfig(&path, cluster);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let rest = Rest::load(&Address::of_kubeconfig(path)).await.map_err(|it| it.to_string())?;
+        let rest =
+            RestClient::load(&Address::of_kubeconfig(path)).await.map_err(|it| it.to_string())?;
         rest.read("/api/v1/nodes").await.map_err(|error| error.to_string())
     })
 }

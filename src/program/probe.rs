@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
 use daemon::config::server_flags::ServerFlags;
-use daemon::source::kube::Rest;
+use daemon::source::kube::RestClient;
 use engine::printable::Printable;
 use measure::figures::Progress;
 use measure::probe::{self, Left, ProbeError, Report, Settings, Testbed};
@@ -82,7 +82,7 @@ pub fn probe(flags: &ProbeFlags) -> Result<(), Failure> {
         check_writable(path)?;
     }
     let runtime = threads::runtime(2, 0)?;
-    let rest = runtime.block_on(Rest::load(&server)).map_err(Failure::new)?;
+    let rest = runtime.block_on(RestClient::load(&server)).map_err(Failure::new)?;
     let testbed = Testbed::new(rest, runtime.handle().clone(), node.clone());
     if flags.cleanup {
         return remove_leftovers(&testbed, &node);

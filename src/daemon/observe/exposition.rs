@@ -6,7 +6,7 @@ use hyper::HeaderMap;
 use hyper::header::ACCEPT;
 
 use super::accept::{Accepted, accepted};
-use super::metric::{Described, Labels, MetricKind, Registry, Sample};
+use super::metric::{Described, MetricKind, Registry, Sample, SeriesLabels};
 use super::metric_family::family;
 
 /// A format.
@@ -98,7 +98,7 @@ fn prometheus(metric: &Described) -> String {
 fn lines(metric: &Described, (name, kind): (&str, &str), bound: fn(f64) -> String) -> String {
     let mut text = format!("# HELP {name} {}\n# TYPE {name} {kind}\n", metric.help);
     let name = metric.sample_name();
-    let mut add = |suffix: &str, bound: Option<String>, labels: &Labels, value: String| {
+    let mut add = |suffix: &str, bound: Option<String>, labels: &SeriesLabels, value: String| {
         let labels = labels.iter().map(|(name, value)| (*name, escaped(value)));
         let labels = bound.map(|bound| ("le", bound)).into_iter().chain(labels);
         let labels: Vec<_> = labels.map(|(name, value)| format!("{name}=\"{value}\"")).collect();

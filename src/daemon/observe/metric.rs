@@ -54,7 +54,7 @@ pub(super) struct Described {
     pub(super) help: String,
     pub(super) kind: MetricKind,
     /// The labels and the value of each series.
-    pub(super) series: Vec<(Labels, Sample)>,
+    pub(super) series: Vec<(SeriesLabels, Sample)>,
 }
 
 impl Described {
@@ -71,13 +71,13 @@ impl Described {
 }
 
 /// Name and help of a metric.
-type Text = (&'static str, &'static str);
+type NameAndHelp = (&'static str, &'static str);
 
 /// Names and values of labels.
-pub(super) type Labels = Vec<(&'static str, String)>;
+pub(super) type SeriesLabels = Vec<(&'static str, String)>;
 
 /// Returns labels with these values.
-pub(super) fn labels<const N: usize>(names: [&'static str; N], values: [&str; N]) -> Labels {
+pub(super) fn labels<const N: usize>(names: [&'static str; N], values: [&str; N]) -> SeriesLabels {
     names.into_iter().zip(values.map(str::to_owned)).collect()
 }
 
@@ -97,9 +97,9 @@ impl Registry {
     /// Adds a metric, whose help gets a full stop.
     fn add_one(
         &mut self,
-        (name, help): Text,
+        (name, help): NameAndHelp,
         kind: MetricKind,
-        series: impl Fn() -> Vec<(Labels, Sample)> + Send + Sync + 'static,
+        series: impl Fn() -> Vec<(SeriesLabels, Sample)> + Send + Sync + 'static,
     ) {
         self.add(move || {
             vec![Described { name: name.into(), help: format!("{help}."), kind, series: series() }]
@@ -254,14 +254,19 @@ pub(super) trait Registered {
     /// What a new series needs.
     type Form;
 
-    fn register(registry: &mut Registry, text: Text, by: Self::Labels, form: Self::Form) -> Self;
+    fn register(
+        registry: &mut Registry,
+        text: NameAndHelp,
+        by: Self::Labels,
+        form: Self::Form,
+    ) -> Self;
 }
 
 impl<M: Metric> Registered for M {
     type Labels = ();
     type Form = M::Form;
 
-    fn register(registry: &mut Registry, text: Text, (): (), form: M::Form) -> Self {
+    fn register(registry: &mut Registry, text: NameAndHelp, (): (), form: M::Form) -> Self {
         let metric = M::new(&form);
         let kept = metric.clone();
         registry.add_one(text, M::KIND, move || vec![(Vec::new(), kept.sample())]);
@@ -273,7 +278,12 @@ impl<const N: usize, M: Metric> Registered for Family<N, M> {
     type Labels = [&'static str; N];
     type Form = M::Form;
 
-    fn register(registry: &mut Registry, text: Text, by: Self::Labels, form: M::Form) -> Self {
+    fn register(
+        registry: &mut Registry,
+        text: NameAndHelp,
+        by: Self::Labels,
+        form: M::Form,
+    ) -> Self {
         let family = Self(Arc::new(AllSeries {
             new: Box::new(move || M::new(&form)),
             series: Mutex::default(),
@@ -293,7 +303,12 @@ impl<const N: usize, M: Metric> Registered for [M; N] {
     type Labels = (&'static str, [&'static str; N]);
     type Form = M::Form;
 
-    fn register(registry: &mut Registry, text: Text, by: Self::Labels, form: M::Form) -> Self {
+    fn register(
+        registry: &mut Registry,
+        text: NameAndHelp,
+        by: Self::Labels,
+        form: M::Form,
+    ) -> Self {
         let (name, values) = by;
         let family = Family::register(registry, text, [name], form);
         values.map(|value| family.with([value]))

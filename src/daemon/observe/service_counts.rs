@@ -8,7 +8,7 @@ use std::sync::Arc;
 use nft::family::Family;
 use parking_lot::Mutex;
 
-use super::metric::{Described, Labels, MetricKind, Sample, labels};
+use super::metric::{Described, MetricKind, Sample, SeriesLabels, labels};
 
 /// Counted packets and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -134,13 +134,13 @@ impl CountStore {
     }
 }
 
-fn counter(name: &str, help: String, series: Vec<(Labels, Sample)>) -> Described {
+fn counter(name: &str, help: String, series: Vec<(SeriesLabels, Sample)>) -> Described {
     Described { name: format!("deltaproxy_{name}"), help, kind: MetricKind::Counter, series }
 }
 
 fn of_offloaded(count: u64) -> Described {
     let help = "Connections to services whose packets the flowtable forwards".to_owned();
-    let series = vec![(Labels::new(), Sample::Whole(count.into()))];
+    let series = vec![(SeriesLabels::new(), Sample::Whole(count.into()))];
     Described { kind: MetricKind::Gauge, ..counter("offloaded_connections", help, series) }
 }
 
@@ -168,7 +168,7 @@ fn of_refused(refused: &[RefusedCount]) -> [Described; 2] {
 }
 
 impl ServicePortCount {
-    fn labels(&self) -> Labels {
+    fn labels(&self) -> SeriesLabels {
         let values = [&*self.namespace, &self.service, &self.port];
         labels(["namespace", "service", "port"], values)
     }

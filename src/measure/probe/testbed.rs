@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::process;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use daemon::source::kube::{Rest, RestError};
+use daemon::source::kube::{RestClient, RestError};
 use nft::family::Family;
 use serde_json::Value;
 use tokio::runtime::Handle;
@@ -42,7 +42,7 @@ pub struct Leftover {
 
 /// The cluster, and the probe's objects in it.
 pub struct Testbed {
-    pub(super) rest: Rest,
+    pub(super) rest: RestClient,
     pub(super) runtime: Handle,
     /// Name of this node.
     pub(super) node: String,
@@ -52,7 +52,7 @@ pub struct Testbed {
 
 impl Testbed {
     /// Creates a testbed without objects, for the probe of this node.
-    pub fn new(rest: Rest, runtime: Handle, node: String) -> Self {
+    pub fn new(rest: RestClient, runtime: Handle, node: String) -> Self {
         let number = jiff::Timestamp::now().as_nanosecond() / 1_000 % 0x1_0000_0000;
         let namespace = format!("{NAME}-{number:08x}-{:x}", process::id());
         Self { rest, runtime, node, namespace, left: Left::default() }

@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use daemon::source::kube::Rest;
+use daemon::source::kube::RestClient;
 use futures::{StreamExt, pin_mut};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -30,7 +30,7 @@ impl Events {
     /// Watches the EndpointSlices of a namespace from a version on.
     pub(super) fn follow(
         runtime: &Handle,
-        rest: Rest,
+        rest: RestClient,
         (namespace, version): (&str, String),
         base: Instant,
     ) -> Self {
@@ -59,7 +59,7 @@ impl Drop for Events {
 
 /// Watches forever; a watch that ends is reopened at its last version.
 async fn follow(
-    rest: &Rest,
+    rest: &RestClient,
     path: &str,
     mut from: String,
     base: Instant,

@@ -52,7 +52,7 @@ pub use outages::Outages;
 pub use outlet::{Outlet, SourceReport, plural};
 use reflector::Selection;
 pub use request_counts::{OnRequest, Progress, Sent};
-pub use rest::{Rest, RestError};
+pub use rest::{RestClient, RestError};
 pub use source_error::SourceError;
 use tokio::task::JoinSet;
 use watch::Watch;

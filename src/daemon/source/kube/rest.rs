@@ -20,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 
 /// A client of the API server.
 #[derive(Clone)]
-pub struct Rest {
+pub struct RestClient {
     client: Client,
 }
 
@@ -56,7 +56,7 @@ impl RestError {
     }
 }
 
-impl Rest {
+impl RestClient {
     /// Loads address and credentials. Sends nothing.
     ///
     /// # Errors
