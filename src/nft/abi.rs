@@ -47,8 +47,6 @@ pub(super) const NF_NAT_RANGE_PROTO_SPECIFIED: u32 = 2;
 // `1 << (IP_CT_NEW + 1)` of the state, `IPS_DST_NAT`, `IP_CT_DIR_ORIGINAL`.
 pub(super) const IP_CT_DIR_ORIGINAL: u8 = 0;
 
-// <linux/netfilter.h>, enum nf_dev_hooks
-
 // enum nf_tables_msg_types
 pub(super) const NFT_MSG_NEWTABLE: u16 = 0;
 pub(super) const NFT_MSG_DELTABLE: u16 = 2;
@@ -236,29 +234,12 @@ pub(super) const NFT_SET_EVAL: u32 = 0x20;
 pub(super) const NFT_SET_OBJECT: u32 = 0x40;
 pub(super) const NFT_SET_CONCAT: u32 = 0x80;
 
-// enum nft_cmp_ops
-pub(super) const NFT_CMP_EQ: u32 = 0;
-pub(super) const NFT_CMP_NEQ: u32 = 1;
-pub(super) const NFT_CMP_LT: u32 = 2;
-pub(super) const NFT_CMP_LTE: u32 = 3;
-pub(super) const NFT_CMP_GT: u32 = 4;
-pub(super) const NFT_CMP_GTE: u32 = 5;
-
 // enum nft_byteorder_ops
 pub(super) const NFT_BYTEORDER_HTON: u32 = 1;
-
-// enum nft_bitwise_ops
-pub(super) const NFT_BITWISE_MASK_XOR: u32 = 0;
-
-// enum nft_range_ops
-pub(super) const NFT_RANGE_NEQ: u32 = 1;
 
 // enum nft_set_elem_flags
 pub(super) const NFT_SET_ELEM_INTERVAL_END: u32 = 0x1;
 pub(super) const NFT_SET_ELEM_CATCHALL: u32 = 0x2;
-
-// enum nft_lookup_flags
-pub(super) const NFT_LOOKUP_F_INV: u32 = 1;
 
 // enum nft_reject_types
 pub(super) const NFT_REJECT_ICMP_UNREACH: u32 = 0;
@@ -267,15 +248,9 @@ pub(super) const NFT_REJECT_TCP_RST: u32 = 1;
 // enum nft_nat_types
 pub(super) const NFT_NAT_DNAT: u32 = 1;
 
-// enum nft_fib_result, enum nft_fib_flags
-pub(super) const NFT_FIB_RESULT_ADDRTYPE: u32 = 3;
-
 // enum nft_ng_types
 pub(super) const NFT_NG_INCREMENTAL: u32 = 0;
 pub(super) const NFT_NG_RANDOM: u32 = 1;
-
-// enum nft_hash_types
-pub(super) const NFT_HASH_JENKINS: u32 = 0;
 
 // enum nft_counter_attributes
 pub(super) const NFTA_COUNTER_BYTES: u16 = 1;

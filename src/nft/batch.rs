@@ -10,8 +10,7 @@ use thiserror::Error;
 
 use super::abi::*;
 use crate::difference::{Difference, RawMessage};
-use crate::element::Element;
-use crate::element::LIST_LIMIT;
+use crate::element::{Element, LIST_LIMIT, write_list};
 use crate::family::TableFamily;
 use crate::message_kind::MessageKind;
 use crate::netlink::attr::{AttrWriter, TooLong};
@@ -312,8 +311,12 @@ impl BatchWriter {
             self.message(kind, table.family, |w| {
                 w.str(NFTA_SET_ELEM_LIST_TABLE, &table.name);
                 w.str(NFTA_SET_ELEM_LIST_SET, &set.name);
-                w.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |w| {
-                    written = write_elements(w, kind, set, &elements[first..]);
+                written = write_list(w, &elements[first..], |element, w| {
+                    if kind == MessageKind::DelSetElem {
+                        element.encode_key(set, w);
+                    } else {
+                        element.encode(set, w);
+                    }
                 });
             })?;
             if let Some(origin) = self.batch.messages.last_mut() {
@@ -370,29 +373,6 @@ const FLAGS_OFFSET: usize = 6;
 
 fn fits(kind: MessageKind, element: &Element, set: &Set) -> bool {
     if kind == MessageKind::DelSetElem { element.key_fits(set) } else { element.fits(set) }
-}
-
-/// Appends elements until the list is full, at least one; returns their number.
-fn write_elements(
-    w: &mut AttrWriter<'_>,
-    kind: MessageKind,
-    set: &Set,
-    elements: &[Element],
-) -> usize {
-    let start = w.position();
-    for (i, element) in elements.iter().enumerate() {
-        w.nest(NFTA_LIST_ELEM, |w| {
-            if kind == MessageKind::DelSetElem {
-                element.encode_key(set, w);
-            } else {
-                element.encode(set, w);
-            }
-        });
-        if w.position() - start > LIST_LIMIT {
-            return i + 1;
-        }
-    }
-    elements.len()
 }
 
 #[cfg(test)]

@@ -3,18 +3,18 @@
 //! Decoding copies nothing, because tables have hundreds of thousands of elements.
 
 use std::fmt;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::abi::*;
 use super::element_type::length;
 use super::fields::{DecodeError, Fields};
-use super::text::{Comment, joined};
+use super::text::Comment;
 use crate::counter;
 use crate::counter::Counter;
 use crate::element_type::Type;
 use crate::netlink::attr::{AttrWriter, Attrs};
+use crate::print::Kind;
 use crate::set::Set;
 use crate::userdata::{self, write_userdata};
 use crate::value::Value;
@@ -24,6 +24,26 @@ use crate::value::Value;
 /// The list is one attribute, at most 65535 bytes long. An element takes less than 1 KiB: two keys
 /// of 48 bytes, a verdict with a chain name of 255 bytes, a comment of 128 bytes and headers.
 pub const LIST_LIMIT: usize = 65_535 - 1_024;
+
+/// Appends the elements of a message, at least one, until the list is full. Returns their number.
+pub(super) fn write_list<T>(
+    w: &mut AttrWriter<'_>,
+    elements: &[T],
+    mut encode: impl FnMut(&T, &mut AttrWriter<'_>),
+) -> usize {
+    let mut written = 0;
+    w.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |w| {
+        let start = w.position();
+        for element in elements {
+            w.nest(NFTA_LIST_ELEM, |w| encode(element, w));
+            written += 1;
+            if w.position() - start > LIST_LIMIT {
+                return;
+            }
+        }
+    });
+    written
+}
 
 /// An element of a set or map.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,95 +144,31 @@ fn write_key_text(
             value.as_bytes().get(start..start + length).unwrap_or_default().to_vec()
         };
         f.write_str(if i > 0 { " . " } else { "" })?;
-        let first = field(first);
-        match last.map(field) {
-            Some(last) if last != first => write_range_text(f, *kind, &first, &last)?,
-            Some(_) | None => write_field_text(f, *kind, &first)?,
-        }
+        let (first, last) = (field(first), last.map(field));
+        f.write_str(&field_text(*kind, first.clone(), last.unwrap_or(first)))?;
         start += length.next_multiple_of(4);
     }
     Ok(())
 }
 
-fn write_range_text(
-    f: &mut fmt::Formatter<'_>,
-    kind: Type,
-    first: &[u8],
-    last: &[u8],
-) -> fmt::Result {
-    write_field_text(f, kind, first)?;
-    match (kind, prefix_length(first, last)) {
-        (Type::Ipv4Addr | Type::IpSaddr | Type::Ipv6Addr, Some(length)) => write!(f, "/{length}"),
-        (_, _) => {
-            f.write_str("-")?;
-            write_field_text(f, kind, last)
-        }
-    }
-}
-
-/// Returns the length of the prefix with exactly the addresses from `first` to `last`.
-fn prefix_length(first: &[u8], last: &[u8]) -> Option<u32> {
-    let differing = first.iter().zip(last).position(|(a, b)| a != b)?;
-    let (low, high) = (first.get(differing)?, last.get(differing)?);
-    let same_bits = (low ^ high).leading_zeros();
-    let tail = u8::MAX.checked_shr(same_bits).unwrap_or(0);
-    let is_prefix = low & tail == 0
-        && high & tail == tail
-        && first.iter().skip(differing + 1).all(|byte| *byte == 0)
-        && last.iter().skip(differing + 1).all(|byte| *byte == u8::MAX);
-    let length = u32::try_from(differing).ok()? * 8 + same_bits;
-    is_prefix.then_some(length)
-}
-
-fn write_field_text(f: &mut fmt::Formatter<'_>, kind: Type, bytes: &[u8]) -> fmt::Result {
-    match (kind, bytes) {
-        (Type::Ipv4Addr | Type::IpSaddr, &[a, b, c, d]) => {
-            write!(f, "{}", IpAddr::from([a, b, c, d]))
-        }
-        (Type::Ipv6Addr, bytes) => match <[u8; 16]>::try_from(bytes) {
-            Ok(bytes) => write!(f, "{}", IpAddr::from(bytes)),
-            Err(_) => write!(f, "{bytes:02x?}"),
-        },
-        (Type::EtherAddr, bytes) => {
-            let octets = bytes.iter().map(|byte| format!("{byte:02x}"));
-            write!(f, "{}", joined(octets, ":"))
-        }
-        (Type::InetProto | Type::IpProtocol, &[number]) => write_protocol(f, number),
-        (Type::InetService | Type::IpId, &[high, low]) => {
-            write!(f, "{}", u16::from_be_bytes([high, low]))
-        }
-        (Type::ClassId, &[a, b, c, d]) => write_class_id(f, u32::from_ne_bytes([a, b, c, d])),
-        (Type::Mark, &[a, b, c, d]) => write!(f, "{:#010x}", u32::from_ne_bytes([a, b, c, d])),
+/// Returns a field, or a range of two different ones.
+fn field_text(kind: Type, mut first: Vec<u8>, mut last: Vec<u8>) -> String {
+    let form = match kind {
+        Type::Ipv4Addr | Type::IpSaddr => Kind::Ipv4,
+        Type::Ipv6Addr => Kind::Ipv6,
+        Type::EtherAddr => Kind::Ether,
+        Type::InetProto | Type::IpProtocol => Kind::PROTOCOL,
+        Type::ClassId => Kind::Class,
+        Type::Mark => Kind::Hex(8),
+        Type::Transport { .. } => Kind::Hex(1),
         // nft(8) lists the name of an interface, and also loads its index.
-        (Type::IfaceIndex | Type::Integer, &[a, b, c, d]) => {
-            write!(f, "{}", u32::from_ne_bytes([a, b, c, d]))
-        }
-        (Type::Transport { .. }, bytes) => {
-            let number = bytes.iter().fold(0u128, |number, byte| number << 8 | u128::from(*byte));
-            write!(f, "{number:#x}")
-        }
-        // A value of the wrong length is never sent: `fits` rejects it.
-        (_, bytes) => write!(f, "{bytes:02x?}"),
+        Type::InetService | Type::IpId | Type::IfaceIndex | Type::Integer => Kind::Number,
+    };
+    if kind.is_host() && cfg!(target_endian = "little") {
+        first.reverse();
+        last.reverse();
     }
-}
-
-/// Writes a packet priority as its upper and lower half in hexadecimal: `1:8003`.
-pub(super) fn write_class_id(f: &mut fmt::Formatter<'_>, id: u32) -> fmt::Result {
-    match (id >> 16, id & 0xffff) {
-        (0, 0) => f.write_str("none"),
-        (0xffff, 0xffff) => f.write_str("root"),
-        (major, minor) => write!(f, "{major:x}:{minor:x}"),
-    }
-}
-
-/// Writes a protocol, by name where nft(8) has one.
-fn write_protocol(f: &mut fmt::Formatter<'_>, number: u8) -> fmt::Result {
-    match number {
-        6 => f.write_str("tcp"),
-        17 => f.write_str("udp"),
-        132 => f.write_str("sctp"),
-        number => write!(f, "{number}"),
-    }
+    form.range_text(&first, &last, &|_| None)
 }
 
 /// An element in a message from the kernel.

@@ -61,6 +61,15 @@ impl<'a> Fields<'a> {
     }
 }
 
+/// Returns `None` for what this crate does not write.
+pub(super) fn known<T>(decoded: Result<T, DecodeError>) -> Result<Option<T>, DecodeError> {
+    match decoded {
+        Ok(known) => Ok(Some(known)),
+        Err(DecodeError::Unknown(_)) => Ok(None),
+        Err(error @ (DecodeError::Attribute(_) | DecodeError::Missing { .. })) => Err(error),
+    }
+}
+
 /// The error in a received nftables object.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum DecodeError {

@@ -1,7 +1,7 @@
 //! Rules of tables of any program, with all that the kernel lists.
 
 use super::abi::*;
-use super::expression::{Bytes, Expression, are_same};
+use super::expression::{Bytes, Expression, Field, are_same, write_list};
 use super::fields::{DecodeError, Fields};
 use crate::netlink::attr::{AttrWriter, Attrs, TooLong};
 use crate::rule::Rule;
@@ -31,19 +31,13 @@ impl ListedRule {
     /// The attributes are broken.
     pub fn decode(attributes: &[u8]) -> Result<Self, DecodeError> {
         let fields = Fields::read(Attrs::new(attributes))?;
-        let expressions = match fields.find(NFTA_RULE_EXPRESSIONS) {
-            Some(list) => list
-                .nested()
-                .map(|item| Expression::decode(item?.payload))
-                .collect::<Result<_, _>>()?,
-            None => Vec::new(),
-        };
+        let expressions = fields.find(NFTA_RULE_EXPRESSIONS).map(|list| Vec::read(&list));
         Ok(Self {
             table: fields.str(NFTA_RULE_TABLE)?.to_owned(),
             chain: fields.str(NFTA_RULE_CHAIN)?.to_owned(),
             handle: fields.be64(NFTA_RULE_HANDLE)?.unwrap_or_default(),
             position: fields.be64(NFTA_RULE_POSITION)?,
-            expressions,
+            expressions: expressions.transpose()?.unwrap_or_default(),
             userdata: fields.find(NFTA_RULE_USERDATA).map(|attr| Bytes(attr.payload.to_vec())),
         })
     }
@@ -75,11 +69,7 @@ impl ListedRule {
         if let Some(position) = self.position {
             w.be64(NFTA_RULE_POSITION, position);
         }
-        w.nest(NFTA_RULE_EXPRESSIONS, |w| {
-            for expression in &self.expressions {
-                w.nest(NFTA_LIST_ELEM, |w| expression.encode(w));
-            }
-        });
+        write_list(&self.expressions, NFTA_RULE_EXPRESSIONS, &mut w);
         if let Some(Bytes(userdata)) = &self.userdata {
             w.bytes(NFTA_RULE_USERDATA, userdata);
         }

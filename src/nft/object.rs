@@ -116,7 +116,8 @@ impl Object {
     }
 }
 
-fn noun(kind: u32) -> &'static str {
+/// Returns the keyword of nft(8) for a type, `NFT_OBJECT_*`.
+pub(super) fn noun(kind: u32) -> &'static str {
     let index = usize::try_from(kind).ok().and_then(|kind| kind.checked_sub(1));
     index.and_then(|index| NAMES.get(index)).copied().unwrap_or("object")
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use super::abi::*;
 use super::text::Comment;
 use super::userdata::write_userdata;
-use crate::expression::Expression;
+use crate::expression::{Expression, write_list};
 use crate::family::TableFamily;
 use crate::netlink::attr::AttrWriter;
 use crate::print::RuleContext;
@@ -34,11 +34,7 @@ impl Rule {
     pub(super) fn encode(&self, table: &str, w: &mut AttrWriter<'_>) {
         w.str(NFTA_RULE_TABLE, table);
         w.str(NFTA_RULE_CHAIN, &self.chain);
-        w.nest(NFTA_RULE_EXPRESSIONS, |w| {
-            for expression in &self.expressions {
-                w.nest(NFTA_LIST_ELEM, |w| expression.encode(w));
-            }
-        });
+        write_list(&self.expressions, NFTA_RULE_EXPRESSIONS, w);
         write_userdata(w, NFTA_RULE_USERDATA, self.comment.as_deref());
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::abi::*;
 use super::element_type::{Type, length, needs_typeof, packed, unpacked};
-use super::fields::{DecodeError, Fields};
+use super::fields::{DecodeError, Fields, known};
 use super::text::{Comment, joined};
 use crate::netlink::attr::{AttrWriter, Attrs};
 use crate::text::Name;
@@ -207,15 +207,6 @@ impl DecodedSet {
             anonymous: flags & NFT_SET_ANONYMOUS != 0,
             elements: fields.optional_be32(NFTA_SET_COUNT)?,
         })
-    }
-}
-
-/// Returns `None` for a property that [`Set`] does not have.
-fn known<T>(decoded: Result<T, DecodeError>) -> Result<Option<T>, DecodeError> {
-    match decoded {
-        Ok(known) => Ok(Some(known)),
-        Err(DecodeError::Unknown(_)) => Ok(None),
-        Err(error @ (DecodeError::Attribute(_) | DecodeError::Missing { .. })) => Err(error),
     }
 }
 

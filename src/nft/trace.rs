@@ -1,7 +1,7 @@
 //! Trace messages of the kernel for packets with `meta nftrace set 1`.
 
 use super::abi::*;
-use super::fields::{DecodeError, Fields};
+use super::fields::{DecodeError, Fields, known};
 use crate::family::TableFamily;
 use crate::netlink::attr::Attrs;
 use crate::table::TableRef;
@@ -84,11 +84,7 @@ impl TraceEvent {
 /// Decodes the verdict. The attribute itself is the nest.
 fn decode_verdict(fields: &Fields<'_>) -> Result<Option<Verdict>, DecodeError> {
     let Some(attr) = fields.find(NFTA_TRACE_VERDICT) else { return Ok(None) };
-    match Verdict::decode_nest(&Fields::read(attr.nested())?) {
-        Ok(verdict) => Ok(Some(verdict)),
-        Err(DecodeError::Unknown(_)) => Ok(None),
-        Err(error @ (DecodeError::Attribute(_) | DecodeError::Missing { .. })) => Err(error),
-    }
+    known(Verdict::decode_nest(&Fields::read(attr.nested())?))
 }
 
 #[cfg(test)]

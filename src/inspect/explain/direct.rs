@@ -4,9 +4,9 @@ use engine::direct::ruleset::{DirectElement, Route, table};
 use engine::ruleset;
 
 use super::direct_elements::{DirectWay, direct_element, remembered};
+use super::kernel::Kernel;
 use super::packet::Packet;
-use super::read::Kernel;
-use super::rules::{Rules, Table};
+use super::rules::{Rules, TableRules};
 use super::service::Service;
 use super::step::{Event, Prediction, RuleStep};
 
@@ -46,7 +46,7 @@ impl Kernel {
     }
 }
 
-fn not_chosen(table: &Table, prediction: &Prediction) -> DirectWay {
+fn not_chosen(table: &TableRules, prediction: &Prediction) -> DirectWay {
     if rules_of_table(prediction).next().is_some() {
         return DirectWay::NoDestination;
     }

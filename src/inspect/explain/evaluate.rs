@@ -5,13 +5,13 @@
 
 use nft::expression::{Bitwise, Byteorder, Ct, Data, Fib, Hash, Objref, Range, Reg};
 use nft::kernel::{Route, Way};
-use nft::{Expression, Family, ListedRule, RuleContext, TableRef, Verdict, key};
+use nft::{Expression, Family, ListedRule, Object, RuleContext, TableRef, Verdict, key};
 
 use super::field::{compare, holds, masked, number, swapped};
 use super::jhash::{jhash, scale};
 use super::packet::{CtValue, Tracking, known, unknown};
 use super::registers::{Draw, Registers};
-use super::rules::{Facts, Table};
+use super::rules::{Facts, TableRules};
 use super::state::State;
 use super::step::{Event, Hop, RuleStep};
 
@@ -39,7 +39,7 @@ pub(super) type Branch = (State, End);
 pub(super) struct Evaluation<'a, F> {
     pub(super) facts: &'a mut F,
     pub(super) id: &'a TableRef,
-    pub(super) table: &'a Table,
+    pub(super) table: &'a TableRules,
     pub(super) step: &'a mut RuleStep,
 }
 
@@ -189,8 +189,8 @@ impl<F: Facts> Evaluation<'_, F> {
                 return self.limited(expression.name(), within);
             }
             Expression::Objref(Objref { kind: Some(kind), .. }) => match *kind {
-                COUNTER | CT_HELPER | CT_TIMEOUT | SECMARK => {}
-                QUOTA | LIMIT | CONNLIMIT => {
+                Object::COUNTER | CT_HELPER | CT_TIMEOUT | SECMARK => {}
+                Object::QUOTA | Object::LIMIT | CONNLIMIT => {
                     let context =
                         RuleContext { family: self.id.family, sets: &[], interfaces: &|_| None };
                     let text = context.text(std::slice::from_ref(expression));
@@ -395,10 +395,7 @@ fn hash(registers: &mut Registers, hash: &Hash) {
 }
 
 /// `NFT_OBJECT_*` of `<linux/netfilter/nf_tables.h>`.
-const COUNTER: u32 = 1;
-const QUOTA: u32 = 2;
 const CT_HELPER: u32 = 3;
-const LIMIT: u32 = 4;
 const CONNLIMIT: u32 = 5;
 const CT_TIMEOUT: u32 = 7;
 const SECMARK: u32 = 8;

@@ -1,7 +1,7 @@
 //! Lookups in sets and maps, and elements that packets add to them.
 
-use nft::expression::{Dynset, Lookup, Reg};
-use nft::{AnyElement, ElementData, key};
+use nft::expression::{Data, Dynset, Lookup, Reg};
+use nft::{AnyElement, key};
 
 use super::evaluate::{End, Evaluation, MOST_DRAWN, Next, Within, goes_on};
 use super::packet::{known, unknown};
@@ -64,11 +64,11 @@ impl<F: Facts> Evaluation<'_, F> {
     /// Loads the data of a map, or follows its verdict.
     fn load_data(&mut self, to: Option<Reg>, element: AnyElement, mut within: Within) -> Vec<Next> {
         match (to, element.data) {
-            (Some(Reg::VERDICT), Some(ElementData::Verdict(verdict))) => {
+            (Some(Reg::VERDICT), Some(Data::Verdict(verdict))) => {
                 self.verdict(within.state, verdict)
             }
             (Some(Reg::VERDICT), _) => self.unknown_expression("verdict", within),
-            (Some(to), Some(ElementData::Value(value))) => {
+            (Some(to), Some(Data::Value(value))) => {
                 within.registers.write(to, &known(&value));
                 vec![Next::On(within)]
             }
@@ -136,7 +136,7 @@ impl<F: Facts> Evaluation<'_, F> {
         let written = (self.id.name.clone(), set.to_owned(), key.to_vec());
         match state.key.written.get(&written) {
             Some(Some(data)) => {
-                let data = Some(ElementData::Value(data.clone()));
+                let data = Some(Data::Value(data.clone()));
                 return LookupResult::Element(AnyElement {
                     key: key.to_vec(),
                     data,

@@ -10,12 +10,12 @@ use nft::{AnyElement, AnySet, BaseChain, Family, Hook, ListedRule, Name, TableRe
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     /// By family and name.
-    pub tables: BTreeMap<TableRef, Table>,
+    pub tables: BTreeMap<TableRef, TableRules>,
 }
 
 /// One table.
 #[derive(Clone, Debug, Default)]
-pub struct Table {
+pub struct TableRules {
     /// Base chains with their names.
     pub base_chains: Vec<(Name, BaseChain)>,
     /// Rules of each chain.

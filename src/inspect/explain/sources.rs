@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use nft::kernel::ReadError;
 use nft::{ElementView, TableRef};
 
-use super::read::Kernel;
+use super::kernel::Kernel;
 use super::rules::{Facts, LookupResult};
 use super::service::{Service, elements, service};
 use super::step::{Prediction, value};

@@ -9,14 +9,14 @@ use super::packet::Packet;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct State {
     /// Everything but the share; equal keys are merged.
-    pub(super) key: Key,
+    pub(super) key: StateKey,
     /// Share of the packets, from 0 to 1; an upper bound if uncertain.
     pub(super) share: f64,
 }
 
 /// Everything that distinguishes two states.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Key {
+pub(super) struct StateKey {
     pub(super) packet: Packet,
     /// False if something unknown decides whether packets are in this state.
     pub(super) is_certain: bool,
@@ -29,7 +29,7 @@ pub(super) type Written = (nft::Name, String, Vec<u8>);
 
 impl State {
     pub(super) fn new(packet: Packet) -> Self {
-        Self { key: Key { packet, is_certain: true, written: BTreeMap::new() }, share: 1.0 }
+        Self { key: StateKey { packet, is_certain: true, written: BTreeMap::new() }, share: 1.0 }
     }
 
     pub(super) fn packet(&self) -> &Packet {

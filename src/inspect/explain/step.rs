@@ -3,7 +3,8 @@
 use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, SocketAddr};
 
-use nft::{ElementData, TableRef, Verdict};
+use nft::expression::Data;
+use nft::{TableRef, Verdict};
 
 /// Outcomes and steps of a packet.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -163,7 +164,7 @@ pub enum Event {
         /// The key.
         key: Vec<u8>,
         /// Data of a map's element.
-        data: Option<ElementData>,
+        data: Option<Data>,
         /// The comment of the element.
         comment: Option<String>,
     },
@@ -222,6 +223,6 @@ impl RuleStep {
 }
 
 /// Returns the data of an element if they are no verdict.
-pub(super) fn value(data: Option<&ElementData>) -> Option<&[u8]> {
-    if let Some(ElementData::Value(data)) = data { Some(data) } else { None }
+pub(super) fn value(data: Option<&Data>) -> Option<&[u8]> {
+    if let Some(Data::Value(data)) = data { Some(data) } else { None }
 }

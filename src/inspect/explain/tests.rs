@@ -14,12 +14,13 @@ use engine::ruleset::{
     TableSets, Unserved,
 };
 use nft::expression::{
-    Bytes, Cmp, CounterExpression, Immediate, Limit, Meta, Nat, Numgen, Payload, Reg, Synproxy,
+    Bytes, Cmp, CounterExpression, Data, Immediate, Limit, Meta, Nat, Numgen, Payload, Reg,
+    Synproxy,
 };
 use nft::kernel::{NoRoute, Route};
 use nft::{
-    AnyElement, AnySet, BaseChain, ElementData, Expression, Hook, HookPoint, ListedRule, Name,
-    Rule, Set, TableFamily, TableRef, TraceEvent, TraceKind, Value, Verdict,
+    AnyElement, AnySet, BaseChain, Expression, Hook, HookPoint, ListedRule, Name, Rule, Set,
+    TableFamily, TableRef, TraceEvent, TraceKind, Value, Verdict,
 };
 
 use super::trace::compare;
@@ -77,7 +78,7 @@ fn ours() -> TableRef {
 impl Node {
     fn new(elements: &[TableElement<'_>]) -> Self {
         let base = Base::new(&TableSets::new(Family::Ip, Counters::Off), &settings());
-        let mut table = Table::default();
+        let mut table = TableRules::default();
         for (handle, rule) in (1..).zip(base.chains.iter().flat_map(|spec| &*spec.rules)) {
             let listed = ListedRule::of(rule, TABLE, handle);
             table.chains.entry(listed.chain.clone()).or_default().push(listed);
@@ -102,7 +103,7 @@ impl Node {
         let base = BaseChain { drops, ..BaseChain::new("filter", HookPoint::Prerouting, -150) };
         let base_chains = vec![("bar".into(), base)];
         let id = TableRef::new(TableFamily::Inet, "foo");
-        self.rules.tables.insert(id, Table { base_chains, chains, ..Table::default() });
+        self.rules.tables.insert(id, TableRules { base_chains, chains, ..TableRules::default() });
         self
     }
 
@@ -116,7 +117,7 @@ impl Node {
         let rule = Rule { chain: "nat".into(), expressions, comment: None };
         let chains = [("nat".to_owned(), vec![ListedRule::of(&rule, table, 1)])].into();
         let base_chains = vec![("nat".into(), BaseChain::new("nat", HookPoint::Prerouting, -100))];
-        let table_of = Table { base_chains, chains, ..Table::default() };
+        let table_of = TableRules { base_chains, chains, ..TableRules::default() };
         self.rules.tables.insert(TableRef::new(Family::Ip, table.to_owned()), table_of);
         self
     }
@@ -149,7 +150,7 @@ fn any_element(element: &TableElement<'_>) -> ((String, Vec<u8>), AnyElement) {
     let set = element.set().name().to_owned();
     let element = element.to_element();
     let key = element.key.as_bytes().to_vec();
-    let data = element.data.map(|data| ElementData::Value(data.as_bytes().to_vec()));
+    let data = element.data.map(|data| Data::Value(data.as_bytes().to_vec()));
     let userdata = element.comment.map(|comment| Bytes::of_comment(&comment));
     ((set, key.clone()), AnyElement { key, data, userdata, ..AnyElement::default() })
 }
@@ -298,7 +299,7 @@ fn a_client_that_is_remembered_has_one_endpoint_and_a_new_one_any() {
     let place = super::jhash::scale(super::jhash::jhash(&packet::octets(address), 1), 32_768);
     let list = ListId::session(1);
     let key = [list.key().to_ne_bytes(), place.to_ne_bytes()].concat();
-    let data = Some(ElementData::Value(list.endpoint(2).to_ne_bytes().to_vec()));
+    let data = Some(Data::Value(list.endpoint(2).to_ne_bytes().to_vec()));
     let remembered = AnyElement { key: key.clone(), data, ..AnyElement::default() };
     node.elements.insert(("affinity-clients".to_owned(), key), remembered);
     assert_eq!(node.outcomes(POD, "10.96.0.10:80"), ["1.0000 10.244.2.2:8080"]);

@@ -5,7 +5,8 @@
 use engine::model::HashedSource;
 use engine::ruleset::number::{Flags, Route};
 use engine::ruleset::{SetId, TABLE, TableElement, Unserved, without_scheduler};
-use nft::{ElementData, ElementView, Family, Verdict};
+use nft::expression::Data;
+use nft::{ElementView, Family, Verdict};
 
 use super::direct_words::{direct_line, hop_words};
 use super::step::{ChainId, Event, RuleStep, value};
@@ -73,12 +74,12 @@ fn line(event: &Event, ours: Option<Family>, step: &RuleStep, protocol: &str) ->
     })
 }
 
-fn found_elsewhere(set: &str, data: Option<&ElementData>, comment: Option<&str>) -> String {
+fn found_elsewhere(set: &str, data: Option<&Data>, comment: Option<&str>) -> String {
     let name = if set.starts_with("__") { "the set".to_owned() } else { format!("@{set}") };
     let comment = comment.map_or_else(String::new, |text| format!(" ({text})"));
     match data {
-        Some(ElementData::Verdict(verdict)) => format!("{name} says {verdict}{comment}"),
-        Some(ElementData::Value(_) | ElementData::Code(_)) | None => {
+        Some(Data::Verdict(verdict)) => format!("{name} says {verdict}{comment}"),
+        Some(Data::Value(_) | Data::Code(_)) | None => {
             format!("{name} has an element for it{comment}")
         }
     }

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use crate::abi::*;
-use crate::expression::{Bytes, Expression};
+use crate::expression::{Bytes, Data, Expression, Field};
 use crate::fields::{DecodeError, Fields};
 use crate::netlink::attr::{Attr, AttrWriter, Attrs};
 use crate::userdata;
-use crate::verdict::Verdict;
 
 use super::set::{AnySet, decode_expressions, encode_expressions};
 use crate::kept::{self, OtherAttribute};
@@ -30,7 +29,7 @@ pub struct AnyElement {
     /// The element is the end of the range before it: the first key after that range.
     pub is_end: bool,
     /// The data of a map element.
-    pub data: Option<ElementData>,
+    pub data: Option<Data>,
     /// Name of the object in a map of objects.
     pub object: Option<String>,
     /// Time after which the element expires, if it differs from the set's.
@@ -52,17 +51,6 @@ pub struct SetContents {
     pub set: AnySet,
     /// Its elements; they are printed only of sets without a name.
     pub elements: Vec<AnyElement>,
-}
-
-/// The data of a map element.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ElementData {
-    /// A value.
-    Value(Vec<u8>),
-    /// A verdict.
-    Verdict(Verdict),
-    /// A verdict with a code that [`Verdict`] lacks.
-    Code(u32),
 }
 
 const KNOWN: &[u16] = &[
@@ -124,10 +112,6 @@ impl AnyElement {
     fn decode(attrs: Attrs<'_>) -> Result<Self, DecodeError> {
         let fields = &Fields::read(attrs.clone())?;
         let value = |kind| fields.find(kind).map(decode_value).transpose();
-        let data = match fields.find(NFTA_SET_ELEM_DATA) {
-            Some(data) => Some(decode_data(&Fields::read(data.nested())?)?),
-            None => None,
-        };
         let object = fields.find(NFTA_SET_ELEM_OBJREF).map(|name| name.str()).transpose()?;
         let time = |kind| Ok::<_, DecodeError>(fields.be64(kind)?.map(Duration::from_millis));
         Ok(Self {
@@ -135,7 +119,7 @@ impl AnyElement {
             key_end: value(NFTA_SET_ELEM_KEY_END)?,
             object: object.map(str::to_owned),
             is_end: fields.be32_or_zero(NFTA_SET_ELEM_FLAGS)? & NFT_SET_ELEM_INTERVAL_END != 0,
-            data,
+            data: fields.find(NFTA_SET_ELEM_DATA).map(|data| Data::read(&data)).transpose()?,
             timeout: time(NFTA_SET_ELEM_TIMEOUT)?,
             expires: time(NFTA_SET_ELEM_EXPIRATION)?,
             expressions: decode_expressions(fields, NFTA_SET_ELEM_EXPR, NFTA_SET_ELEM_EXPRESSIONS)?,
@@ -163,17 +147,8 @@ impl AnyElement {
     /// so that the element lives as long as a new one.
     pub(crate) fn encode(&self, w: &mut AttrWriter<'_>) {
         self.encode_key(w);
-        match &self.data {
-            Some(ElementData::Value(value)) => {
-                w.nest(NFTA_SET_ELEM_DATA, |w| w.bytes(NFTA_DATA_VALUE, value));
-            }
-            Some(ElementData::Verdict(verdict)) => {
-                w.nest(NFTA_SET_ELEM_DATA, |w| verdict.encode(w));
-            }
-            Some(ElementData::Code(code)) => w.nest(NFTA_SET_ELEM_DATA, |w| {
-                w.nest(NFTA_DATA_VERDICT, |w| w.be32(NFTA_VERDICT_CODE, *code));
-            }),
-            None => {}
+        if let Some(data) = &self.data {
+            data.write(NFTA_SET_ELEM_DATA, w);
         }
         if let Some(object) = &self.object {
             w.str(NFTA_SET_ELEM_OBJREF, object);
@@ -206,17 +181,4 @@ pub fn decode_any_elements(
 
 fn decode_value(key: Attr<'_>) -> Result<Vec<u8>, DecodeError> {
     Ok(Fields::read(key.nested())?.need(NFTA_DATA_VALUE)?.payload.to_vec())
-}
-
-fn decode_data(data: &Fields<'_>) -> Result<ElementData, DecodeError> {
-    if let Some(value) = data.find(NFTA_DATA_VALUE) {
-        return Ok(ElementData::Value(value.payload.to_vec()));
-    }
-    match Verdict::decode(data) {
-        Ok(verdict) => Ok(ElementData::Verdict(verdict)),
-        Err(DecodeError::Unknown(_)) => {
-            Ok(ElementData::Code(data.nest(NFTA_DATA_VERDICT)?.be32(NFTA_VERDICT_CODE)?))
-        }
-        Err(error @ (DecodeError::Attribute(_) | DecodeError::Missing { .. })) => Err(error),
-    }
 }

@@ -1,7 +1,7 @@
 //! Sets and maps of any table.
 
 use crate::abi::*;
-use crate::expression::{Bytes, Expression};
+use crate::expression::{Bytes, Expression, Field, write_list};
 use crate::fields::{DecodeError, Fields};
 use crate::netlink::attr::{AttrWriter, Attrs, TooLong};
 use crate::userdata;
@@ -249,7 +249,7 @@ pub(super) fn decode_expressions(
     several: u16,
 ) -> Result<Vec<Expression>, DecodeError> {
     if let Some(list) = fields.find(several) {
-        return list.nested().map(|item| Expression::decode(item?.payload)).collect();
+        return Vec::read(&list);
     }
     fields.find(one).map(|expression| Expression::decode(expression.payload)).into_iter().collect()
 }
@@ -264,10 +264,6 @@ pub(super) fn encode_expressions(
     match expressions {
         [] => {}
         [only] => w.nest(one, |w| only.encode(w)),
-        list => w.nest(several, |w| {
-            for expression in list {
-                w.nest(NFTA_LIST_ELEM, |w| expression.encode(w));
-            }
-        }),
+        list => write_list(list, several, w),
     }
 }

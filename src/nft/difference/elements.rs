@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use super::{Replaced, Script};
 use crate::abi::*;
 use crate::any::{AnyElement, AnySet, SetContents};
-use crate::element::LIST_LIMIT;
+use crate::element::write_list;
 use crate::message_kind::MessageKind;
 use crate::netlink::attr::TooLong;
 
@@ -168,20 +168,11 @@ impl Script<'_> {
             let mut written = 0;
             self.message(kind, |w| {
                 w.str(NFTA_SET_ELEM_LIST_SET, set);
-                w.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |w| {
-                    let start = w.position();
-                    for element in rest {
-                        w.nest(NFTA_LIST_ELEM, |w| {
-                            if kind == MessageKind::DelSetElem {
-                                element.encode_key(w);
-                            } else {
-                                element.encode(w);
-                            }
-                        });
-                        written += 1;
-                        if w.position() - start > LIST_LIMIT {
-                            break;
-                        }
+                written = write_list(w, rest, |element, w| {
+                    if kind == MessageKind::DelSetElem {
+                        element.encode_key(w);
+                    } else {
+                        element.encode(w);
                     }
                 });
             })?;

@@ -261,16 +261,6 @@ fn index<'a, T, K: Eq + Hash>(
     objects.into_iter().map(|object| (key(object), object)).collect()
 }
 
-/// Returns the objects of `left` whose keys `right` lacks.
-fn missing<'a, T, K: Eq + Hash>(
-    left: impl IntoIterator<Item = &'a T>,
-    right: impl IntoIterator<Item = &'a T>,
-    key: impl Fn(&'a T) -> K,
-) -> Vec<&'a T> {
-    let known: HashSet<K> = right.into_iter().map(&key).collect();
-    left.into_iter().filter(|object| !known.contains(&key(object))).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

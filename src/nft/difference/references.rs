@@ -1,7 +1,7 @@
 //! Uses of replaced objects.
 
-use crate::any::{AnyElement, ElementData};
-use crate::expression::{Expression, Reference};
+use crate::any::AnyElement;
+use crate::expression::{Data, Expression, Reference};
 
 use super::Replaced;
 
@@ -20,8 +20,8 @@ impl Replaced<'_> {
     /// Returns whether an element of a set of objects of type `kind` uses a replaced object.
     pub(super) fn is_used_by_element(&self, element: &AnyElement, kind: u32) -> bool {
         let chain = match &element.data {
-            Some(ElementData::Verdict(verdict)) => verdict.target(),
-            Some(ElementData::Value(_) | ElementData::Code(_)) | None => None,
+            Some(Data::Verdict(verdict)) => verdict.target(),
+            Some(Data::Value(_) | Data::Code(_)) | None => None,
         };
         let object = element.object.as_deref();
         chain.is_some_and(|chain| self.chains.contains(chain))

@@ -7,7 +7,7 @@ use super::elements::Elements;
 use super::{Replaced, Script, Sets};
 use crate::abi::*;
 use crate::any::SetContents;
-use crate::expression::{Bytes, Expression};
+use crate::expression::{Bytes, Expression, write_list};
 use crate::listed_rule::ListedRule;
 use crate::message_kind::MessageKind;
 use crate::netlink::attr::{AttrWriter, TooLong};
@@ -172,7 +172,7 @@ impl Script<'_> {
         }
         self.message(MessageKind::NewRule, |w| {
             w.str(NFTA_RULE_CHAIN, &rule.chain);
-            write_expressions(&expressions, w);
+            write_list(&expressions, NFTA_RULE_EXPRESSIONS, w);
             if let Some(handle) = before {
                 w.be64(NFTA_RULE_POSITION, handle);
             }
@@ -198,12 +198,4 @@ impl Script<'_> {
         self.sets.push(SetContents { set, elements: contents.elements.clone() });
         Ok(name)
     }
-}
-
-fn write_expressions(expressions: &[Expression], w: &mut AttrWriter<'_>) {
-    w.nest(NFTA_RULE_EXPRESSIONS, |w| {
-        for expression in expressions {
-            w.nest(NFTA_LIST_ELEM, |w| expression.encode(w));
-        }
-    });
 }

@@ -5,10 +5,11 @@
 //! rules, which name all others; those of base chains come last.
 
 use std::collections::HashSet;
+use std::hash::Hash;
 
 use super::elements::Elements;
 use super::rules::ChainRules;
-use super::{Replaced, Script, index, missing};
+use super::{Replaced, Script, index};
 use crate::abi::*;
 use crate::any::SetContents;
 use crate::chain::Chain;
@@ -129,32 +130,25 @@ impl<'a> Script<'a> {
 
     /// Deletes what is not desired, and what is replaced.
     fn delete_objects(&mut self) -> Result<(), TooLong> {
-        let (from, to) = (self.installed, self.desired);
-        let sets = missing(from.named_sets(), to.named_sets(), |it| &*it.set.name);
-        let mut names: Vec<&str> = sets.into_iter().map(|it| &*it.set.name).collect();
-        names.extend(sorted(&self.replaced.sets));
-        for name in names {
+        let (from, to, replaced) = (self.installed, self.desired, &self.replaced);
+        let sets = gone(from.named_sets(), to.named_sets(), set_name, &replaced.sets);
+        let objects = gone(&from.objects, &to.objects, key, &replaced.objects);
+        let flowtables =
+            gone(&from.flowtables, &to.flowtables, |it| &*it.name, &replaced.flowtables);
+        let chains = gone(&from.chains, &to.chains, |it| &*it.name, &replaced.chains);
+        for name in sets {
             self.message(MessageKind::DelSet, |w| w.str(NFTA_SET_NAME, name))?;
         }
-        let objects = missing(&from.objects, &to.objects, key);
-        let mut keys: Vec<_> = objects.into_iter().map(key).collect();
-        keys.extend(sorted(&self.replaced.objects));
-        for (kind, name) in keys {
+        for (kind, name) in objects {
             self.message(MessageKind::DelObj, |w| {
                 w.str(NFTA_OBJ_NAME, name);
                 w.be32(NFTA_OBJ_TYPE, kind);
             })?;
         }
-        let flowtables = missing(&from.flowtables, &to.flowtables, |it| &*it.name);
-        let mut names: Vec<&str> = flowtables.into_iter().map(|it| &*it.name).collect();
-        names.extend(sorted(&self.replaced.flowtables));
-        for name in names {
+        for name in flowtables {
             self.message(MessageKind::DelFlowtable, |w| w.str(NFTA_FLOWTABLE_NAME, name))?;
         }
-        let chains = missing(&from.chains, &to.chains, |it| &*it.name);
-        let mut names: Vec<&str> = chains.into_iter().map(|it| &*it.name).collect();
-        names.extend(sorted(&self.replaced.chains));
-        for name in names {
+        for name in chains {
             self.message(MessageKind::DelChain, |w| w.str(NFTA_CHAIN_NAME, name))?;
         }
         Ok(())
@@ -242,40 +236,49 @@ impl<'a> Script<'a> {
 impl<'a> Replaced<'a> {
     /// Returns the objects of both tables that the kernel cannot change into the desired ones.
     fn between(installed: &'a WholeTable, desired: &'a WholeTable) -> Self {
-        let mut replaced = Self::default();
-        let chains = index(&installed.chains, |it| &*it.name);
-        for chain in &desired.chains {
-            let before = chains.get(&*chain.name);
-            if before.is_some_and(|before| !has_same_frame(before, chain)) {
-                replaced.chains.insert(&chain.name);
-            }
+        let has_like_set = |a: &SetContents, b: &SetContents| a.set.is_like(&b.set);
+        let has_same_frame_of = |a: &Flowtable, b: &Flowtable| {
+            *b == Flowtable { devices: b.devices.clone(), ..a.clone() }
+        };
+        let (from, to) = (installed, desired);
+        Self {
+            chains: unlike(&from.chains, &to.chains, |it| &*it.name, has_same_frame),
+            sets: unlike(from.named_sets(), to.named_sets(), set_name, has_like_set),
+            objects: unlike(&from.objects, &to.objects, key, is_like),
+            flowtables: unlike(&from.flowtables, &to.flowtables, |it| &*it.name, has_same_frame_of),
         }
-        let sets = index(installed.named_sets(), |it| &*it.set.name);
-        for contents in desired.named_sets() {
-            let before = sets.get(&*contents.set.name);
-            if before.is_some_and(|before| !before.set.is_like(&contents.set)) {
-                replaced.sets.insert(&contents.set.name);
-            }
-        }
-        let objects = index(&installed.objects, key);
-        for object in &desired.objects {
-            let before = objects.get(&key(object));
-            if before.is_some_and(|before| !is_like(before, object)) {
-                replaced.objects.insert(key(object));
-            }
-        }
-        let flowtables = index(&installed.flowtables, |it| &*it.name);
-        for flowtable in &desired.flowtables {
-            let before = flowtables.get(&*flowtable.name).copied();
-            let differs = before.is_some_and(|before| {
-                *flowtable != Flowtable { devices: flowtable.devices.clone(), ..before.clone() }
-            });
-            if differs {
-                replaced.flowtables.insert(&flowtable.name);
-            }
-        }
-        replaced
     }
+}
+
+/// Returns the keys of objects in both tables that are not alike.
+fn unlike<'a, T: 'a, K: Eq + Hash>(
+    from: impl IntoIterator<Item = &'a T>,
+    to: impl IntoIterator<Item = &'a T>,
+    key: impl Fn(&'a T) -> K,
+    is_like: impl Fn(&T, &T) -> bool,
+) -> HashSet<K> {
+    let from = index(from, &key);
+    let differs = |it: &&'a T| from.get(&key(it)).is_some_and(|before| !is_like(before, it));
+    to.into_iter().filter(differs).map(&key).collect()
+}
+
+/// Returns the keys of objects that the desired table lacks, and of those that are replaced.
+fn gone<'a, T: 'a, K: Eq + Hash + Ord + Copy>(
+    from: impl IntoIterator<Item = &'a T>,
+    to: impl IntoIterator<Item = &'a T>,
+    key: impl Fn(&'a T) -> K,
+    replaced: &HashSet<K>,
+) -> Vec<K> {
+    let kept: HashSet<K> = to.into_iter().map(&key).collect();
+    let mut gone: Vec<_> = from.into_iter().map(&key).filter(|it| !kept.contains(it)).collect();
+    let first = gone.len();
+    gone.extend(replaced);
+    gone[first..].sort_unstable();
+    gone
+}
+
+fn set_name(contents: &SetContents) -> &str {
+    &contents.set.name
 }
 
 /// Returns whether two chains differ in their policy at most.
@@ -297,10 +300,4 @@ fn is_like(a: &Object, b: &Object) -> bool {
 
 fn key(object: &Object) -> (u32, &str) {
     (object.kind, &object.name)
-}
-
-fn sorted<T: Ord + Copy>(names: &HashSet<T>) -> Vec<T> {
-    let mut names: Vec<_> = names.iter().copied().collect();
-    names.sort_unstable();
-    names
 }

@@ -16,6 +16,7 @@
 //! ```
 
 use super::*;
+use crate::key;
 use crate::text::Name;
 use crate::verdict::Verdict;
 
@@ -61,12 +62,12 @@ impl Cmp {
 
     /// Returns a match of this value.
     pub fn equal(from: Reg, value: impl Into<Vec<u8>>) -> Expression {
-        Self::compare(from, NFT_CMP_EQ, value)
+        Self::compare(from, key::CMP_EQUAL, value)
     }
 
     /// Returns a match of all values but this one.
     pub fn not_equal(from: Reg, value: impl Into<Vec<u8>>) -> Expression {
-        Self::compare(from, NFT_CMP_NEQ, value)
+        Self::compare(from, key::CMP_NOT_EQUAL, value)
     }
 }
 
@@ -83,7 +84,7 @@ impl Bitwise {
             to: register,
             // The kernel refuses a mask longer than the registers.
             length: u32::try_from(mask.len()).unwrap_or(u32::MAX),
-            operation: Some(NFT_BITWISE_MASK_XOR),
+            operation: Some(key::BITWISE_MASK_XOR),
             mask: Some(Data::Value(mask)),
             xor: Some(Data::Value(xor)),
             data: None,
@@ -109,7 +110,7 @@ impl Lookup {
 
     /// Returns a match of keys that are not in a set.
     pub fn not_in_set(set: impl Into<Name>, from: Reg) -> Expression {
-        Self { set: set.into().into_owned(), from, to: None, flags: NFT_LOOKUP_F_INV }.into()
+        Self { set: set.into().into_owned(), from, to: None, flags: key::LOOKUP_INVERTED }.into()
     }
 
     /// Returns a load of the data of a key in a map.
@@ -179,7 +180,7 @@ impl Dynset {
 impl Fib {
     /// Returns a load of the type of an address: `NFTA_FIB_F_SADDR` or `NFTA_FIB_F_DADDR`.
     pub fn address_type(flags: u32, to: Reg) -> Expression {
-        Self { to, result: NFT_FIB_RESULT_ADDRTYPE, flags }.into()
+        Self { to, result: key::FIB_RESULT_TYPE, flags }.into()
     }
 }
 
@@ -207,7 +208,7 @@ impl Hash {
             modulus,
             seed: Some(seed),
             offset: None,
-            kind: NFT_HASH_JENKINS,
+            kind: key::HASH_JENKINS,
         }
         .into()
     }

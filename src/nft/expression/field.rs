@@ -1,12 +1,12 @@
 //! Attributes of expressions: one type for each form of payload, with encoding and decoding.
 
 use crate::abi::*;
-use crate::fields::DecodeError;
+use crate::fields::{DecodeError, Fields, known};
 use crate::netlink::attr::{Attr, AttrWriter};
 use crate::verdict::Verdict;
 
 /// The payload of an attribute.
-pub(super) trait Field: Sized {
+pub(crate) trait Field: Sized {
     fn read(attr: &Attr<'_>) -> Result<Self, DecodeError>;
     fn write(&self, kind: u16, w: &mut AttrWriter<'_>);
     /// Calls `change` if this is a register.
@@ -183,14 +183,11 @@ impl Field for Data {
         if inner.kind == NFTA_DATA_VALUE {
             return Ok(Self::Value(inner.payload.to_vec()));
         }
-        let fields = crate::fields::Fields::read(attr.nested())?;
-        match Verdict::decode(&fields) {
-            Ok(verdict) => Ok(Self::Verdict(verdict)),
-            Err(DecodeError::Unknown(_)) => {
-                Ok(Self::Code(fields.nest(NFTA_DATA_VERDICT)?.be32(NFTA_VERDICT_CODE)?))
-            }
-            Err(error @ (DecodeError::Attribute(_) | DecodeError::Missing { .. })) => Err(error),
-        }
+        let fields = Fields::read(attr.nested())?;
+        Ok(match known(Verdict::decode(&fields))? {
+            Some(verdict) => Self::Verdict(verdict),
+            None => Self::Code(fields.nest(NFTA_DATA_VERDICT)?.be32(NFTA_VERDICT_CODE)?),
+        })
     }
 
     fn write(&self, kind: u16, w: &mut AttrWriter<'_>) {

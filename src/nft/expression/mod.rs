@@ -20,7 +20,7 @@ pub use reference::Reference;
 use crate::abi::*;
 use crate::fields::{DecodeError, Fields};
 use crate::netlink::attr::{Attr, AttrWriter, Attrs};
-use field::Field;
+pub(crate) use field::Field;
 
 impl Expression {
     /// Reads the payload of an item of `NFTA_RULE_EXPRESSIONS`.
@@ -77,19 +77,24 @@ fn is_broken(attributes: &[u8]) -> bool {
     Attrs::new(attributes).any(|attr| attr.is_err())
 }
 
-/// Expressions inside an expression: those of `NFTA_*_EXPRESSIONS`.
+/// A list of expressions: `NFTA_*_EXPRESSIONS`.
 impl Field for Vec<Expression> {
     fn read(attr: &Attr<'_>) -> Result<Self, DecodeError> {
         attr.nested().map(|item| Expression::decode(item?.payload)).collect()
     }
 
     fn write(&self, kind: u16, w: &mut AttrWriter<'_>) {
-        w.nest(kind, |w| {
-            for expression in self {
-                w.nest(NFTA_LIST_ELEM, |w| expression.encode(w));
-            }
-        });
+        write_list(self, kind, w);
     }
+}
+
+/// Appends a list of expressions.
+pub(crate) fn write_list(expressions: &[Expression], kind: u16, w: &mut AttrWriter<'_>) {
+    w.nest(kind, |w| {
+        for expression in expressions {
+            w.nest(NFTA_LIST_ELEM, |w| expression.encode(w));
+        }
+    });
 }
 
 /// One expression inside an expression: `NFTA_DYNSET_EXPR`.

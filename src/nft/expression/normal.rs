@@ -6,6 +6,7 @@
 
 use super::declared::*;
 use crate::abi::*;
+use crate::key;
 
 /// Returns whether two lists of expressions do the same.
 pub(crate) fn are_same(left: &[Expression], right: &[Expression]) -> bool {
@@ -29,7 +30,7 @@ impl Expression {
         self.for_each_register(&mut |register| *register = register.canonical());
         match &mut self {
             Self::Bitwise(bitwise) => {
-                bitwise.operation.get_or_insert(NFT_BITWISE_MASK_XOR);
+                bitwise.operation.get_or_insert(key::BITWISE_MASK_XOR);
             }
             Self::Nat(nat) => normal_translation(nat),
             Self::Masq(Masq { flags, .. }) | Self::Redir(Redir { flags, .. }) => drop_zero(flags),

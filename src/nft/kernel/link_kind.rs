@@ -8,9 +8,7 @@ use crate::netlink::link::{
     IFINFOMSG_LENGTH, IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_LINKINFO, RTM_GETLINK,
     RTM_NEWLINK,
 };
-use crate::netlink::message;
-
-use super::rtnetlink::{Request, Rtnetlink};
+use crate::netlink::rtnetlink::Rtnetlink;
 
 /// What kind of device one is, with the names that the kernel's drivers register
 /// (`struct rtnl_link_ops`).
@@ -33,9 +31,9 @@ pub struct LinkKind {
 /// ENODEV without such a device; the socket failed.
 pub fn link_kind(name: &str) -> io::Result<LinkKind> {
     let mut kind = LinkKind::default();
-    let fixed = [0; IFINFOMSG_LENGTH];
-    Rtnetlink::open()?.request(
-        Request { kind: RTM_GETLINK, flags: message::ACK, fixed: &fixed },
+    Rtnetlink::open()?.get(
+        RTM_GETLINK,
+        &[0; IFINFOMSG_LENGTH],
         |w| w.str(IFLA_IFNAME, name),
         |message| {
             if message.kind == RTM_NEWLINK {

@@ -11,10 +11,9 @@ use netlink_sys::protocols::NETLINK_ROUTE;
 
 use crate::netlink::attr::Attrs;
 use crate::netlink::link::{IFINFOMSG_LENGTH, IFLA_IFNAME, RTM_DELLINK, RTM_GETLINK, RTM_NEWLINK};
-use crate::netlink::message::{self, Messages};
+use crate::netlink::message::Messages;
+use crate::netlink::rtnetlink::Rtnetlink;
 use crate::netlink::socket::{ReceiveError, Socket, Wait};
-
-use super::rtnetlink::{Request, Rtnetlink};
 
 /// A network device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,10 +66,9 @@ pub(super) const MAX_DATAGRAMS: usize = 10_000;
 /// The socket failed, or the answer is damaged.
 pub fn list_links() -> io::Result<Vec<Link>> {
     let mut links = Vec::new();
-    let request =
-        Request { kind: RTM_GETLINK, flags: message::DUMP, fixed: &[0; IFINFOMSG_LENGTH] };
-    Rtnetlink::open()?.request(
-        request,
+    Rtnetlink::open()?.list(
+        RTM_GETLINK,
+        &[0; IFINFOMSG_LENGTH],
         |w| w.bytes(IFLA_EXT_MASK, &RTEXT_FILTER_SKIP_STATS.to_ne_bytes()),
         |message| {
             if let Some(LinkChange::Is(link)) = decode(message.kind, message.payload) {

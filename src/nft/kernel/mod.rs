@@ -21,7 +21,6 @@ mod other_programs;
 mod read;
 mod release;
 mod route;
-mod rtnetlink;
 mod tracer;
 mod tunnel;
 mod whole;

@@ -12,14 +12,14 @@ use nix::errno::Errno;
 
 use crate::abi::NLM_F_CREATE;
 use crate::family::Family;
-use crate::netlink::attr::Attrs;
+use crate::netlink::attr::{AttrWriter, Attrs};
 use crate::netlink::link::{RTM_DELLINK, RTM_NEWLINK};
-use crate::netlink::message::{self, Messages};
+use crate::netlink::message::{Message, Messages};
+use crate::netlink::rtnetlink::Rtnetlink;
 use crate::netlink::socket::{ReceiveError, Socket, Wait};
 
 use super::links::{MAX_DATAGRAMS, RTNLGRP_LINK};
 use super::route::{address, octets};
-use super::rtnetlink::{Request, Rtnetlink};
 
 /// An entry of the kernel's neighbour tables: an address on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,13 +112,12 @@ impl NeighbourTable {
     pub fn list(&mut self, family: Family) -> io::Result<Vec<Neighbour>> {
         let mut neighbours = Vec::new();
         let fixed = ndmsg(family, 0, 0, 0);
-        let request = Request { kind: RTM_GETNEIGH, flags: message::DUMP, fixed: &fixed };
-        let each = |message: message::Message<'_>| {
+        let each = |message: Message<'_>| {
             if let Some(NeighbourChange::Is(it)) = decode(message.kind, message.payload) {
                 neighbours.push(it);
             }
         };
-        self.requests.request(request, |_| {}, each)?;
+        self.requests.list(RTM_GETNEIGH, &fixed, |_| {}, each)?;
         Ok(neighbours)
     }
 
@@ -153,8 +152,8 @@ impl NeighbourTable {
         (state, entry_flags, flags): (u16, u8, u16),
     ) -> io::Result<()> {
         let fixed = ndmsg(Family::of(address), interface, state, entry_flags);
-        let request = Request { kind: RTM_NEWNEIGH, flags: flags | message::ACK, fixed: &fixed };
-        self.requests.request(request, |w| w.bytes(NDA_DST, &octets(address)), |_| {})
+        let fill = |w: &mut AttrWriter<'_>| w.bytes(NDA_DST, &octets(address));
+        self.requests.change(RTM_NEWNEIGH, flags, &fixed, fill)
     }
 }
 
@@ -438,8 +437,9 @@ mod tests {
     fn a_change_of_a_device_or_of_its_addresses_is_recorded() {
         let changes = |kind| {
             let mut datagram = Vec::new();
-            let header = message::Header { kind, flags: 0, sequence: 0 };
-            message::append(&mut datagram, header, &payload(V4, 2, 0), |_| {}).unwrap();
+            let header = crate::netlink::message::Header { kind, flags: 0, sequence: 0 };
+            crate::netlink::message::append(&mut datagram, header, &payload(V4, 2, 0), |_| {})
+                .unwrap();
             let mut changes = NeighbourChanges::default();
             changes.extend(&datagram);
             (changes.neighbours.len(), changes.is_device_changed)

@@ -19,7 +19,7 @@ use crate::abi::NETLINK_NETFILTER;
 use crate::any::AnyElement;
 use crate::chain::{Chain, HookPoint};
 use crate::element::ElementView;
-use crate::fields::DecodeError;
+use crate::fields::{DecodeError, known};
 use crate::flowtable::Flowtable;
 use crate::listed_rule::ListedRule;
 use crate::netlink::message::{Acknowledgement, Meaning, Message, Messages};
@@ -54,7 +54,7 @@ struct Walk<'a> {
 
 /// A table and the netlink port of its owner; no table if it has flags that [`Table`]
 /// does not have.
-type Header = (Option<Table>, Option<u32>);
+type TableHeader = (Option<Table>, Option<u32>);
 
 /// Callback for the attributes of each object of an answer.
 pub(super) type EachObject<'a> = &'a mut dyn FnMut(&[u8]) -> Result<(), DecodeError>;
@@ -148,12 +148,15 @@ impl Nftables {
     }
 
     /// Returns a table and the netlink port of its owner; `None` if the table does not exist.
-    pub(super) fn read_header(&mut self, table: &TableRef) -> Result<Option<Header>, ReadError> {
+    pub(super) fn read_header(
+        &mut self,
+        table: &TableRef,
+    ) -> Result<Option<TableHeader>, ReadError> {
         let request = Request::Table(table);
         let mut header = None;
         let read = self.ask(request, &mut |attributes| {
             let owner = crate::table::table_owner(attributes)?;
-            header = Some((ours(Table::decode(table.family, attributes))?, owner));
+            header = Some((known(Table::decode(table.family, attributes))?, owner));
             Ok(())
         });
         match read {
@@ -178,11 +181,11 @@ impl Nftables {
             Ok(())
         })?;
         self.ask(Request::Rules(table), &mut |attributes| {
-            rules.push(ours(ListedRule::decode(attributes))?);
+            rules.push(known(ListedRule::decode(attributes))?);
             Ok(())
         })?;
         self.ask(Request::Sets(table), &mut |attributes| {
-            sets.push(ours(DecodedSet::decode(attributes))?);
+            sets.push(known(DecodedSet::decode(attributes))?);
             Ok(())
         })?;
         let mut flowtables = Vec::new();
@@ -308,15 +311,6 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Returns `None` for a valid object of a kind that a transaction cannot create.
-fn ours<T>(decoded: Result<T, DecodeError>) -> Result<Option<T>, DecodeError> {
-    match decoded {
-        Ok(object) => Ok(Some(object)),
-        Err(DecodeError::Unknown(_)) => Ok(None),
-        Err(error @ (DecodeError::Attribute(_) | DecodeError::Missing { .. })) => Err(error),
-    }
-}
-
 /// Returns whether a transaction can create such chains.
 fn is_of_ours(chain: &Chain) -> bool {
     chain.base.as_ref().is_none_or(|base| {
@@ -423,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn chains_of_other_programs_are_not_ours() {
+    fn chains_of_other_programs_are_not_known() {
         let base = || BaseChain::new("nat", HookPoint::Postrouting, 100);
         let others = [
             BaseChain { drops: true, ..base() },

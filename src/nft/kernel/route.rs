@@ -5,20 +5,18 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use netlink_sys::protocols::NETLINK_ROUTE;
 use nix::errno::Errno;
 use nix::net::if_::{if_indextoname, if_nametoindex};
 
 use crate::family::Family;
-use crate::netlink::attr::Attrs;
-use crate::netlink::message::{self, Header, Meaning, Messages};
-use crate::netlink::socket::{Socket, Wait};
+use crate::netlink::attr::{AttrWriter, Attrs};
+use crate::netlink::message::Message;
+use crate::netlink::rtnetlink::Rtnetlink;
 
 /// Route lookups in the network namespace of the opening thread.
 #[derive(Debug)]
 pub struct Routes {
-    socket: Socket,
-    sequence: u32,
+    requests: Rtnetlink,
 }
 
 /// Properties of a packet, besides its destination, that routing depends on.
@@ -78,7 +76,7 @@ impl Routes {
     /// # Errors
     /// Errors of `socket(2)`.
     pub fn open() -> io::Result<Self> {
-        Ok(Self { socket: Socket::open(NETLINK_ROUTE)?, sequence: 0 })
+        Ok(Self { requests: Rtnetlink::open()? })
     }
 
     /// Looks up the route of a packet to `destination`. With an interface it is that of a received
@@ -91,40 +89,12 @@ impl Routes {
         destination: IpAddr,
         packet: Way,
     ) -> io::Result<Result<Route, NoRoute>> {
-        self.sequence += 1;
-        let request = self.encode(destination, packet)?;
-        self.socket.send(&request)?;
-        loop {
-            let answer = self.socket.receive(Wait::Limited).map_err(io::Error::other)?;
-            for message in Messages::new(answer) {
-                let message = message.map_err(io::Error::other)?;
-                if message.sequence != self.sequence {
-                    continue;
-                }
-                match message.meaning().map_err(io::Error::other)? {
-                    Meaning::Object(message) if message.kind == RTM_NEWROUTE => {
-                        return decode(message.payload);
-                    }
-                    Meaning::Acknowledgement(end) => {
-                        return Ok(Err(NoRoute(end.errno)));
-                    }
-                    Meaning::Object(_) | Meaning::Done(_) | Meaning::Nothing | Meaning::Overrun => {
-                    }
-                }
-            }
-        }
-    }
-
-    fn encode(&self, destination: IpAddr, packet: Way) -> io::Result<Vec<u8>> {
         let family = Family::of(destination);
         let bits = if family == Family::Ip { 32 } else { 128 };
         let source_bits = if packet.source.is_some() { bits } else { 0 };
         let mut fixed = [0; RTMSG_LENGTH];
         fixed[..3].copy_from_slice(&[family.number(), bits, source_bits]);
-        let header =
-            Header { kind: RTM_GETROUTE, flags: message::REQUEST, sequence: self.sequence };
-        let mut request = Vec::new();
-        message::append(&mut request, header, &fixed, |w| {
+        let fill = |w: &mut AttrWriter<'_>| {
             w.bytes(RTA_DST, &octets(destination));
             if let Some(source) = packet.source {
                 w.bytes(RTA_SRC, &octets(source));
@@ -135,9 +105,17 @@ impl Routes {
             if packet.mark != 0 {
                 w.bytes(RTA_MARK, &packet.mark.to_ne_bytes());
             }
-        })
-        .map_err(io::Error::other)?;
-        Ok(request)
+        };
+        let mut found = None;
+        let each = |message: Message<'_>| {
+            if message.kind == RTM_NEWROUTE {
+                found = Some(decode(message.payload));
+            }
+        };
+        match self.requests.get(RTM_GETROUTE, &fixed, fill, each) {
+            Ok(()) => found.unwrap_or_else(|| Err(io::Error::other("an answer without a route"))),
+            Err(error) => error.raw_os_error().map(|errno| Err(NoRoute(errno))).ok_or(error),
+        }
     }
 }
 
@@ -198,7 +176,6 @@ fn decode(payload: &[u8]) -> io::Result<Result<Route, NoRoute>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::attr::AttrWriter;
 
     #[test]
     fn an_answer_names_type_interface_and_source() {

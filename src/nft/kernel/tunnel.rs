@@ -18,14 +18,14 @@ use crate::netlink::link::{
     IFINFOMSG_LENGTH, IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_LINKINFO, RTM_DELLINK,
     RTM_GETLINK, RTM_NEWLINK,
 };
-use crate::netlink::message::{self, Message};
+use crate::netlink::message::Message;
+use crate::netlink::rtnetlink::Rtnetlink;
 
 use super::neighbours::{
     NDA_DST, NDA_LLADDR, NDMSG_LENGTH, NeighbourState, NeighbourTable, RTM_DELNEIGH, RTM_GETNEIGH,
     RTM_NEWADDR, RTM_NEWNEIGH,
 };
 use super::route::{address, octets};
-use super::rtnetlink::{Request, Rtnetlink};
 
 /// A hardware address of Ethernet.
 pub type HardwareAddress = [u8; 6];
@@ -97,14 +97,13 @@ impl Tunnels {
     /// The socket failed, or the answer is damaged.
     pub fn find(&mut self, name: &str) -> io::Result<Option<TunnelDevice>> {
         let fixed = [0; IFINFOMSG_LENGTH];
-        let request = Request { kind: RTM_GETLINK, flags: message::ACK, fixed: &fixed };
         let mut found = None;
         let each = |message: Message<'_>| {
             if message.kind == RTM_NEWLINK {
                 found = decode_device(message.payload);
             }
         };
-        match self.requests.request(request, |w| w.str(IFLA_IFNAME, name), each) {
+        match self.requests.get(RTM_GETLINK, &fixed, |w| w.str(IFLA_IFNAME, name), each) {
             Err(error) if error.raw_os_error() == Some(Errno::ENODEV as i32) => Ok(None),
             Err(error) => Err(error),
             Ok(()) => Ok(found),
@@ -119,9 +118,6 @@ impl Tunnels {
     /// the name or with identifier and port, EADDRINUSE if another program has the port. Then there is
     /// no new device.
     pub fn create(&mut self, name: &str, vxlan: &Vxlan) -> io::Result<u32> {
-        let flags = message::ACK | NLM_F_CREATE | NLM_F_EXCL;
-        let fixed = [0; IFINFOMSG_LENGTH];
-        let request = Request { kind: RTM_NEWLINK, flags, fixed: &fixed };
         let fill = |w: &mut AttrWriter<'_>| {
             w.str(IFLA_IFNAME, name);
             w.bytes(IFLA_ADDRESS, &vxlan.hardware_address);
@@ -135,7 +131,8 @@ impl Tunnels {
                 });
             });
         };
-        self.requests.request(request, fill, |_| {})?;
+        let flags = NLM_F_CREATE | NLM_F_EXCL;
+        self.requests.change(RTM_NEWLINK, flags, &[0; IFINFOMSG_LENGTH], fill)?;
         let Some(TunnelDevice { index, .. }) = self.find(name)? else {
             return Err(Errno::ENODEV.into());
         };
@@ -149,7 +146,6 @@ impl Tunnels {
 
     fn set_up(&mut self, index: u32) -> io::Result<()> {
         let mut fixed = ifinfomsg(index);
-        let request = Request { kind: RTM_NEWLINK, flags: message::ACK, fixed: &fixed };
         let loose = |w: &mut AttrWriter<'_>| {
             w.nest(IFLA_AF_SPEC, |w| {
                 w.nest(AF_INET, |w| {
@@ -158,13 +154,12 @@ impl Tunnels {
                 });
             });
         };
-        self.requests.request(request, loose, |_| {})?;
+        self.requests.change(RTM_NEWLINK, 0, &fixed, loose)?;
         self.add_address(index)?;
         // The flags, and which of them change.
         fixed[8..12].copy_from_slice(&IFF_UP.to_ne_bytes());
         fixed[12..16].copy_from_slice(&IFF_UP.to_ne_bytes());
-        let request = Request { kind: RTM_NEWLINK, flags: message::ACK, fixed: &fixed };
-        self.requests.request(request, |_| {}, |_| {})
+        self.requests.change(RTM_NEWLINK, 0, &fixed, |_| {})
     }
 
     /// Without an address on the device, `__fib_validate_source` takes no packet whose source has a route
@@ -175,13 +170,11 @@ impl Tunnels {
         fixed[1] = 32;
         fixed[3] = RT_SCOPE_LINK;
         fixed[4..8].copy_from_slice(&index.to_ne_bytes());
-        let flags = message::ACK | NLM_F_CREATE | NLM_F_REPLACE;
-        let request = Request { kind: RTM_NEWADDR, flags, fixed: &fixed };
         let fill = |w: &mut AttrWriter<'_>| {
             w.bytes(IFA_LOCAL, &TUNNEL_ADDRESS.octets());
             w.bytes(IFA_ADDRESS, &TUNNEL_ADDRESS.octets());
         };
-        self.requests.request(request, fill, |_| {})
+        self.requests.change(RTM_NEWADDR, NLM_F_CREATE | NLM_F_REPLACE, &fixed, fill)
     }
 
     /// Removes a device.
@@ -189,9 +182,7 @@ impl Tunnels {
     /// # Errors
     /// EPERM without `CAP_NET_ADMIN`, ENODEV without the device.
     pub fn remove(&mut self, index: u32) -> io::Result<()> {
-        let fixed = ifinfomsg(index);
-        let request = Request { kind: RTM_DELLINK, flags: message::ACK, fixed: &fixed };
-        self.requests.request(request, |_| {}, |_| {})
+        self.requests.change(RTM_DELLINK, 0, &ifinfomsg(index), |_| {})
     }
 
     /// Returns the permanent entries of a device.
@@ -212,13 +203,12 @@ impl Tunnels {
         // With `struct ndmsg` the kernel would list the entries of all devices (`rtnl_fdb_dump`).
         let mut fixed = ifinfomsg(index);
         fixed[0] = AF_BRIDGE;
-        let request = Request { kind: RTM_GETNEIGH, flags: message::DUMP, fixed: &fixed };
         let each = |message: Message<'_>| {
             if message.kind == RTM_NEWNEIGH {
                 entries.extend(decode_end(message.payload, index));
             }
         };
-        self.requests.request(request, |_| {}, each)?;
+        self.requests.list(RTM_GETNEIGH, &fixed, |_| {}, each)?;
         Ok(entries)
     }
 
@@ -228,8 +218,7 @@ impl Tunnels {
     /// EPERM without `CAP_NET_ADMIN`, ENODEV without the device, EAFNOSUPPORT for an end of another family
     /// than the device's address, EINVAL for an address of a family that the device does not have.
     pub fn add(&mut self, index: u32, entry: &TunnelEntry) -> io::Result<()> {
-        let flags = message::ACK | NLM_F_CREATE | NLM_F_REPLACE;
-        self.change(RTM_NEWNEIGH, flags, index, entry)
+        self.change(RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE, index, entry)
     }
 
     /// Removes an entry of a device.
@@ -237,7 +226,7 @@ impl Tunnels {
     /// # Errors
     /// EPERM without `CAP_NET_ADMIN`, ENODEV without the device, ENOENT without the entry.
     pub fn delete(&mut self, index: u32, entry: &TunnelEntry) -> io::Result<()> {
-        self.change(RTM_DELNEIGH, message::ACK, index, entry)
+        self.change(RTM_DELNEIGH, 0, index, entry)
     }
 
     fn change(&mut self, kind: u16, flags: u16, index: u32, entry: &TunnelEntry) -> io::Result<()> {
@@ -252,12 +241,11 @@ impl Tunnels {
         fixed[4..8].copy_from_slice(&index.to_ne_bytes());
         fixed[8..10].copy_from_slice(&NUD_PERMANENT.to_ne_bytes());
         fixed[10] = own;
-        let request = Request { kind, flags, fixed: &fixed };
         let fill = |w: &mut AttrWriter<'_>| {
             w.bytes(NDA_DST, &octets(*destination));
             w.bytes(NDA_LLADDR, hardware_address);
         };
-        self.requests.request(request, fill, |_| {})
+        self.requests.change(kind, flags, &fixed, fill)
     }
 }
 

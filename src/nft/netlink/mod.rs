@@ -3,4 +3,5 @@
 pub mod attr;
 pub mod link;
 pub mod message;
+pub mod rtnetlink;
 pub mod socket;

@@ -7,6 +7,7 @@ use super::printer::Printer;
 use super::side::{Side, joined, run_of_ones};
 use crate::expression::Expression;
 use crate::expression::{Dynset, Limit, Log, Objref, Queue, Quota, Reg, Reject, Synproxy};
+use crate::object::noun;
 use crate::text::Time;
 
 impl Printer<'_, '_> {
@@ -177,7 +178,7 @@ impl Printer<'_, '_> {
             }
         }
         if let Some(data) = dynset.data {
-            let kinds = set.map(|contents| super::set::kinds(contents.set.data_type));
+            let kinds = set.map(|contents| super::lookup::kinds(contents.set.data_type));
             let (kind, host) =
                 kinds.and_then(|kinds| kinds.first().copied()).unwrap_or((Kind::Hex(1), false));
             let data = self.register(data, kind, host);
@@ -213,20 +214,11 @@ impl Printer<'_, '_> {
     }
 
     fn objref(&mut self, objref: &Objref) -> String {
-        const WORDS: Words = &[
-            (1, "counter"),
-            (2, "quota"),
-            (3, "ct helper set"),
-            (4, "limit"),
-            (7, "ct timeout set"),
-            (8, "meta secmark set"),
-            (9, "ct expectation set"),
-            (10, "synproxy"),
-        ];
-        let words = |kind: u32| {
-            let found = word(WORDS, u64::from(kind)).unwrap_or("[object]");
-            let names = matches!(kind, 1 | 2 | 4 | 10);
-            format!("{found}{}", if names { " name" } else { "" })
+        let words = |kind: u32| match (kind, noun(kind)) {
+            (1 | 2 | 4 | 10, noun) => format!("{noun} name"),
+            (3 | 7 | 9, noun) => format!("{noun} set"),
+            (8, noun) => format!("meta {noun} set"),
+            (_, _) => "[object]".to_owned(),
         };
         if let (Some(kind), Some(object)) = (objref.kind, &objref.object) {
             return format!("{} \"{object}\"", words(kind));

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::kind::{Kind, beginning, number};
+use super::kind::{Interfaces, Kind, beginning, number};
 use super::load::{Bitrange, Load, Role, Term};
 use super::printer::Printer;
 use super::side::{HalfRange, Side, bits, extract, raw, raw_kind, run_of_ones};
-use crate::abi::*;
 use crate::expression::{Cmp, Data, Range};
+use crate::key;
 use crate::text::Time;
 
 impl Printer<'_, '_> {
@@ -16,12 +16,12 @@ impl Printer<'_, '_> {
         let Some(load) = self.read(cmp.from, value.len()) else {
             return self.say("[cmp]".to_owned());
         };
-        if cmp.operation == NFT_CMP_LTE && self.end_range(&load, value) {
+        if cmp.operation == key::CMP_LESS_OR_EQUAL && self.end_range(&load, value) {
             return;
         }
         match (&load.term, cmp.operation) {
             (Term::Payload(range), _) => self.compare_payload(*range, &load, cmp.operation, value),
-            (Term::Masked { of, mask, xor }, NFT_CMP_EQ | NFT_CMP_NEQ)
+            (Term::Masked { of, mask, xor }, key::CMP_EQUAL | key::CMP_NOT_EQUAL)
                 if xor.iter().all(|byte| *byte == 0) =>
             {
                 self.compare_masked((of, mask), &load, cmp.operation, value);
@@ -36,7 +36,7 @@ impl Printer<'_, '_> {
                 self.push_comparison(&side, cmp.operation, value);
             }
         }
-        if cmp.operation == NFT_CMP_GTE
+        if cmp.operation == key::CMP_GREATER_OR_EQUAL
             && let Some(statement) = self.statements.len().checked_sub(1)
         {
             let (term, first) = (load.term, value.clone());
@@ -83,7 +83,7 @@ impl Printer<'_, '_> {
             return self.say("[range]".to_owned());
         };
         let side = self.side(&load);
-        let negated = if range.operation == NFT_RANGE_NEQ { "!= " } else { "" };
+        let negated = if range.operation == key::RANGE_NOT_EQUAL { "!= " } else { "" };
         let text = self.range_text(&side, first, last);
         self.say(format!("{} {negated}{text}", side.text));
     }
@@ -143,10 +143,10 @@ impl Printer<'_, '_> {
             found => found.filter(|(start, _)| *start == 0),
         };
         let text = match (side.kind, operation, prefix) {
-            (Kind::Bits(_) | Kind::Label, NFT_CMP_NEQ, _) if is_zero => {
+            (Kind::Bits(_) | Kind::Label, key::CMP_NOT_EQUAL, _) if is_zero => {
                 format!("{} {}", side.text, self.value(&side, mask))
             }
-            (Kind::Bits(_), NFT_CMP_EQ, _) if is_zero => {
+            (Kind::Bits(_), key::CMP_EQUAL, _) if is_zero => {
                 format!("{} ! {}", side.text, self.value(&side, mask))
             }
             (Kind::Bits(_), _, _) => {
@@ -172,7 +172,7 @@ impl Printer<'_, '_> {
         };
         self.say(format!("{} {}{text}", side.text, operator(operation, equal)));
         self.last_side = Some(side.clone());
-        if operation != NFT_CMP_EQ || side.is_operation {
+        if operation != key::CMP_EQUAL || side.is_operation {
             return;
         }
         let statement = self.statements.len() - 1;
@@ -207,6 +207,18 @@ impl Printer<'_, '_> {
     }
 }
 
+impl Kind {
+    /// Returns one value, or a range, as a prefix where it is one.
+    pub(crate) fn range_text(self, first: &[u8], last: &[u8], names: Interfaces<'_>) -> String {
+        let text = self.text(first, names);
+        match prefix(self, first, last) {
+            _ if first == last => text,
+            Some(prefix) => text + &prefix,
+            None => format!("{text}-{}", self.text(last, names)),
+        }
+    }
+}
+
 /// Returns the length of the prefix that is this range, as `/24`; nothing for one value.
 pub(super) fn prefix(kind: Kind, first: &[u8], last: &[u8]) -> Option<String> {
     if !kind.has_prefixes() {
@@ -225,12 +237,12 @@ pub(super) fn prefix(kind: Kind, first: &[u8], last: &[u8]) -> Option<String> {
 
 fn operator(operation: u32, equal: &'static str) -> &'static str {
     match operation {
-        NFT_CMP_EQ => equal,
-        NFT_CMP_NEQ => "!= ",
-        NFT_CMP_LT => "< ",
-        NFT_CMP_LTE => "<= ",
-        NFT_CMP_GT => "> ",
-        NFT_CMP_GTE => ">= ",
+        key::CMP_EQUAL => equal,
+        key::CMP_NOT_EQUAL => "!= ",
+        key::CMP_LESS => "< ",
+        key::CMP_LESS_OR_EQUAL => "<= ",
+        key::CMP_GREATER => "> ",
+        key::CMP_GREATER_OR_EQUAL => ">= ",
         _ => "? ",
     }
 }

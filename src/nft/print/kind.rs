@@ -7,7 +7,7 @@ use super::names::*;
 
 /// The form of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// A decimal number.
     Number,
     /// A number with at least this number of hexadecimal digits.
@@ -44,50 +44,53 @@ pub(super) enum Kind {
     Label,
 }
 
+/// A type of keys and data: nft(8)'s number and word, the form of values, whether they are in host
+/// byte order.
+pub(super) type KeyType = (u32, &'static str, Kind, bool);
+
+/// Returns the type of nft(8) with a number.
+pub(super) fn key_type(number: u32) -> Option<&'static KeyType> {
+    KEY_TYPES.iter().find(|(known, ..)| *known == number)
+}
+
+const HOST: bool = true;
+const NETWORK: bool = false;
+
+#[rustfmt::skip]
+static KEY_TYPES: &[KeyType] = {
+    use Kind::*;
+    &[
+        (2, "nf_proto", Word(FAMILIES), NETWORK), (4, "integer", Number, NETWORK),
+        (5, "string", Number, NETWORK), (6, "ll_addr", Ether, NETWORK),
+        (7, "ipv4_addr", Ipv4, NETWORK), (8, "ipv6_addr", Ipv6, NETWORK),
+        (9, "ether_addr", Ether, NETWORK), (10, "ether_type", WordOrHex(ETHER_TYPES, 4), NETWORK),
+        (11, "arp_op", Word(ARP_OPERATIONS), NETWORK), (12, "inet_proto", Word(PROTOCOLS), NETWORK),
+        (13, "inet_service", Number, NETWORK), (14, "icmp_type", Word(ICMP_TYPES), NETWORK),
+        (15, "tcp_flag", Bits(TCP_FLAGS), NETWORK), (16, "dccp_pkttype", Word(DCCP_TYPES), NETWORK),
+        (17, "mh_type", Word(MH_TYPES), NETWORK), (18, "time", Seconds, HOST),
+        (19, "mark", Hex(8), HOST), (20, "iface_index", Interface, HOST),
+        (21, "iface_type", Word(LINK_TYPES), HOST), (22, "realm", Quoted(REALMS), HOST),
+        (23, "classid", Class, HOST), (24, "uid", Number, HOST), (25, "gid", Number, HOST),
+        (26, "ct_state", Bits(CT_STATES), HOST), (27, "ct_dir", Word(DIRECTIONS), HOST),
+        (28, "ct_status", Bits(CT_STATUSES), HOST),
+        (29, "icmpv6_type", Word(ICMPV6_TYPES), NETWORK), (30, "ct_label", Number, NETWORK),
+        (31, "pkt_type", Word(PACKET_TYPES), HOST), (32, "icmp_code", Number, NETWORK),
+        (33, "icmpv6_code", Number, NETWORK), (34, "icmpx_code", Number, NETWORK),
+        (35, "devgroup", Quoted(GROUPS), HOST), (36, "dscp", WordOrHex(DSCP, 2), NETWORK),
+        (37, "ecn", Word(ECN), NETWORK), (38, "fib_addrtype", Word(ADDRESS_TYPES), HOST),
+        (39, "boolean", Number, NETWORK), (40, "ct_event", Bits(CT_EVENTS), HOST),
+        (41, "ifname", Name, NETWORK), (42, "igmp_type", Word(IGMP_TYPES), NETWORK),
+        (43, "time", Number, NETWORK), (44, "hour", Number, NETWORK), (45, "day", Number, NETWORK),
+        (46, "cgroupsv2", Number, NETWORK),
+    ]
+};
+
 /// Returns the name of an interface.
-pub(super) type Interfaces<'a> = &'a dyn Fn(u32) -> Option<String>;
+pub(crate) type Interfaces<'a> = &'a dyn Fn(u32) -> Option<String>;
 
 impl Kind {
-    /// Returns the kind of a type of nft(8), by its number in sets.
-    pub(super) fn of_type(number: u32) -> Self {
-        match number {
-            2 => Self::Word(FAMILIES),
-            7 => Self::Ipv4,
-            8 => Self::Ipv6,
-            9 | 6 => Self::Ether,
-            10 => Self::WordOrHex(ETHER_TYPES, 4),
-            11 => Self::Word(ARP_OPERATIONS),
-            12 => Self::Word(PROTOCOLS),
-            14 => Self::Word(ICMP_TYPES),
-            15 => Self::Bits(TCP_FLAGS),
-            16 => Self::Word(DCCP_TYPES),
-            17 => Self::Word(MH_TYPES),
-            18 => Self::Seconds,
-            19 => Self::Hex(8),
-            20 => Self::Interface,
-            21 => Self::Word(LINK_TYPES),
-            22 => Self::Quoted(REALMS),
-            23 => Self::Class,
-            26 => Self::Bits(CT_STATES),
-            27 => Self::Word(DIRECTIONS),
-            28 => Self::Bits(CT_STATUSES),
-            29 => Self::Word(ICMPV6_TYPES),
-            31 => Self::Word(PACKET_TYPES),
-            35 => Self::Quoted(GROUPS),
-            36 => Self::WordOrHex(DSCP, 2),
-            37 => Self::Word(ECN),
-            38 => Self::Word(ADDRESS_TYPES),
-            40 => Self::Bits(CT_EVENTS),
-            41 => Self::Name,
-            42 => Self::Word(IGMP_TYPES),
-            _ => Self::Number,
-        }
-    }
-
-    /// Returns whether values of this type of nft(8) are in host byte order.
-    pub(super) fn is_host_type(number: u32) -> bool {
-        matches!(number, 18..=28 | 31 | 35 | 38 | 40)
-    }
+    /// A transport protocol.
+    pub(crate) const PROTOCOL: Self = Self::Word(PROTOCOLS);
 
     /// Returns whether a range of these values can be printed as a prefix.
     pub(super) fn has_prefixes(self) -> bool {

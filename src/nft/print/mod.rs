@@ -7,15 +7,19 @@
 
 mod action;
 mod compare;
-mod fields;
+mod load_fields;
+// Tables with several rows in a line.
+#[rustfmt::skip]
 mod headers;
 mod kind;
 mod load;
+#[rustfmt::skip]
 mod names;
+mod lookup;
 mod printer;
 mod protocols;
-mod set;
 mod side;
 mod translate;
 
+pub(crate) use kind::Kind;
 pub use printer::RuleContext;

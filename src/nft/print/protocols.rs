@@ -3,7 +3,7 @@
 //! nft(8) adds a match of the protocol where a field needs one (`tcp dport` matches `meta l4proto
 //! tcp` first), and leaves it out when it lists the rule.
 
-use super::headers::{self, ETHER, Header, IP, IP6, VLAN};
+use super::headers::{self, ETHER, IP, IP6, ProtocolHeader, VLAN};
 use super::load::{Role, Space};
 use crate::family::TableFamily;
 
@@ -19,9 +19,9 @@ struct Dependency {
 /// The protocols that are known, and their matches.
 pub(super) struct Protocols {
     family: TableFamily,
-    pub(super) link: Option<&'static Header>,
-    pub(super) network: Option<&'static Header>,
-    pub(super) transport: Option<&'static Header>,
+    pub(super) link: Option<&'static ProtocolHeader>,
+    pub(super) network: Option<&'static ProtocolHeader>,
+    pub(super) transport: Option<&'static ProtocolHeader>,
     pub(super) icmp_type: Option<(u128, usize)>,
     link_match: Option<Dependency>,
     network_match: Option<Dependency>,
@@ -83,7 +83,11 @@ impl Protocols {
         None
     }
 
-    fn learn_network(&mut self, network: Option<&'static Header>, found: Option<Dependency>) {
+    fn learn_network(
+        &mut self,
+        network: Option<&'static ProtocolHeader>,
+        found: Option<Dependency>,
+    ) {
         // No packet matches a rule about another family than the table's.
         if !self.is_mixed() && self.network != network {
             return;
@@ -95,7 +99,7 @@ impl Protocols {
     /// Notes that `statement` compares a header's field for equality with a number.
     pub(super) fn learn_field(
         &mut self,
-        (header, field): (&'static Header, &str),
+        (header, field): (&'static ProtocolHeader, &str),
         value: u128,
         statement: usize,
     ) {
@@ -116,7 +120,12 @@ impl Protocols {
     }
 
     /// Returns the statements that a use of this field makes redundant.
-    pub(super) fn redundant(&mut self, space: Space, header: &Header, field: &str) -> Vec<usize> {
+    pub(super) fn redundant(
+        &mut self,
+        space: Space,
+        header: &ProtocolHeader,
+        field: &str,
+    ) -> Vec<usize> {
         let mut found = Vec::new();
         match space {
             Space::Link if self.is_mixed() && (header.name, field) == ("vlan", "type") => {}
@@ -139,7 +148,7 @@ impl Protocols {
         statements
     }
 
-    fn redundant_transport(&mut self, header: &Header) -> Vec<Dependency> {
+    fn redundant_transport(&mut self, header: &ProtocolHeader) -> Vec<Dependency> {
         if header.name == "th" {
             return Vec::new();
         }
@@ -170,7 +179,7 @@ impl Protocols {
     }
 
     /// Returns the header of a place.
-    pub(super) fn header(&self, space: Space) -> Option<&'static Header> {
+    pub(super) fn header(&self, space: Space) -> Option<&'static ProtocolHeader> {
         match space {
             Space::Link => self.link,
             Space::Network => self.network,

@@ -19,7 +19,7 @@ pub(super) struct Side {
     /// The text is an operation, after which nft(8) also prints the operator of equality.
     pub(super) is_operation: bool,
     /// The header and the field, if it is one of the packet.
-    pub(super) field: Option<(&'static headers::Header, &'static str)>,
+    pub(super) field: Option<(&'static headers::ProtocolHeader, &'static str)>,
     pub(super) role: Role,
 }
 

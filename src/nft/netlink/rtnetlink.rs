@@ -4,40 +4,73 @@ use std::io;
 
 use netlink_sys::protocols::NETLINK_ROUTE;
 
-use crate::netlink::attr::AttrWriter;
-use crate::netlink::message::{self, Header, Meaning, Message, Messages};
-use crate::netlink::socket::{Socket, Wait};
+use super::attr::AttrWriter;
+use super::message::{self, Header, Meaning, Message, Messages};
+use super::socket::{Socket, Wait};
 
 /// A socket of rtnetlink in the network namespace of the opening thread.
 #[derive(Debug)]
-pub(super) struct Rtnetlink {
+pub struct Rtnetlink {
     socket: Socket,
     sequence: u32,
 }
 
-/// A request, apart from its attributes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Request<'a> {
-    /// `RTM_*`.
-    pub(super) kind: u16,
-    /// `NLM_F_*` besides `NLM_F_REQUEST`; one of them makes the kernel end its answer:
-    /// [`message::DUMP`] or [`message::ACK`].
-    pub(super) flags: u16,
-    /// The structure before the attributes.
-    pub(super) fixed: &'a [u8],
-}
-
 impl Rtnetlink {
     /// Opens the socket.
-    pub(super) fn open() -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// Errors of `socket(2)`.
+    pub fn open() -> io::Result<Self> {
         Ok(Self { socket: Socket::open(NETLINK_ROUTE)?, sequence: 0 })
     }
 
-    /// Sends a request with the attributes that `fill` writes. Calls `each` with every object of
-    /// the answer.
-    pub(super) fn request(
+    /// Sends a change, `RTM_*` with `NLM_F_*`. `fixed` is the structure before the attributes that
+    /// `fill` writes.
+    ///
+    /// # Errors
+    /// The kernel's error has its number; the socket failed, or the answer is damaged.
+    pub fn change(
         &mut self,
-        Request { kind, flags, fixed }: Request<'_>,
+        kind: u16,
+        flags: u16,
+        fixed: &[u8],
+        fill: impl FnOnce(&mut AttrWriter<'_>),
+    ) -> io::Result<()> {
+        self.request((kind, message::ACK | flags), fixed, fill, |_| {})
+    }
+
+    /// Requests one object. Calls `each` with every message of the answer.
+    ///
+    /// # Errors
+    /// See [`Rtnetlink::change`].
+    pub fn get(
+        &mut self,
+        kind: u16,
+        fixed: &[u8],
+        fill: impl FnOnce(&mut AttrWriter<'_>),
+        each: impl FnMut(Message<'_>),
+    ) -> io::Result<()> {
+        self.request((kind, message::ACK), fixed, fill, each)
+    }
+
+    /// Requests all objects. Calls `each` with every message of the answer.
+    ///
+    /// # Errors
+    /// See [`Rtnetlink::change`].
+    pub fn list(
+        &mut self,
+        kind: u16,
+        fixed: &[u8],
+        fill: impl FnOnce(&mut AttrWriter<'_>),
+        each: impl FnMut(Message<'_>),
+    ) -> io::Result<()> {
+        self.request((kind, message::DUMP), fixed, fill, each)
+    }
+
+    fn request(
+        &mut self,
+        (kind, flags): (u16, u16),
+        fixed: &[u8],
         fill: impl FnOnce(&mut AttrWriter<'_>),
         mut each: impl FnMut(Message<'_>),
     ) -> io::Result<()> {
@@ -45,7 +78,7 @@ impl Rtnetlink {
         let header = Header { kind, flags: flags | message::REQUEST, sequence: self.sequence };
         let mut request = Vec::new();
         message::append(&mut request, header, fixed, fill).map_err(io::Error::other)?;
-        self.socket.send(&request)?;
+        self.socket.send(&request).map_err(io::Error::other)?;
         loop {
             let datagram = self.socket.receive(Wait::Limited).map_err(io::Error::other)?;
             for message in Messages::new(datagram) {

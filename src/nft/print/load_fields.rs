@@ -11,7 +11,7 @@ impl Printer<'_, '_> {
     pub(super) fn exact_field(
         &self,
         range: Bitrange,
-    ) -> Option<(&'static headers::Header, &'static headers::Field)> {
+    ) -> Option<(&'static headers::ProtocolHeader, &'static headers::HeaderField)> {
         self.candidates(range.space, range.offset).find(|(_, field)| field.2 == range.length)
     }
 
@@ -20,13 +20,14 @@ impl Printer<'_, '_> {
         &self,
         space: Space,
         offset: u32,
-    ) -> impl Iterator<Item = (&'static headers::Header, &'static headers::Field)> + use<> {
+    ) -> impl Iterator<Item = (&'static headers::ProtocolHeader, &'static headers::HeaderField)> + use<>
+    {
         let icmp = self.protocols.icmp_type.map(|(kind, _)| kind);
         let known = self.protocols.header(space);
         // A VLAN header is read after the Ethernet header, and a segment routing header is a
         // routing header.
         let outer = (known == Some(&headers::VLAN)).then_some(&headers::ETHER);
-        let inner: &[headers::Header] = if space == Space::Extension(43) {
+        let inner: &[headers::ProtocolHeader] = if space == Space::Extension(43) {
             &headers::SEGMENTS
         } else if space == Space::TcpOption(5) {
             &headers::SACKS
@@ -100,8 +101,8 @@ impl Printer<'_, '_> {
     pub(super) fn field_side(
         &mut self,
         space: Space,
-        header: &'static headers::Header,
-        field: &'static headers::Field,
+        header: &'static headers::ProtocolHeader,
+        field: &'static headers::HeaderField,
         load: &Load,
     ) -> Side {
         let (name, _, bits, kind) = *field;

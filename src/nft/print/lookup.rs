@@ -1,13 +1,14 @@
 //! Lookups in sets and maps; those without a name are printed with their elements.
 
-use super::kind::Kind;
+use super::kind::{Kind, key_type};
 use super::load::{Load, Term};
-use super::names::{TYPES, Words, word};
 use super::printer::{Printer, RuleContext, WORDS};
 use super::side::{Side, joined};
 use crate::abi::*;
-use crate::any::{AnyElement, AnySet, ElementData, SetContents};
-use crate::expression::{Lookup, Reg};
+use crate::any::{AnyElement, AnySet, SetContents};
+use crate::expression::{Data, Lookup, Reg};
+use crate::key;
+use crate::object::noun;
 
 impl SetContents {
     /// Kinds and byte orders of the fields of the data.
@@ -50,27 +51,23 @@ impl AnySet {
             (false, _) => key,
             (true, 0) => format!("{key} : {}", type_text(self.data_type)),
             (true, object) => {
-                let object = word(OBJECTS, u64::from(object)).unwrap_or("[object]");
-                format!("{key} : {object}")
+                format!("{key} : {}", noun(object))
             }
         }
     }
 }
 
-const OBJECTS: Words =
-    &[(1, "counter"), (2, "quota"), (3, "ct helper"), (4, "limit"), (7, "ct timeout")];
-
 fn type_text(number: u32) -> String {
     if number == AnySet::VERDICT {
         return "verdict".to_owned();
     }
-    let name = |number| word(TYPES, u64::from(number)).unwrap_or("[type]");
+    let name = |number| key_type(number).map_or("[type]", |(_, name, ..)| name);
     numbers(number).into_iter().map(name).collect::<Vec<_>>().join(" . ")
 }
 
 /// Kinds and byte orders of the fields of a type of nft(8): six bits for each field.
 pub(super) fn kinds(number: u32) -> Vec<(Kind, bool)> {
-    let kind = |number| (Kind::of_type(number), Kind::is_host_type(number));
+    let kind = |number| key_type(number).map_or((Kind::Number, false), |it| (it.2, it.3));
     numbers(number).into_iter().map(kind).collect()
 }
 
@@ -92,7 +89,7 @@ impl Printer<'_, '_> {
             return self.say(format!("[lookup] @{}", lookup.set));
         };
         let sides = self.sides(&load);
-        let negated = if lookup.flags & NFT_LOOKUP_F_INV != 0 { "!= " } else { "" };
+        let negated = if lookup.flags & key::LOOKUP_INVERTED != 0 { "!= " } else { "" };
         let set = self.set_text(&lookup.set, &sides);
         let left = joined(&sides);
         match lookup.to {
@@ -164,9 +161,9 @@ impl Printer<'_, '_> {
 
     fn data_text(&self, element: &AnyElement, kinds: &[(Kind, bool)]) -> String {
         match (&element.data, &element.object) {
-            (Some(ElementData::Verdict(verdict)), _) => format!(" : {verdict}"),
-            (Some(ElementData::Value(value)), _) => format!(" : {}", self.fields(value, kinds)),
-            (Some(ElementData::Code(_)), _) => " : continue".to_owned(),
+            (Some(Data::Verdict(verdict)), _) => format!(" : {verdict}"),
+            (Some(Data::Value(value)), _) => format!(" : {}", self.fields(value, kinds)),
+            (Some(Data::Code(_)), _) => " : continue".to_owned(),
             (None, Some(object)) => format!(" : \"{object}\""),
             (None, None) => String::new(),
         }
@@ -176,10 +173,7 @@ impl Printer<'_, '_> {
         if let ([(kind @ (Kind::Ipv4 | Kind::Number), _)], 4 | 8) = (kinds, value.len())
             && let Some((first, last)) = interval(*kind, value)
         {
-            return match super::compare::prefix(*kind, first, last) {
-                Some(prefix) => format!("{}{prefix}", kind.text(first, self.interfaces)),
-                None => [first, last].map(|end| kind.text(end, self.interfaces)).join("-"),
-            };
+            return kind.range_text(first, last, self.interfaces);
         }
         let mut at = 0;
         let mut fields = Vec::new();
