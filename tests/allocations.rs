@@ -109,8 +109,8 @@ fn the_metrics_of_a_commit_allocate_nothing() {
             names: &names,
             ..Transaction::default()
         });
-        sizes.add(Family::Ip, 0, 1);
-        sizes.subtract(Family::Ip, 0, 1);
+        sizes.add(Family::Ip, "endpoints", 1);
+        sizes.add(Family::Ip, "endpoints", -1);
         observe.events_committed(took);
         observe.metrics().kube_proxy.sync_took(SyncExtent::Partial, took);
     };

@@ -27,7 +27,6 @@ mod reading;
 mod reads;
 mod refusals;
 mod report;
-mod sizes;
 mod unused;
 mod wait;
 

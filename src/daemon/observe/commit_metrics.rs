@@ -7,6 +7,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use engine::model::ObjectName;
+use nft::Operation;
 use nft::family::Family as IpFamily;
 
 use super::buckets;
@@ -74,9 +75,10 @@ pub struct Transaction<'a> {
     pub took: Duration,
 }
 
-/// Numbers of elements of the sets and maps of both tables.
+/// Numbers of elements that the sets and maps of both tables should have: they change with what is
+/// read, written, and found missing or added.
 #[derive(Debug)]
-pub struct SetSizes(Vec<[Gauge; 2]>);
+pub struct SetSizes(Vec<(&'static str, [Gauge; 2])>);
 
 metrics! {
     /// Metrics of commits.
@@ -121,30 +123,55 @@ impl CommitMetrics {
 
     /// Creates gauges at zero for the sets and maps `names`.
     pub fn set_sizes(&self, names: impl IntoIterator<Item = &'static str>) -> SetSizes {
-        let gauges = |set| IpFamily::ALL.map(|ip| self.set_elements.with([ip.name(), set]));
+        let gauges = |set| (set, IpFamily::ALL.map(|ip| self.set_elements.with([ip.name(), set])));
         SetSizes(names.into_iter().map(gauges).collect())
     }
 }
 
 impl SetSizes {
-    /// Adds elements to the set at the index `set` in the list of names.
-    pub fn add(&self, family: IpFamily, set: usize, count: usize) {
-        self.0[set][family.index()].add(as_i64(count));
+    /// Adds elements to a set; a negative number subtracts them. A set without a gauge is ignored,
+    /// here and below.
+    pub fn add(&self, family: IpFamily, set: &str, count: i64) {
+        if let Some(gauge) = self.gauge(family, set) {
+            gauge.add(count);
+        }
     }
 
-    /// Subtracts elements from that set.
-    pub fn subtract(&self, family: IpFamily, set: usize, count: usize) {
-        self.0[set][family.index()].add(-as_i64(count));
+    /// Sets the number of elements of a set.
+    pub fn set(&self, family: IpFamily, set: &str, count: usize) {
+        if let Some(gauge) = self.gauge(family, set) {
+            gauge.set(count);
+        }
     }
 
-    /// Returns the number of elements of that set.
-    pub fn get(&self, family: IpFamily, set: usize) -> i64 {
-        self.0[set][family.index()].get()
+    /// Returns the number of elements of a set.
+    pub fn get(&self, family: IpFamily, set: &str) -> i64 {
+        self.gauge(family, set).map_or(0, Gauge::get)
     }
 
-    /// Sets the number of elements of that set.
-    pub fn set(&self, family: IpFamily, set: usize, count: usize) {
-        self.0[set][family.index()].set(count);
+    /// Returns the number of elements of all sets.
+    pub fn total(&self) -> i64 {
+        self.0.iter().flat_map(|(_, gauges)| gauges).map(Gauge::get).sum()
+    }
+
+    /// Adjusts the numbers to an operation that was applied.
+    pub fn applied(&self, operation: &Operation) {
+        let Some(family) = operation.family() else { return };
+        let count = as_i64(operation.elements().map_or(0, <[_]>::len));
+        if let Operation::AddElements(_, set, _) = operation {
+            self.add(family, &set.name, count);
+        } else if let Operation::DeleteElements(_, set, _) = operation {
+            self.add(family, &set.name, -count);
+        } else if let Operation::DeleteSet(_, set) | Operation::FlushSet(_, set) = operation {
+            self.set(family, set, 0);
+        } else if let Operation::DeleteTable(_) = operation {
+            self.0.iter().for_each(|(set, _)| self.set(family, set, 0));
+        }
+    }
+
+    fn gauge(&self, family: IpFamily, set: &str) -> Option<&Gauge> {
+        let found = self.0.iter().find(|(name, _)| *name == set);
+        found.map(|(_, gauges)| &gauges[family.index()])
     }
 }
 
@@ -209,9 +236,9 @@ mod tests {
     fn a_set_has_a_size_in_each_family() {
         let observe = Observe::new();
         let sizes = observe.metrics().commits.set_sizes(["endpoints", "services"]);
-        sizes.set(IpFamily::Ip, 1, 7);
-        sizes.add(IpFamily::Ip, 1, 2);
-        sizes.subtract(IpFamily::Ip, 1, 1);
+        sizes.set(IpFamily::Ip, "services", 7);
+        sizes.add(IpFamily::Ip, "services", 2);
+        sizes.add(IpFamily::Ip, "services", -1);
         has(
             &observe,
             &[

@@ -42,8 +42,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
             self.flows.note_read();
             let ElementId { family, set, .. } = difference.place;
             match (difference.installed, difference.finding) {
-                (Some(_), Finding::Missing) => self.report.sizes.lost(family, set),
-                (None, Finding::Present(_)) => self.report.sizes.gained(family, set),
+                (Some(_), Finding::Missing) => self.report.sizes.add(family, set.name(), -1),
+                (None, Finding::Present(_)) => self.report.sizes.add(family, set.name(), 1),
                 (Some(_), Finding::Present(_)) | (None, Finding::Missing) => {}
             }
             of_services.entry(&difference.service).or_default().push(difference);

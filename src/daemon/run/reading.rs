@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use engine::doubt::{Ended, Input, Reading, Reply, Request, Rules};
+use engine::ruleset::SetId;
 use engine::{ElementId, TableId};
 use futures::FutureExt;
 use nft::Transaction;
@@ -35,7 +36,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         {
             return self.take_lists(ahead.await?).await;
         }
-        let elements = usize::try_from(self.report.sizes.elements()).unwrap_or_default();
+        let elements = usize::try_from(self.report.sizes.total()).unwrap_or_default();
         match self.reads.doubt.next(&mut self.engine, elements, now()) {
             None => Ok(()),
             Some(request @ Request::Dump(_)) => {
@@ -107,7 +108,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
             Reply::Failed
         });
         if let Reply::Sizes(sizes) = &mut reply {
-            sizes.iter_mut().for_each(|it| it.written = self.report.sizes.size(it.family, it.set));
+            sizes
+                .iter_mut()
+                .for_each(|it| it.written = self.report.sizes.get(it.family, it.set.name()));
         }
         if let (Reply::Rules(Rules { family, contents, .. }), Some(following)) =
             (&reply, &mut self.links.devices)
@@ -158,7 +161,11 @@ impl<K: Kernel + Send + 'static> Run<K> {
         let Reading { tables, port, .. } = &**read;
         let owner = |id: &TableId| Some((*id, tables.contents(*id)?.owned_by_another(*port)?));
         let owners: Vec<_> = TableId::ALL.iter().filter_map(owner).collect();
-        self.report.sizes.found(&tables.of_services);
+        for table in &tables.of_services {
+            for (set, size) in SetId::ALL.into_iter().zip(table.sizes) {
+                self.report.sizes.set(table.elements.family(), set.name(), size);
+            }
+        }
         if let Some((cause, _)) = self.reads.doubt.reason() {
             self.report.causes.add_doubt(cause);
         }

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use engine::model::{Event, ObjectName, Problem};
 use engine::printable::Printable;
+use engine::ruleset::SetId;
 use engine::{ChangeSize, Engine, Services, Tables};
 use nft::family::Family;
 use nft::kernel::Committed;
@@ -14,10 +15,9 @@ use super::figures::Figures;
 use super::latency::Latency;
 use super::own_node::{Absence, missing_object};
 use super::pending_causes::PendingCauses;
-use super::sizes::ExpectedSizes;
 use super::wait::now;
 use crate::localhost_proxy::ServedPorts;
-use crate::observe::{self, Cause, CommitStage, Finder, LeftOut, Observe};
+use crate::observe::{self, Cause, CommitStage, Finder, LeftOut, Observe, SetSizes};
 use crate::source::notice::Notice;
 
 /// The receivers of reports, and what was measured for them. Never blocks the loop.
@@ -26,7 +26,7 @@ pub(super) struct Report {
     notices: Option<mpsc::Sender<Notice>>,
     node_name: String,
     first_sync: Option<FirstSync>,
-    pub(super) sizes: ExpectedSizes,
+    pub(super) sizes: SetSizes,
     pub(super) latency: Latency,
     pub(super) causes: PendingCauses,
     figures: Figures,
@@ -65,7 +65,9 @@ impl Report {
         notices: Option<mpsc::Sender<Notice>>,
         node_name: String,
     ) -> Self {
-        let sizes = ExpectedSizes::new(&observe);
+        // Packets write the clients of affinity.
+        let sets = SetId::ALL.into_iter().filter(|set| *set != SetId::AffinityClients);
+        let sizes = observe.metrics().commits.set_sizes(sets.map(SetId::name));
         let start = if observe.is_reload() { Cause::Reload } else { Cause::Start };
         Self {
             observe,
@@ -309,5 +311,21 @@ fn observed(event: &Event) -> Option<observe::ChangedObject> {
             Some(observe::ChangedObject::Other)
         }
         Event::Relist(_) | Event::Listed(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_set_but_that_of_packets_is_counted_once() {
+        let report = Report::new(Observe::new(), None, String::new());
+        for set in SetId::ALL {
+            report.sizes.set(Family::Ip, set.name(), 1);
+            let counted = i64::from(set != SetId::AffinityClients);
+            assert_eq!(report.sizes.get(Family::Ip, set.name()), counted, "{set:?}");
+        }
+        assert_eq!(report.sizes.total(), 16);
     }
 }
