@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
 use clap::{Args, Subcommand, ValueEnum};
-use measure::bench::{self, BenchError, Report, Settings, SizeReport};
+use measure::bench::{self, BenchError, BenchReport, BenchSettings, SizeReport};
 use measure::figures::{Machine, Progress};
-use measure::probe;
+use measure::probe::ProbeReport;
 use nft::kernel::Nftables;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -71,7 +71,7 @@ pub struct BenchFlags {
     pub services: u32,
     #[command(flatten)]
     #[allow(missing_docs, reason = "documentation here would become that of the command")]
-    pub settings: Settings,
+    pub settings: BenchSettings,
     /// Also measure another program, alternately with deltaproxy, in a namespace of its own: the program
     /// nft with the layout of kube-proxy 1.36, a chain and an anonymous map for each service. It makes
     /// about 100 of the changes of one endpoint, and all others, for a minute at most
@@ -127,7 +127,7 @@ pub fn bench(flags: &BenchFlags) -> Result<(), Failure> {
         print(&compare(first, second)?);
         return Ok(());
     }
-    let mut settings = Settings {
+    let mut settings = BenchSettings {
         baseline: flags.baseline.is_some(),
         in_place: flags.in_place,
         ..flags.settings.clone()
@@ -136,20 +136,20 @@ pub fn bench(flags: &BenchFlags) -> Result<(), Failure> {
         settings.sizes.push(flags.services);
     }
     settings.check().map_err(Failure::new)?;
-    let (end, listen) = End::listen()?;
+    let (end, listen) = StopRequest::listen()?;
     thread::spawn(listen);
     for path in flags.json.iter().chain(&flags.svg) {
         check_writable(path)?;
     }
     let (report, failure) = run_all(settings, &end)?;
     if !report.sizes.is_empty() {
-        print(&bench::table(&report));
+        print(&report.table());
         if let Some(path) = &flags.json {
             let text = serde_json::to_string_pretty(&report).map_err(Failure::new)?;
             write(path, &text)?;
         }
         if let Some(path) = &flags.svg {
-            write(path, &bench::plot(&report))?;
+            write(path, &report.plot())?;
         }
     }
     failure.map_or(Ok(()), Err)
@@ -173,14 +173,14 @@ fn unwritable(path: &Path, error: &io::Error) -> Failure {
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Measured {
-    Bench(Box<Report>),
-    Probe(Box<probe::Report>),
+    Bench(Box<BenchReport>),
+    Probe(Box<ProbeReport>),
 }
 
 fn compare(first: &Path, second: &Path) -> Result<String, Failure> {
     match (read(first)?, read(second)?) {
-        (Measured::Bench(first), Measured::Bench(second)) => Ok(bench::compare(&first, &second)),
-        (Measured::Probe(first), Measured::Probe(second)) => Ok(probe::compare(&first, &second)),
+        (Measured::Bench(first), Measured::Bench(second)) => Ok(first.compare(&second)),
+        (Measured::Probe(first), Measured::Probe(second)) => Ok(first.compare(&second)),
         (Measured::Bench(_), Measured::Probe(_)) | (Measured::Probe(_), Measured::Bench(_)) => {
             let (first, second) = (first.display(), second.display());
             let why = format!("one of {first} and {second} is of bench, and the other of probe");
@@ -202,8 +202,11 @@ fn read(path: &Path) -> Result<Measured, Failure> {
 }
 
 /// Runs a process for each size. Returns the results, and the error of the last one if it failed.
-fn run_all(settings: Settings, end: &End) -> Result<(Report, Option<Failure>), Failure> {
-    let mut report = Report {
+fn run_all(
+    settings: BenchSettings,
+    end: &StopRequest,
+) -> Result<(BenchReport, Option<Failure>), Failure> {
+    let mut report = BenchReport {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         machine: Machine::this(),
         settings,
@@ -226,7 +229,7 @@ fn run_all(settings: Settings, end: &End) -> Result<(Report, Option<Failure>), F
     Ok((report, None))
 }
 
-fn run_one(settings: &Settings, services: u32, end: &End) -> io::Result<Answer> {
+fn run_one(settings: &BenchSettings, services: u32, end: &StopRequest) -> io::Result<Answer> {
     let task = serde_json::to_string(&(settings, services))?;
     let mut child = Command::new("/proc/self/exe")
         .args(["bench", "--worker", &task])
@@ -252,13 +255,13 @@ fn run_one(settings: &Settings, services: u32, end: &End) -> io::Result<Answer> 
 /// A requested stop, by Ctrl-C or SIGTERM. While it is in use, these signals do not end the
 /// process.
 #[derive(Clone, Debug, Default)]
-struct End {
+struct StopRequest {
     is_set: Arc<AtomicBool>,
     /// Process that is signalled too; 0 if none.
     child: Arc<AtomicU32>,
 }
 
-impl End {
+impl StopRequest {
     /// Installs the signal handlers. The returned function runs on a thread that can be started
     /// later.
     fn listen() -> Result<(Self, impl FnOnce() + Send + 'static), Failure> {
@@ -312,8 +315,8 @@ fn work(task: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-fn measure(settings: &Settings, services: u32) -> Result<SizeReport, Failure> {
-    let (end, listen) = End::listen()?;
+fn measure(settings: &BenchSettings, services: u32) -> Result<SizeReport, Failure> {
+    let (end, listen) = StopRequest::listen()?;
     if settings.in_place {
         bench::check_unused().map_err(Failure::new)?;
     } else {

@@ -4,6 +4,9 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::sync::OnceLock;
 
+#[cfg(any(feature = "inspect", feature = "measure"))]
+use engine::printable::Printable;
+
 use super::failure::Failure;
 
 /// The first error of standard output. The command ends its work nevertheless.
@@ -85,4 +88,10 @@ pub fn print_help(help: &clap::Error) {
 /// Prints to standard error. `eprintln!` panics if it cannot be written.
 pub(super) fn warn(text: &dyn Display) {
     let _ = write!(io::stderr(), "{text}");
+}
+
+/// Prints a line to standard error.
+#[cfg(any(feature = "inspect", feature = "measure"))]
+pub(super) fn warn_of(line: &str) {
+    warn(&format_args!("{}\n", Printable(line)));
 }

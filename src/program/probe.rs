@@ -1,6 +1,5 @@
 //! `probe`: measures rule sync of the kube-proxy of this node, from outside.
 
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process;
 use std::sync::Arc;
@@ -9,16 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use clap::Args;
 use daemon::config::server_flags::ServerFlags;
 use daemon::source::kube::RestClient;
-use engine::printable::Printable;
 use measure::figures::Progress;
-use measure::probe::{self, Left, ProbeError, Report, Settings, Testbed};
+use measure::probe::{self, Left, ProbeError, ProbeReport, ProbeSettings, Testbed};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::api_server::server_of;
 use super::bench::{check_writable, write};
 use super::failure::Failure;
-use super::output::{Output, print};
+use super::output::{Output, print, warn_of};
 use super::threads;
 
 /// Rows of the table, and exit codes, for `--help`.
@@ -52,7 +50,7 @@ pub struct ProbeFlags {
     pub server: ServerFlags,
     #[command(flatten)]
     #[allow(missing_docs, reason = "documentation here would become that of the command")]
-    pub settings: Settings,
+    pub settings: ProbeSettings,
     /// Format of the figures
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub output: Output,
@@ -107,15 +105,15 @@ pub fn probe(flags: &ProbeFlags) -> Result<(), Failure> {
     Failure::of_problems(problems)
 }
 
-fn show(report: &Report, flags: &ProbeFlags) -> Result<(), Failure> {
+fn show(report: &ProbeReport, flags: &ProbeFlags) -> Result<(), Failure> {
     match flags.output {
-        Output::Text => print(&probe::table(report)),
+        Output::Text => print(&report.table()),
         Output::Json => {
             let text = serde_json::to_string_pretty(report).map_err(Failure::new)?;
             print(&format_args!("{text}\n"));
         }
     }
-    flags.plot.as_ref().map_or(Ok(()), |path| write(path, &probe::plot(report)))
+    flags.plot.as_ref().map_or(Ok(()), |path| write(path, &report.plot()))
 }
 
 /// Deletes what earlier runs on this node left, and lists what other nodes left.
@@ -151,7 +149,7 @@ fn name_leftovers(testbed: &Testbed, node: &str) -> Result<(), Failure> {
         Err(error) => return Err(Failure::new(error)),
     };
     for leftover in leftovers.iter().filter(|leftover| leftover.node == node) {
-        warn(&left(&leftover.namespace));
+        warn_of(&left(&leftover.namespace));
     }
     Ok(())
 }
@@ -160,11 +158,6 @@ fn left(namespace: &str) -> String {
     format!(
         "namespace {namespace} is left in the cluster: delete it with deltaproxy probe --cleanup"
     )
-}
-
-fn warn(text: &str) {
-    // `eprintln!` panics if standard error is closed.
-    let _ = writeln!(io::stderr(), "{}", Printable(text));
 }
 
 /// Installs the signal handlers: the first signal sets `stop`, the second ends the process and
@@ -184,7 +177,7 @@ fn listen(runtime: &Runtime, stop: &Arc<AtomicBool>, remains: Left) -> Result<()
         stop.store(true, Ordering::Relaxed);
         any(&mut signals).await;
         if let Some(namespace) = remains.name() {
-            warn(&left(&namespace));
+            warn_of(&left(&namespace));
         }
         process::exit(1);
     });

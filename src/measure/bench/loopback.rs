@@ -7,8 +7,7 @@ use std::io;
 use std::net::Ipv4Addr;
 
 use nft::netlink::link::RTM_NEWLINK;
-use nft::netlink::message::{self, Header, Meaning, Messages};
-use nft::netlink::socket::{Socket, Wait};
+use nft::netlink::rtnetlink::Rtnetlink;
 
 use super::cluster::{CLUSTER_IP_BITS, FIRST_CLUSTER_IP, FIRST_ENDPOINT};
 
@@ -35,40 +34,19 @@ const NLM_F_CREATE: u16 = 0x400;
 /// # Errors
 /// Errors of rtnetlink.
 pub(super) fn prepare() -> io::Result<()> {
-    let mut socket = Socket::open(netlink_sys::protocols::NETLINK_ROUTE)?;
+    let mut requests = Rtnetlink::open()?;
     // struct ifinfomsg: family, type, index, flags and the mask of changed flags.
     let up = IFF_UP.to_ne_bytes();
-    request(&mut socket, RTM_NEWLINK, &[[0; 4], LOOPBACK.to_ne_bytes(), up, up].concat(), &[])?;
+    let device = [[0; 4], LOOPBACK.to_ne_bytes(), up, up].concat();
+    requests.change(RTM_NEWLINK, NLM_F_CREATE, &device, |_| {})?;
     for (first, prefix) in RANGES {
         // struct ifaddrmsg: family, prefix, flags, scope, index.
         let body = [[AF_INET, prefix, 0, 0], LOOPBACK.to_ne_bytes()].concat();
         let address = Ipv4Addr::from(first).octets();
-        request(&mut socket, RTM_NEWADDR, &body, &[(IFA_LOCAL, address), (IFA_ADDRESS, address)])?;
-    }
-    Ok(())
-}
-
-fn request(
-    socket: &mut Socket,
-    kind: u16,
-    body: &[u8],
-    attributes: &[(u16, [u8; 4])],
-) -> io::Result<()> {
-    let mut bytes = Vec::new();
-    let flags = message::REQUEST | message::ACK | NLM_F_CREATE;
-    message::append(&mut bytes, Header { kind, flags, sequence: 1 }, body, |w| {
-        attributes.iter().for_each(|(kind, payload)| w.bytes(*kind, payload));
-    })
-    .map_err(io::Error::other)?;
-    socket.send(&bytes)?;
-    let answer = socket.receive(Wait::Limited).map_err(io::Error::other)?;
-    for message in Messages::new(answer) {
-        let message = message.map_err(io::Error::other)?;
-        if let Meaning::Acknowledgement(done) = message.meaning().map_err(io::Error::other)?
-            && done.errno != 0
-        {
-            return Err(io::Error::from_raw_os_error(done.errno));
-        }
+        requests.change(RTM_NEWADDR, NLM_F_CREATE, &body, |w| {
+            w.bytes(IFA_LOCAL, &address);
+            w.bytes(IFA_ADDRESS, &address);
+        })?;
     }
     Ok(())
 }

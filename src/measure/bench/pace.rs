@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::figures::now;
+use crate::figures::{interval, now};
 
 /// Limits the rate of events: each waits until it is due.
 #[derive(Debug)]
@@ -14,8 +14,7 @@ pub(super) struct Pace {
 impl Pace {
     /// Creates a pace of `rate` events per second; 0 does not wait.
     pub(super) fn new(rate: u32) -> Self {
-        let interval = Duration::from_secs(1).checked_div(rate).unwrap_or_default();
-        Self { interval, due: now() }
+        Self { interval: interval(rate), due: now() }
     }
 
     /// Waits until the next event is due.

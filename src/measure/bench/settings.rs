@@ -9,7 +9,7 @@ use super::distribution::Distribution;
 
 /// Settings of a run, most of which are flags.
 #[derive(Args, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Settings {
+pub struct BenchSettings {
     /// Several numbers of services, measured one after the other, with a column for the growth
     #[arg(
         long,
@@ -85,7 +85,7 @@ pub enum SettingsError {
     TrafficInPlace,
 }
 
-impl Settings {
+impl BenchSettings {
     /// Checks the combination of flags.
     ///
     /// # Errors

@@ -10,10 +10,10 @@ use super::pipeline::Stages;
 use crate::figures::{Row, histogram, record};
 
 /// The time of one stage.
-type TimeOf = fn(&Stages) -> Duration;
+type StageTime = fn(&Stages) -> Duration;
 
 /// Measured times of a change, in the order of the rows.
-const STAGES: [(&str, TimeOf); 8] = [
+const STAGES: [(&str, StageTime); 8] = [
     ("parsed", |stages| stages.parsed),
     ("modelled", |stages| stages.modelled),
     ("diffed", |stages| stages.diffed),

@@ -22,3 +22,19 @@ pub fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let result = work();
     (result, start.elapsed())
 }
+
+/// Returns the time between events at a rate per second; 0 is no limit.
+pub fn interval(rate: u32) -> Duration {
+    Duration::from_secs(1).checked_div(rate).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_an_interval_and_none_is_no_pause() {
+        assert_eq!(interval(4), Duration::from_millis(250));
+        assert_eq!(interval(0), Duration::ZERO);
+    }
+}

@@ -1,5 +1,7 @@
 //! The machine of a measurement.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// The machine of a run.
@@ -25,5 +27,17 @@ impl Machine {
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
             cpu: cpu.trim().to_owned(),
         }
+    }
+
+    /// Returns facts whose differences make a comparison less fair.
+    pub fn facts(&self) -> [(&'static str, String); 3] {
+        let Self { kernel, cpus, cpu } = self.clone();
+        [("kernel", kernel), ("CPUs", cpus.to_string()), ("CPU", cpu)]
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Linux {}, {} CPUs {}", self.kernel, self.cpus, self.cpu)
     }
 }

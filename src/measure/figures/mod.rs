@@ -8,10 +8,10 @@ mod progress;
 mod row;
 mod table;
 
-pub use clock::{now, thread_time, timed};
+pub use clock::{interval, now, thread_time, timed};
 pub use histogram::{histogram, record};
 pub use machine::Machine;
-pub use plot::{COLOURS, Curve, DASHES, plot};
+pub use plot::{Plotted, plot};
 pub use progress::Progress;
 pub use row::{Row, Spread, Unit, Value, find};
-pub use table::{aligned, cell, differences, label, number, ratio, side_by_side};
+pub use table::{aligned, cell, differences, label, number, rate, ratio, side_by_side};

@@ -5,38 +5,39 @@
 
 use std::fmt::Write;
 
-use super::row::Spread;
+use super::row::{Row, Spread, Value, find};
 
 const WIDTH: f64 = 1020.0;
 const HEIGHT: f64 = 520.0;
 /// Margins left, right, above and below the curves.
 const MARGINS: [f64; 4] = [70.0, 350.0, 40.0, 50.0];
 
-/// Colours that remain distinguishable with colour blindness (Okabe and Ito).
-pub const COLOURS: [&str; 5] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000"];
+/// Colours that remain distinguishable with colour blindness (Okabe and Ito): one for each name.
+const COLOURS: [&str; 5] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000"];
 
 /// Percentiles with a line and a label.
 const PERCENTILES: [f64; 6] = [0.0, 50.0, 90.0, 99.0, 99.9, 99.99];
 
 /// Line styles of curves with the same colour: solid, then ever shorter dashes.
-pub const DASHES: [&str; 4] = ["none", "8 4", "4 4", "2 3"];
+const DASHES: [&str; 4] = ["none", "8 4", "4 4", "2 3"];
+
+/// Names of rows with curves.
+pub type Plotted = [&'static str; COLOURS.len()];
 
 /// One curve.
-#[derive(Clone, Debug)]
-pub struct Curve<'a> {
+struct Curve<'a> {
     /// Name in the legend.
-    pub name: String,
-    /// One of [`COLOURS`].
-    pub colour: &'static str,
-    /// One of [`DASHES`].
-    pub dashes: &'static str,
-    /// The plotted spread.
-    pub spread: &'a Spread,
+    name: String,
+    colour: &'static str,
+    dashes: &'static str,
+    spread: &'a Spread,
 }
 
-/// Returns an SVG of curves; without curves, only the axes.
-pub fn plot(title: &str, curves: &[Curve<'_>]) -> String {
-    let decades = decades(curves);
+/// Returns an SVG with a curve for each of the named rows in each group that has samples of it; the
+/// name of the group ends that of the curve. Without samples, it has only the axes.
+pub fn plot(title: &str, names: Plotted, groups: &[(String, &[Row])]) -> String {
+    let curves = curves(names, groups);
+    let decades = decades(&curves);
     let mut svg = format!(
         r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12">
 <rect width="100%" height="100%" fill="white"/>
@@ -51,6 +52,19 @@ pub fn plot(title: &str, curves: &[Curve<'_>]) -> String {
     }
     svg.push_str("</svg>\n");
     svg
+}
+
+fn curves<'a>(names: Plotted, groups: &[(String, &'a [Row])]) -> Vec<Curve<'a>> {
+    let mut curves = Vec::new();
+    for (name, colour) in names.into_iter().zip(COLOURS) {
+        for (number, (group, rows)) in groups.iter().enumerate() {
+            if let Some(Value::Spread(spread)) = find(rows, name).map(|row| &row.value) {
+                let dashes = DASHES[number.min(DASHES.len() - 1)];
+                curves.push(Curve { name: format!("{name}{group}"), colour, dashes, spread });
+            }
+        }
+    }
+    curves
 }
 
 /// Returns the powers of ten of microseconds that enclose all samples.
@@ -160,7 +174,7 @@ mod tests {
 
     #[test]
     fn text_cannot_end_the_image() {
-        let svg = plot("a < b & c", &[]);
+        let svg = plot("a < b & c", [""; 5], &[]);
         assert!(svg.contains(">a &lt; b &amp; c</text>"), "{svg}");
         assert!(svg.contains("1 ms") && !svg.contains("<polyline"), "{svg}");
     }

@@ -32,6 +32,14 @@ pub fn number(value: f64) -> String {
     }
 }
 
+/// Describes a rate of changes per second; 0 is none.
+pub fn rate(rate: u32) -> String {
+    match rate {
+        0 => "one after the other".to_owned(),
+        rate => format!("{rate}/s"),
+    }
+}
+
 /// Returns a table of the rows that both reports have, with the ratio of the second to the first.
 pub fn side_by_side(title: &str, first: &[Row], second: &[Row]) -> String {
     let header = [title, "first", "second", "second / first"];
@@ -45,10 +53,7 @@ pub fn side_by_side(title: &str, first: &[Row], second: &[Row]) -> String {
 }
 
 /// Returns a line for each fact that differs between two runs.
-pub fn differences<const N: usize>(
-    first: [(&str, String); N],
-    second: [(&str, String); N],
-) -> String {
+pub fn differences(first: Vec<(&str, String)>, second: Vec<(&str, String)>) -> String {
     let pairs = first.into_iter().zip(second);
     let differing = pairs.filter(|((_, first), (_, second))| first != second);
     differing

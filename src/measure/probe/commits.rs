@@ -21,7 +21,7 @@ use super::endpoint::Which;
 
 /// A commit that names an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Commit {
+pub(super) struct SeenCommit {
     /// Time of the notification of its generation, since the start of the run.
     pub(super) at: Duration,
     /// The commit names each endpoint.
@@ -33,7 +33,7 @@ pub(super) struct Commit {
 /// Receiver of commits.
 #[derive(Debug)]
 pub(super) struct Commits {
-    received: mpsc::Receiver<Commit>,
+    received: mpsc::Receiver<SeenCommit>,
     /// At least one commit named an endpoint.
     is_recognised: bool,
 }
@@ -61,7 +61,7 @@ impl Commits {
     }
 
     /// Returns the first commit after `start` that names the endpoint.
-    pub(super) fn first(&mut self, endpoint: Which, start: Duration) -> Option<Commit> {
+    pub(super) fn first(&mut self, endpoint: Which, start: Duration) -> Option<SeenCommit> {
         let wait = if self.is_recognised { BEHIND } else { Duration::ZERO };
         while let Ok(commit) = self.received.recv_timeout(wait) {
             self.is_recognised = true;
@@ -78,7 +78,7 @@ fn follow(
     mut notifications: Notifications,
     mut reading: Reading,
     base: Instant,
-    sender: &mpsc::Sender<Commit>,
+    sender: &mpsc::Sender<SeenCommit>,
 ) {
     loop {
         let mut commits = Vec::new();
@@ -111,7 +111,7 @@ struct Reading {
 
 impl Reading {
     /// Adds an notification. Returns the commit that it completes, if that names an endpoint.
-    fn next(&mut self, notification: Notification<'_>, at: Duration) -> Option<Commit> {
+    fn next(&mut self, notification: Notification<'_>, at: Duration) -> Option<SeenCommit> {
         match notification {
             Notification::Added(attributes) => {
                 for (names, endpoint) in self.names.iter_mut().zip(self.endpoints) {
@@ -123,7 +123,7 @@ impl Reading {
             Notification::Generation { program } => {
                 let names = std::mem::take(&mut self.names);
                 let program = program.unwrap_or("unknown").to_owned();
-                names.contains(&true).then_some(Commit { at, names, program })
+                names.contains(&true).then_some(SeenCommit { at, names, program })
             }
         }
     }
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(reading.next(end, at), None);
         assert_eq!(reading.next(Notification::Added(&ours), at), None);
         assert_eq!(reading.next(Notification::Other, at), None);
-        let commit = Commit { at, names: [false, true], program: "nft".into() };
+        let commit = SeenCommit { at, names: [false, true], program: "nft".into() };
         assert_eq!(reading.next(end, at), Some(commit));
         assert_eq!(reading.next(end, at), None);
     }

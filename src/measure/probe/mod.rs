@@ -14,29 +14,23 @@
 
 mod address;
 mod attempt;
-mod change;
+mod change_times;
 mod commits;
-mod compare;
 mod endpoint;
 mod error;
-mod measure;
 mod objects;
-mod plot;
 mod ports;
 mod report;
+mod run;
 mod settings;
-mod table;
 mod testbed;
 mod tries;
 mod watch;
 
 pub use address::AddressError;
-pub use compare::compare;
 pub use error::{ProbeError, Unreached};
-pub use measure::measure;
 pub use objects::{LABEL, NAME, NODE};
-pub use plot::plot;
-pub use report::Report;
-pub use settings::{Protocol, Settings};
-pub use table::table;
+pub use report::ProbeReport;
+pub use run::measure;
+pub use settings::{ProbeSettings, Protocol};
 pub use testbed::{Left, Leftover, Testbed};

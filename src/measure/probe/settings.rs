@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// Settings of a run, all of them flags.
 #[derive(Args, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Settings {
+pub struct ProbeSettings {
     /// Protocol of the Service
     #[arg(long, value_name = "PROTOCOL", default_value = "tcp")]
     pub protocol: Protocol,
@@ -56,15 +56,10 @@ pub struct Settings {
 /// Most changes of one run: each is in the report.
 const MAX_CHANGES: u32 = 100_000;
 
-impl Settings {
+impl ProbeSettings {
     /// Returns the time limit of a change.
     pub fn limit(&self) -> Duration {
         Duration::from_secs(self.timeout.into())
-    }
-
-    /// Returns the time from one change to the next.
-    pub(super) fn interval(&self) -> Duration {
-        Duration::from_secs(1).checked_div(self.rate).unwrap_or_default()
     }
 }
 
@@ -84,25 +79,5 @@ impl fmt::Display for Protocol {
             Self::Tcp => "TCP",
             Self::Udp => "UDP",
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_rate_is_an_interval_and_none_is_no_pause() {
-        let mut settings = Settings {
-            protocol: Protocol::Tcp,
-            address: None,
-            changes: 1,
-            rate: 4,
-            warm_up: 0,
-            timeout: 1,
-        };
-        assert_eq!(settings.interval(), Duration::from_millis(250));
-        settings.rate = 0;
-        assert_eq!(settings.interval(), Duration::ZERO);
     }
 }

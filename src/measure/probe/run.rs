@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 use nft::family::Family;
 
 use super::address::{self, AddressError};
-use super::change::{ChangeTimes, Times, rows};
+use super::change_times::{ChangeTimes, Times, rows};
 use super::commits::Commits;
 use super::endpoint::{self, Which};
 use super::error::{ProbeError, Unreached};
 use super::objects::{PORT, change as patch, slice, slice_path};
-use super::report::Report;
-use super::settings::Settings;
+use super::report::ProbeReport;
+use super::settings::ProbeSettings;
 use super::testbed::{Testbed, version};
 use super::tries::{Seen, Tries};
 use super::watch::Events;
-use crate::figures::{Machine, Progress, now};
+use crate::figures::{Machine, Progress, interval, now};
 
 /// Longest sleep between two checks of a requested stop.
 const NAP: Duration = Duration::from_millis(50);
@@ -28,9 +28,9 @@ const NAP: Duration = Duration::from_millis(50);
 /// stop, if any. The caller cleans up.
 pub fn measure(
     testbed: &Testbed,
-    settings: &Settings,
+    settings: &ProbeSettings,
     progress: &Progress,
-) -> (Option<Report>, Result<(), ProbeError>) {
+) -> (Option<ProbeReport>, Result<(), ProbeError>) {
     let mut run = match Run::prepare(testbed, settings, progress) {
         Ok(Some(run)) => run,
         Ok(None) => return (None, Ok(())),
@@ -46,7 +46,7 @@ pub fn measure(
 /// A run with its objects in the cluster.
 struct Run<'a> {
     testbed: &'a Testbed,
-    settings: &'a Settings,
+    settings: &'a ProbeSettings,
     progress: &'a Progress,
     /// All times are counted from here.
     base: Instant,
@@ -91,7 +91,7 @@ impl<'a> Run<'a> {
     /// stop.
     fn prepare(
         testbed: &'a Testbed,
-        settings: &'a Settings,
+        settings: &'a ProbeSettings,
         progress: &'a Progress,
     ) -> Result<Option<Self>, ProbeError> {
         if let Some(address) = settings.address {
@@ -151,7 +151,7 @@ impl<'a> Run<'a> {
         self.progress.begin("changes", self.settings.changes.into());
         let start = self.base.elapsed();
         for number in 0..self.settings.changes {
-            let due = start + self.settings.interval() * number;
+            let due = start + interval(self.settings.rate) * number;
             if !self.sleep_until(due) {
                 return Ok(());
             }
@@ -234,8 +234,8 @@ impl<'a> Run<'a> {
         if late > 0 { Err(ProbeError::Late { late, changes, limit }) } else { Ok(()) }
     }
 
-    fn report(self) -> Report {
-        Report {
+    fn report(self) -> ProbeReport {
+        ProbeReport {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             machine: Machine::this(),
             node: self.testbed.node.clone(),

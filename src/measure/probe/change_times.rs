@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use super::tries::{Counts, Seen};
-use crate::figures::{Row, histogram, record};
+use crate::figures::{Plotted, Row, histogram, record};
 
 /// One change. Times are in microseconds from before its request was sent. `late` is the time from
 /// when it was due until then.
@@ -63,7 +63,7 @@ impl ChangeTimes {
 type TimeOf = fn(&ChangeTimes) -> Option<f64>;
 
 /// Names of rows with a curve.
-pub(super) const CURVES: [&str; 5] = [
+pub(super) const CURVES: Plotted = [
     "change: answer of the API server",
     "change: event of our watch",
     "change: commit to nftables",

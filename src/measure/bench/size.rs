@@ -10,7 +10,7 @@ use super::memory;
 use super::pace::Pace;
 use super::pipeline::Pipeline;
 use super::report::SizeReport;
-use super::settings::Settings;
+use super::settings::BenchSettings;
 use super::spreads::Spreads;
 use super::watch_frame::WatchFrame;
 use crate::figures::{Progress, Row, Unit};
@@ -27,7 +27,7 @@ const GROUP: u32 = 256;
 /// # Errors
 /// See [`BenchError`]. A requested stop is not an error: the report records it.
 pub fn measure(
-    settings: &Settings,
+    settings: &BenchSettings,
     services: u32,
     progress: &Progress,
 ) -> Result<SizeReport, BenchError> {
@@ -44,7 +44,7 @@ pub fn measure(
 
 /// State of a run.
 pub(super) struct Bench<'a> {
-    pub(super) settings: &'a Settings,
+    pub(super) settings: &'a BenchSettings,
     pub(super) progress: &'a Progress,
     pub(super) cluster: Cluster,
     pub(super) changes: Changes,
@@ -52,7 +52,7 @@ pub(super) struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    fn new(settings: &'a Settings, services: u32, progress: &'a Progress) -> Self {
+    fn new(settings: &'a BenchSettings, services: u32, progress: &'a Progress) -> Self {
         let cluster =
             Cluster::new(services, settings.endpoints, settings.distribution, settings.seed);
         let changes = Changes::new(&cluster, settings.mix, settings.seed);
