@@ -10,14 +10,14 @@ use std::sync::Arc;
 use ahash::HashMap;
 use engine::model::{Protocol, Target};
 use engine::ruleset::number::{ListId, Route};
-use engine::ruleset::{Frontend, NamedList, SetId, TableElement, target, without_scheduler};
+use engine::ruleset::{Frontend, NamedList, SetId, TableElement, without_scheduler};
+use nft::Counter;
 use nft::family::Family;
 use nft::kernel::ReadError;
-use nft::{Counter, ElementView};
 
 use super::tables::{OurTable, TableReader, TablesError};
 
-/// Most service ports that [`Counts::busiest`] returns.
+/// Most service ports that [`ConnectionSums::busiest`] returns.
 pub const MOST_PORTS: usize = 1_000;
 
 /// Most slots of endpoints in plain lists that are read at once.
@@ -25,7 +25,7 @@ const MOST_SLOTS: u32 = 10_000;
 
 /// Sums by service port.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct ConnectionSums {
     /// Keyed by `namespace/name:port`.
     ports: HashMap<Arc<str>, Port>,
     frontends: HashMap<Frontend, SeenFrontend>,
@@ -35,7 +35,7 @@ pub struct Counts {
     sample: u32,
 }
 
-/// Counts of one service port.
+/// ConnectionSums of one service port.
 #[derive(Debug, Default)]
 pub struct Port {
     /// All connections to the service port.
@@ -72,7 +72,7 @@ struct EndpointKey {
     number: u32,
 }
 
-impl Counts {
+impl ConnectionSums {
     /// Adds the counts since the last read. Tables without counters add nothing.
     ///
     /// # Errors
@@ -122,10 +122,8 @@ impl Counts {
         family: Family,
         set: SetId,
     ) -> Result<bool, ReadError> {
-        reader.elements(family, set, &mut |view| {
-            let element = TableElement::read(family, set, &view);
-            if let (Some(TableElement::Route(frontend, route, label)), Some(counter)) =
-                (element, view.counter)
+        reader.elements(family, set, &mut |element, counter| {
+            if let (TableElement::Route(frontend, route, label), Some(counter)) = (element, counter)
             {
                 self.add_frontend((frontend, route), label.unwrap_or_default(), counter);
             }
@@ -161,9 +159,8 @@ impl Counts {
         family: Family,
         set: SetId,
     ) -> Result<bool, ReadError> {
-        reader.elements(family, set, &mut |view| {
-            if let Some(TableElement::Internal(frontend, route)) =
-                TableElement::read(family, set, &view)
+        reader.elements(family, set, &mut |element, _| {
+            if let TableElement::Internal(frontend, route) = element
                 && let Some(seen) = self.frontends.get(&frontend)
                 && let Some(port) = self.ports.get_mut(&seen.label)
             {
@@ -188,11 +185,9 @@ impl Counts {
         }
         let mut grown: HashMap<Arc<str>, HashMap<Target, Counter>> = HashMap::default();
         for family in Family::ALL {
-            let mut each = |key: EndpointKey, view: &ElementView<'_>| {
-                let Some((target, counter)) = target(family, view).zip(view.counter) else {
-                    return;
-                };
-                let Some((_, label)) = wanted.get(&(family, key.list)) else { return };
+            let mut each = |key: EndpointKey, target, counter: Option<Counter>| {
+                let of_list = wanted.get(&(family, key.list));
+                let Some(((_, label), counter)) = of_list.zip(counter) else { return };
                 let seen = SeenEndpoint { target, counter, sample: self.sample };
                 let last = self.endpoints.insert(key, seen).filter(|last| last.target == target);
                 let added = counter.since(last.map(|last| last.counter).unwrap_or_default());
@@ -204,8 +199,8 @@ impl Counts {
             reader.endpoints(
                 family,
                 plain.into_iter(),
-                &mut |(list, protocol, number), view| {
-                    each(EndpointKey { family, list, protocol, number }, view);
+                &mut |(list, protocol, number), target, counter| {
+                    each(EndpointKey { family, list, protocol, number }, target, counter);
                 },
             )?;
             if !sticky.is_empty() {
@@ -244,14 +239,11 @@ fn has_counters(table: &OurTable, set: SetId) -> bool {
 fn read_affinity(
     reader: &mut TableReader,
     family: Family,
-    each: &mut dyn FnMut(EndpointKey, &ElementView<'_>),
+    each: &mut dyn FnMut(EndpointKey, Target, Option<Counter>),
 ) -> Result<(), ReadError> {
-    let set = SetId::AffinityEndpoints;
-    let read = reader.elements(family, set, &mut |view| {
-        if let Some(TableElement::AffinityEndpoint(list, protocol, id, _)) =
-            TableElement::read(family, set, &view)
-        {
-            each(EndpointKey { family, list, protocol, number: id.into() }, &view);
+    let read = reader.elements(family, SetId::AffinityEndpoints, &mut |element, counter| {
+        if let TableElement::AffinityEndpoint(list, protocol, id, target) = element {
+            each(EndpointKey { family, list, protocol, number: id.into() }, target, counter);
         }
     });
     read.map(|_| ())
@@ -278,7 +270,7 @@ mod tests {
 
     #[test]
     fn a_sum_of_frontends_grows_also_when_one_of_them_begins_at_zero() {
-        let mut counts = Counts::default();
+        let mut counts = ConnectionSums::default();
         for (first, second, expected) in [(100, 50, 150), (110, 50, 160), (3, 51, 164)] {
             counts.sample += 1;
             counts.add_frontend(at(1), "a/b:http", counter(first));
@@ -290,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_frontend_that_another_service_has_now_begins_at_zero() {
-        let mut counts = Counts::default();
+        let mut counts = ConnectionSums::default();
         counts.add_frontend(at(1), "a/b", counter(5));
         counts.add_frontend(at(1), "a/c", counter(7));
         assert_eq!(counts.ports["a/b"].counted, counter(5));
@@ -299,7 +291,7 @@ mod tests {
 
     #[test]
     fn the_busiest_are_so_many_and_the_rest_is_in_the_total() {
-        let mut counts = Counts::default();
+        let mut counts = ConnectionSums::default();
         let most = u16::try_from(MOST_PORTS).unwrap();
         for port in 1..=most + 10 {
             counts.add_frontend(at(port), &format!("a/{port}"), counter(port.into()));
@@ -312,7 +304,7 @@ mod tests {
 
     #[test]
     fn each_list_of_a_service_port_is_read_once() {
-        let mut counts = Counts::default();
+        let mut counts = ConnectionSums::default();
         for sample in 1..3 {
             counts.sample = sample;
             let (address, route) = at(1);

@@ -4,12 +4,11 @@ use std::collections::BTreeSet;
 
 use engine::direct::is_own;
 use engine::direct::ruleset::{self as direct, Destination, DirectElement};
-use engine::model::Protocol;
-use engine::ruleset::number::ListId;
-use engine::ruleset::{self, LAYOUT, Layouts, NamedList, SetId, SlotKeys};
+use engine::model::Target;
+use engine::ruleset::{self, LAYOUT, Layouts, ListSlot, NamedList, SetId, TableElement};
 use nft::family::Family;
 use nft::kernel::{Contents, Generation, Kernel, Nftables, OpenError, ReadError};
-use nft::{ElementView, TableRef};
+use nft::{Counter, ElementView, TableRef, Value};
 
 /// Error of reading our tables.
 #[derive(Debug, thiserror::Error)]
@@ -33,9 +32,6 @@ pub enum TablesError {
     )]
     Foreign(TableRef),
 }
-
-/// List, protocol and number of a slot.
-pub type Slot = (ListId, Protocol, u32);
 
 /// Reader of our tables in the network namespace where it was opened.
 #[derive(Debug)]
@@ -87,20 +83,35 @@ impl TableReader {
         if tables.is_empty() { Err(TablesError::Missing) } else { Ok(tables) }
     }
 
-    /// Returns the number of elements of a set. `None` if the kernel does not report it; 0 if the
-    /// table lacks the set.
-    pub fn count(&self, table: &OurTable, set: SetId) -> Option<u32> {
-        let sets = self.layouts.of(table.family);
-        let found = table.contents.sets.iter().find(|it| sets.identify(it) == Some(set));
-        found.map_or(Some(0), |found| found.elements)
+    /// Returns our sets in a table with their numbers of elements, in the order of reading; `None` if
+    /// the kernel does not report it.
+    pub fn sets(&self, table: &OurTable) -> Vec<(SetId, Option<u32>)> {
+        self.layouts.of(table.family).found_in(&table.contents)
     }
 
-    /// Calls `each` once for every element of a set, also during concurrent commits. Returns false
-    /// if the read is torn.
+    /// Calls `each` once for every element of a set that is ours, with its counter, also during
+    /// concurrent commits. Returns false if the read is torn.
     ///
     /// # Errors
     /// See [`ReadError`].
     pub fn elements(
+        &mut self,
+        family: Family,
+        set: SetId,
+        each: &mut dyn FnMut(TableElement<'_>, Option<Counter>),
+    ) -> Result<bool, ReadError> {
+        self.views(family, set, &mut |view| {
+            if let Some(element) = TableElement::read(family, set, &view) {
+                each(element, view.counter);
+            }
+        })
+    }
+
+    /// Does the same for the elements as the kernel lists them.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn views(
         &mut self,
         family: Family,
         set: SetId,
@@ -137,7 +148,7 @@ impl TableReader {
         Ok((found, is_whole))
     }
 
-    /// Calls `each` for every endpoint in the slots of these lists.
+    /// Calls `each` for every endpoint in the slots of these lists, with its counter.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -145,25 +156,16 @@ impl TableReader {
         &mut self,
         family: Family,
         lists: impl Iterator<Item = NamedList>,
-        each: &mut dyn FnMut(Slot, &ElementView<'_>),
+        each: &mut dyn FnMut(ListSlot, Target, Option<Counter>),
     ) -> Result<(), ReadError> {
-        let table = ruleset::table(family);
-        let mut slots = SlotKeys::new(lists);
-        loop {
-            let keys = slots.next_keys();
-            if keys.is_empty() {
-                return Ok(());
+        let (table, set) = (ruleset::table(family), SetId::Endpoints.name());
+        let find = |keys: &[Value], found: &mut dyn FnMut(ElementView<'_>)| {
+            self.kernel.find_elements(&table, set, keys, found)
+        };
+        ruleset::read_slots(lists, find, &mut |slot, view| {
+            if let Some(target) = ruleset::target(family, view) {
+                each(slot, target, view.counter);
             }
-            let mut found = |view: ElementView<'_>| {
-                if let Some(slot) = slots.answered() {
-                    each(slot, &view);
-                }
-            };
-            let set = SetId::Endpoints.name();
-            let answered = self.kernel.find_elements(&table, set, &keys, &mut found)?;
-            if answered < keys.len() {
-                slots.missing();
-            }
-        }
+        })
     }
 }

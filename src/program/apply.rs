@@ -1,7 +1,6 @@
 //! `apply`: brings the kernel's tables into the state of the manifests, once.
 
 use std::thread;
-use std::time::Instant;
 
 use conntrack::{ConntrackError, ConntrackTable};
 use daemon::converge::converge;
@@ -10,6 +9,7 @@ use engine::Engine;
 use nft::TableFlags;
 use nft::kernel::Nftables;
 
+use super::clock::now;
 use super::failure::Failure;
 use super::localhost;
 use super::manifests::{Input, load};
@@ -55,11 +55,6 @@ pub fn apply(input: &Input<'_>, settings: &Settings, output: Output) -> Result<(
         Output::Json => print(&format_args!("{}\n", summary.json(&problems))),
     }
     Failure::of_problems(problems)
-}
-
-#[allow(clippy::disallowed_methods)]
-fn now() -> Instant {
-    Instant::now()
 }
 
 /// Deletes the flows that became stale, and those that an interrupted run left.

@@ -4,16 +4,16 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use daemon::direct;
+use daemon::read_back::{Lists, read_watching};
 use engine::routing::DirectReturn;
-use engine::ruleset::{self, Frontend, SetId, TableElement};
+use engine::ruleset::Frontend;
+use engine::ruleset::number::Route;
 use engine::{Engine, FoundTable, FoundTables};
-use nft::kernel::{ElementRead, Kernel, Nftables};
-use nft::{ElementView, Family};
+use nft::kernel::{Kernel, Nftables};
 use tokio::time::Instant;
 
 use super::change::{ChangeLine, changes};
 use super::failure::Failure;
-use super::read_tables::read_tables;
 
 /// A change, and the name of its service if it is one of a service.
 pub(super) type Change = (ChangeLine, Option<String>);
@@ -58,7 +58,7 @@ impl Comparison<'_> {
     fn observe(&mut self) -> Result<(), Failure> {
         let found = read_tables(self.engine, self.kernel)?;
         if let Some(direct) = self.engine.direct_mut() {
-            direct.note_local(local_frontends(self.kernel, &found.of_services)?);
+            direct.note_local(local_frontends(&found.of_services));
         }
         (self.accept)(self.engine, &found);
         self.engine.replace_installed_state(found);
@@ -78,35 +78,26 @@ impl Comparison<'_> {
     }
 }
 
-/// Returns the frontends whose packets the tables translate to endpoints of this node alone.
-fn local_frontends(
-    kernel: &mut Nftables,
-    found: &[FoundTable; 2],
-) -> Result<BTreeSet<Frontend>, Failure> {
-    let mut local = BTreeSet::new();
-    for family in Family::ALL {
-        let contents = found[family.index()].contents.iter();
-        let mut sets = contents.flat_map(|contents| &contents.sets);
-        if !sets.any(|set| SetId::by_name(&set.name) == Some(SetId::Services)) {
-            continue;
-        }
-        for set in [SetId::Services, SetId::NodePorts] {
-            let mut of_set = Vec::new();
-            let table = ruleset::table(family);
-            let read = kernel.read_elements(&table, set.name(), &mut |read| match read {
-                ElementRead::Start => of_set.clear(),
-                ElementRead::Element(view) => of_set.extend(local_frontend(family, set, &view)),
-            });
-            read.map_err(Failure::new)?;
-            local.extend(of_set);
+/// Most repetitions of a read during which another program changed the tables.
+const ATTEMPTS: usize = 10;
+
+/// Returns our tables, read if possible while no other program changes them.
+fn read_tables(engine: &Engine, kernel: &mut Nftables) -> Result<FoundTables, Failure> {
+    let layouts = engine.tables().layouts();
+    let mut read = || read_watching(kernel, layouts, (Lists::Now, &|| ())).map_err(Failure::new);
+    let mut reading = read()?;
+    for _ in 0..ATTEMPTS {
+        if reading.is_torn {
+            reading = read()?;
         }
     }
-    Ok(local)
+    Ok(reading.tables)
 }
 
-fn local_frontend(family: Family, set: SetId, view: &ElementView<'_>) -> Option<Frontend> {
-    let TableElement::Route(frontend, route, _) = TableElement::read(family, set, view)? else {
-        return None;
-    };
-    route.flags().local.then_some(frontend)
+/// Returns the frontends whose packets the tables translate to endpoints of this node alone.
+fn local_frontends(found: &[FoundTable; 2]) -> BTreeSet<Frontend> {
+    let frontends = found.iter().flat_map(|table| table.elements.frontends());
+    let local = frontends
+        .filter(|(_, state)| state.route().is_some_and(|route: Route| route.flags().local));
+    local.map(|(frontend, _)| frontend).collect()
 }

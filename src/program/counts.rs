@@ -1,34 +1,29 @@
 //! Reads the kernel's counters for a scrape of the metrics, outside the loop.
 //!
 //! One read runs at a time, in a thread of its own. The tables are read at most once in
-//! [`SHORTEST`], and for at most a tenth of the time; other scrapes get the last result.
+//! two seconds, and for at most a tenth of the time; other scrapes get the last result.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use conntrack::{ConntrackTable, ReopenedTable};
 use daemon::observe::{
     CountStore, Counted, ReadCounts, RefusedCount, ServiceCounts, ServicePortCount,
 };
 use futures::FutureExt;
-use inspect::counts::Counts;
+use inspect::counts::ConnectionSums;
 use inspect::refusals::{RefusalSums, refused_packets};
 use inspect::tables::{TableReader, TablesError};
 use nft::Counter;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::task::spawn_blocking;
 
-/// Shortest time between two reads.
-const SHORTEST: Duration = Duration::from_secs(2);
-
-/// Pause after a read, in multiples of its duration.
-const PAUSE: u32 = 10;
+use super::clock::{LastRead, now};
 
 /// Returns a function that reads the counters of the tables in the network namespace of this
 /// process, and stores them.
 pub(super) fn read_counts(store: CountStore, reads: Reads) -> ReadCounts {
-    let sampler = Arc::new(Mutex::new(Sampler { reads, ..Sampler::default() }));
+    let sampler = Arc::new(Mutex::new(CountReader { reads, ..CountReader::default() }));
     Arc::new(move || {
         let (sampler, store) = (Arc::clone(&sampler), store.clone());
         let read = async move {
@@ -51,20 +46,17 @@ pub(super) struct Reads {
 
 /// Sums so far, and the last read.
 #[derive(Default)]
-struct Sampler {
+struct CountReader {
     reads: Reads,
     conntrack: ReopenedTable,
     reader: Option<TableReader>,
-    counts: Counts,
+    counts: ConnectionSums,
     refusals: RefusalSums,
-    /// End and duration of the last read.
-    last: Option<(Instant, Duration)>,
+    last: LastRead,
 }
 
-fn take_sample(mut sampler: OwnedMutexGuard<Sampler>, store: &CountStore) {
-    if let Some((at, took)) = sampler.last
-        && at.elapsed() < SHORTEST.max(took * PAUSE)
-    {
+fn take_sample(mut sampler: OwnedMutexGuard<CountReader>, store: &CountStore) {
+    if sampler.last.is_fresh() {
         return;
     }
     let started = now();
@@ -78,10 +70,10 @@ fn take_sample(mut sampler: OwnedMutexGuard<Sampler>, store: &CountStore) {
         }
     }
     sampler.read_tables(store);
-    sampler.last = Some((now(), started.elapsed()));
+    sampler.last = LastRead::since(started);
 }
 
-impl Sampler {
+impl CountReader {
     fn read_tables(&mut self, store: &CountStore) {
         match self.read() {
             Ok(()) => {
@@ -119,7 +111,7 @@ fn refused_counts(refusals: &RefusalSums) -> Vec<RefusedCount> {
     sums.collect()
 }
 
-fn service_counts(counts: &Counts) -> ServiceCounts {
+fn service_counts(counts: &ConnectionSums) -> ServiceCounts {
     let ports = counts.busiest().into_iter().map(|(label, port)| {
         let (name, port_name) = label.split_once(':').unwrap_or((label, ""));
         let (namespace, service) = name.split_once('/').unwrap_or(("", name));
@@ -141,8 +133,4 @@ fn service_counts(counts: &Counts) -> ServiceCounts {
 
 fn counted(counter: Counter) -> Counted {
     Counted { connections: counter.packets, bytes: counter.bytes }
-}
-
-fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
 }

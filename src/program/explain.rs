@@ -15,7 +15,7 @@ use serde_json::json;
 use super::failure::Failure;
 use super::live_trace;
 use super::localhost_listeners;
-use super::outcome::Exit;
+use super::outcome::Found;
 use super::output::{Output, print, warn};
 use super::read_services::read_services;
 
@@ -62,22 +62,6 @@ Exit codes:
   1  with --trace, the kernel differed from the prediction
   2  an error: bad arguments, no permission, no table, or no packet to trace";
 
-/// Result of an explanation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Explained {
-    /// The trace agrees, or was not requested.
-    Agrees,
-    /// The trace differs.
-    Differs,
-}
-
-/// See [`EXPLAIN_CODES`].
-impl From<Result<Explained, Failure>> for Exit {
-    fn from(result: Result<Explained, Failure>) -> Self {
-        Self::of_comparison(result.map(|found| found == Explained::Differs))
-    }
-}
-
 /// Hook where a packet starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum HookFlag {
@@ -112,7 +96,7 @@ struct Source(IpAddr, Option<u16>);
 /// # Errors
 /// The arguments are inconsistent, nftables cannot be read, no table exists, or no packet could be
 /// traced.
-pub fn explain(flags: &ExplainFlags) -> Result<Explained, Failure> {
+pub fn explain(flags: &ExplainFlags) -> Result<Found, Failure> {
     let questions = flags.questions()?;
     let mut kernel = Kernel::open().map_err(Failure::new)?;
     let mut explanations = Vec::new();
@@ -124,7 +108,7 @@ pub fn explain(flags: &ExplainFlags) -> Result<Explained, Failure> {
         for (i, explanation) in explanations.iter().enumerate() {
             print_explanation(explanation, flags.output, i == 0);
         }
-        return Ok(Explained::Agrees);
+        return Ok(Found::Nothing);
     }
     let ([explanation], [question]) = (explanations.as_slice(), questions.as_slice()) else {
         let protocols: Vec<_> = explanations.iter().map(Explanation::protocol).collect();
@@ -145,7 +129,7 @@ pub fn explain(flags: &ExplainFlags) -> Result<Explained, Failure> {
             print(&format_args!("{document}\n"));
         }
     }
-    Ok(if comparison.difference().is_some() { Explained::Differs } else { Explained::Agrees })
+    Ok(Found::if_any(comparison.difference().is_some()))
 }
 
 /// Notes whether the daemon serves a node port at `[::1]`, which the tables do not show.

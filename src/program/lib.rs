@@ -15,9 +15,12 @@ mod canary;
 mod change;
 mod check_config;
 mod cleanup;
+mod clock;
 mod command_line;
 mod comparison;
 mod counts;
+#[cfg(feature = "inspect")]
+mod cut_output;
 #[cfg(feature = "inspect")]
 mod explain;
 mod failure;
@@ -51,12 +54,9 @@ mod probe;
 mod problems;
 #[cfg(feature = "inspect")]
 mod read_services;
-mod read_tables;
 mod reload;
 mod run;
 mod running;
-#[cfg(feature = "inspect")]
-mod screen;
 mod search;
 mod service_manager;
 mod settings;
@@ -76,7 +76,7 @@ pub use check_config::check_config;
 pub use cleanup::{CleanupFlags, cleanup};
 pub use command_line::{Cli, Command, ConfigCommand};
 #[cfg(feature = "inspect")]
-pub use explain::{EXPLAIN_CODES, ExplainFlags, Explained, explain};
+pub use explain::{EXPLAIN_CODES, ExplainFlags, explain};
 pub use failure::Failure;
 pub use flagz::listed_flags;
 #[cfg(feature = "inspect")]
@@ -85,20 +85,18 @@ pub use kube_proxy::kube_proxy;
 pub use kubectl::kubectl;
 pub use log::{Log, noted};
 pub use manifests::Input;
-pub use outcome::{
-    APPLY_CODES, CHECK_CODES, CLEANUP_CODES, Compared, Exit, PLAN_CODES, VERIFY_CODES,
-};
+pub use outcome::{APPLY_CODES, CHECK_CODES, CLEANUP_CODES, Exit, Found, PLAN_CODES, VERIFY_CODES};
 pub use output::{Output, print_help};
 pub use plan::{PlanView, plan};
 #[cfg(feature = "measure")]
 pub use probe::{PROBE_HELP, ProbeFlags, probe};
 #[cfg(feature = "inspect")]
-pub use problems::{LeftOut, PROBLEMS_HELP, ProblemsFlags, problems};
+pub use problems::{PROBLEMS_HELP, ProblemsFlags, problems};
 pub use reload::{Load, restart};
 pub use run::{End, run};
 pub use settings::{Origin, Settings};
 #[cfg(feature = "inspect")]
-pub use show::{SHOW_HELP, ShowFlags, Shown, show};
+pub use show::{SHOW_HELP, ShowFlags, show};
 pub use summary::Summary;
 #[cfg(feature = "inspect")]
 pub use top::{TOP_HELP, TopFlags, top};

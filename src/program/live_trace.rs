@@ -11,7 +11,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use engine::ruleset::field::Field;
 use engine::ruleset::phrase::{self, ElementChange, Phrases};
@@ -25,6 +25,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::{Value as Json, json};
 use socket2::{Domain, Protocol, Socket, Type as SocketType};
 
+use super::clock::now;
 use super::failure::Failure;
 use super::output::warn;
 
@@ -253,9 +254,4 @@ fn send(explanation: &Explanation, question: &Question) -> io::Result<Sent> {
         Ok(()) => Ok(Sent::Socket(socket)),
         Err(_) => sent.map(|()| Sent::Refused),
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "a time limit at the edge")]
-fn now() -> Instant {
-    Instant::now()
 }

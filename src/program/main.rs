@@ -10,8 +10,7 @@ use daemon::config::command_flags::{OnceFlags, PlanFlags, RunFlags, VerifyFlags}
 use daemon::observe::Startup;
 use daemon::source::Wanted;
 use deltaproxy::{
-    Cli, Command, Compared, ConfigCommand, End, Exit, Failure, Input, Log, Output, PlanView,
-    Settings,
+    Cli, Command, ConfigCommand, End, Exit, Failure, Found, Input, Log, Output, PlanView, Settings,
 };
 
 /// `.cargo/config.toml` has its settings.
@@ -105,7 +104,7 @@ fn apply(flags: &OnceFlags, output: Output, log: &mut Log) -> Result<(), Failure
     deltaproxy::apply(&input(flags, &settings), &settings, output)
 }
 
-fn plan(flags: &PlanFlags, output: Output, log: &mut Log) -> Result<Compared, Failure> {
+fn plan(flags: &PlanFlags, output: Output, log: &mut Log) -> Result<Found, Failure> {
     let (loaded, origin, fields) = Settings::of_plan(flags)?;
     *log = Log::start(loaded.config.log);
     let settings = Settings { config: deltaproxy::noted(loaded), origin };
@@ -114,7 +113,7 @@ fn plan(flags: &PlanFlags, output: Output, log: &mut Log) -> Result<Compared, Fa
     deltaproxy::plan(&settings, fields.as_deref(), flags.allow_empty, view)
 }
 
-fn verify(flags: &VerifyFlags, output: Output, log: &mut Log) -> Result<Compared, Failure> {
+fn verify(flags: &VerifyFlags, output: Output, log: &mut Log) -> Result<Found, Failure> {
     let (loaded, origin) = Settings::of_verify(flags)?;
     *log = Log::start(loaded.config.log);
     deltaproxy::verify(&Settings { config: deltaproxy::noted(loaded), origin }, output)

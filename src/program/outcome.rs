@@ -15,21 +15,28 @@ pub struct Exit {
     pub restart: bool,
 }
 
-/// Result of comparing the tables with the objects.
+/// Whether a command found what it looks for: differences, draining endpoints, problems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compared {
-    /// The tables match the objects.
-    Equal,
-    /// The tables differ.
-    Different,
+pub enum Found {
+    /// It found nothing.
+    Nothing,
+    /// It found something.
+    Something,
 }
 
-impl Exit {
-    /// As in diff(1): 0 if nothing differs, 1 if something does, 2 on failure.
-    pub(super) fn of_comparison(differs: Result<bool, Failure>) -> Self {
-        let differs = differs.and_then(printed);
-        let code = differs.as_ref().map_or(2, |differs| u8::from(*differs));
-        Self { code, failure: differs.err(), restart: false }
+impl Found {
+    /// Returns what was found.
+    pub(super) fn if_any(is_any: bool) -> Self {
+        if is_any { Self::Something } else { Self::Nothing }
+    }
+}
+
+/// As in diff(1): 0 if nothing was found, 1 if something was, 2 on failure.
+impl From<Result<Found, Failure>> for Exit {
+    fn from(result: Result<Found, Failure>) -> Self {
+        let found = result.and_then(printed);
+        let code = found.as_ref().map_or(2, |found| u8::from(*found == Found::Something));
+        Self { code, failure: found.err(), restart: false }
     }
 }
 
@@ -45,13 +52,6 @@ impl From<Result<End, Failure>> for Exit {
     fn from(result: Result<End, Failure>) -> Self {
         let restart = matches!(result, Ok(End::ConfigChanged));
         Self { restart, ..result.map(|_| ()).into() }
-    }
-}
-
-/// See [`PLAN_CODES`] and [`VERIFY_CODES`].
-impl From<Result<Compared, Failure>> for Exit {
-    fn from(result: Result<Compared, Failure>) -> Self {
-        Self::of_comparison(result.map(|found| found == Compared::Different))
     }
 }
 
@@ -95,11 +95,9 @@ mod tests {
     fn codes_are_those_of_diff_for_comparisons_and_0_or_1_for_others() {
         let failure = || Failure::new("why");
         for (outcome, code, is_failure) in [
-            (Exit::from(Ok(Compared::Equal)), 0, false),
-            (Exit::from(Ok(Compared::Different)), 1, false),
-            (Exit::from(Err::<Compared, _>(failure())), 2, true),
-            (Exit::of_comparison(Ok(false)), 0, false),
-            (Exit::of_comparison(Ok(true)), 1, false),
+            (Exit::from(Ok(Found::Nothing)), 0, false),
+            (Exit::from(Ok(Found::Something)), 1, false),
+            (Exit::from(Err::<Found, _>(failure())), 2, true),
             (Exit::from(Ok(())), 0, false),
             (Exit::from(Err::<(), _>(failure())), 1, true),
         ] {

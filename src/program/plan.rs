@@ -16,7 +16,7 @@ use super::comparison::Comparison;
 use super::failure::Failure;
 use super::localhost;
 use super::objects::load_objects;
-use super::outcome::Compared;
+use super::outcome::Found;
 use super::output::{Output, print};
 use super::settings::Settings;
 
@@ -40,7 +40,7 @@ pub fn plan(
     fields: Option<&[FieldChange]>,
     allow_empty: bool,
     view: PlanView,
-) -> Result<Compared, Failure> {
+) -> Result<Found, Failure> {
     let mut kernel = Nftables::open().map_err(Failure::new)?;
     let routing = settings.config.routing.clone();
     let mut engine = Engine::new(routing, TableFlags::default());
@@ -79,8 +79,7 @@ pub fn plan(
         }
     }
     let is_equal = planned.is_empty() && fields.is_none_or(<[_]>::is_empty);
-    let compared = if is_equal { Compared::Equal } else { Compared::Different };
-    Failure::of_problems(problems).map(|()| compared)
+    Failure::of_problems(problems).map(|()| Found::if_any(!is_equal))
 }
 
 fn print_fields(fields: &[FieldChange]) {

@@ -7,7 +7,7 @@ use engine::printable::Printable;
 use serde_json::Value;
 
 use super::failure::Failure;
-use super::outcome::Exit;
+use super::outcome::Found;
 use super::output::{DocumentOutput, print};
 use super::running;
 
@@ -40,34 +40,18 @@ pub struct ProblemsFlags {
     output: DocumentOutput,
 }
 
-/// Whether the daemon leaves anything out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LeftOut {
-    /// Nothing.
-    Nothing,
-    /// An object, or a part of one.
-    Something,
-}
-
-/// See [`PROBLEMS_HELP`].
-impl From<Result<LeftOut, Failure>> for Exit {
-    fn from(result: Result<LeftOut, Failure>) -> Self {
-        Self::of_comparison(result.map(|found| found == LeftOut::Something))
-    }
-}
-
 /// Prints the present problems of the running daemon.
 ///
 /// # Errors
 /// No daemon runs in this network namespace, or it does not answer.
-pub fn problems(flags: &ProblemsFlags) -> Result<LeftOut, Failure> {
+pub fn problems(flags: &ProblemsFlags) -> Result<Found, Failure> {
     let answer = running::document("/problems.json")?;
     let problems = answer["problems"].as_array().map(Vec::as_slice).unwrap_or_default();
     match flags.output {
         DocumentOutput::Text => print(&listing(problems, &answer["now_ms"])),
         DocumentOutput::Json | DocumentOutput::Yaml => flags.output.print(&answer),
     }
-    Ok(if problems.is_empty() { LeftOut::Nothing } else { LeftOut::Something })
+    Ok(Found::if_any(!problems.is_empty()))
 }
 
 /// Returns two lines for each problem: what it is about, and why.

@@ -25,12 +25,12 @@ pub type Load = Box<dyn Fn() -> Result<Loaded, ConfigError> + Send>;
 const READ_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The configuration file of the daemon.
-pub(super) struct Followed {
+pub(super) struct FollowedFile {
     pub(super) path: PathBuf,
     pub(super) load: Load,
 }
 
-impl Followed {
+impl FollowedFile {
     /// Reads the file, unless it is a pipe or a device by now, whose read may never end.
     fn read(&self) -> Result<Loaded, ConfigError> {
         if fs::metadata(&self.path).is_ok_and(|it| !it.is_file()) {
@@ -52,7 +52,7 @@ pub(super) fn hang_up() -> io::Result<Signal> {
 /// row, as a file may be read during a write. An invalid configuration is reported and has no effect.
 pub(super) async fn changed(
     used: Config,
-    followed: Option<Followed>,
+    followed: Option<FollowedFile>,
     mut hang_up: Signal,
     observe: Observe,
 ) {

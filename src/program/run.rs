@@ -42,7 +42,7 @@ use super::counts::{Reads, read_counts};
 use super::failure::Failure;
 use super::log::{Log, noted};
 use super::node::{set_conntrack_later, set_up_node};
-use super::reload::{Followed, Load, changed, hang_up, is_reload, rename};
+use super::reload::{FollowedFile, Load, changed, hang_up, is_reload, rename};
 use super::search::search;
 use super::service_manager::{ServiceManager, State};
 use super::{api_server, canary, localhost, other_kube_proxy, running, threads};
@@ -117,7 +117,7 @@ pub fn run(
         tracing::warn!("the soft limit of open files stays as it is: {error}");
     }
     let content = ServedContent { startup, ..ServedContent::new(observe) };
-    let followed = file.map(|path| Followed { path, load });
+    let followed = file.map(|path| FollowedFile { path, load });
     let outcome = runtime.block_on(run_until_stopped(config, followed, content, counts));
     runtime.shutdown_timeout(STOP_TIME);
     outcome
@@ -125,7 +125,7 @@ pub fn run(
 
 async fn run_until_stopped(
     config: Config,
-    followed: Option<Followed>,
+    followed: Option<FollowedFile>,
     mut content: ServedContent,
     counts: CountStore,
 ) -> Result<End, Failure> {

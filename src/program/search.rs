@@ -2,12 +2,12 @@
 //! loop.
 //!
 //! One search runs at a time, in a thread of its own. The tables are read at most once in
-//! [`SHORTEST`], and for at most a tenth of the time, whatever the number of searches; likewise
+//! two seconds, and for at most a tenth of the time, whatever the number of searches; likewise
 //! conntrack.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use conntrack::ConntrackTable;
 use daemon::observe::{Query, Search};
@@ -18,21 +18,17 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::task::spawn_blocking;
 
+use super::clock::{LastRead, now, since_1970};
+
 /// Most frontends or draining endpoints in an answer.
 const MOST: usize = 100;
-
-/// Shortest time between two reads.
-const SHORTEST: Duration = Duration::from_secs(2);
-
-/// Pause after a read, in multiples of its duration.
-const PAUSE: u32 = 10;
 
 /// Time without a search after which the memory is freed.
 const KEPT: Duration = Duration::from_secs(30);
 
 /// Returns the search in the network namespace of this process.
 pub(super) fn search() -> Search {
-    let found = Arc::new(Mutex::new(LastRead::default()));
+    let found = Arc::new(Mutex::new(Searched::default()));
     Arc::new(move |query: Query| {
         let found = Arc::clone(&found);
         let answer = async move {
@@ -51,7 +47,7 @@ pub(super) fn search() -> Search {
     })
 }
 
-fn answer(mut found: OwnedMutexGuard<LastRead>, query: &Query) -> Result<Value, String> {
+fn answer(mut found: OwnedMutexGuard<Searched>, query: &Query) -> Result<Value, String> {
     found.refresh();
     if let Some(error) = &found.error {
         return Err(error.clone());
@@ -84,7 +80,7 @@ fn draining(services: &Services) -> Result<Value, String> {
     let connections = Connections::read(&mut table, services, None);
     let connections = connections.map_err(|error| error.to_string())?;
     let top = services.draining_most(&connections, MOST);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = since_1970();
     let rows = top.rows.iter().map(|row| {
         let started = row.counts.oldest.map(|oldest| Duration::from_nanos(oldest.get()));
         json!({
@@ -108,44 +104,43 @@ fn by_reason(refused: &RefusedPackets) -> Value {
 }
 
 /// Frees the memory after [`KEPT`] without a search.
-async fn forget(found: Arc<Mutex<LastRead>>) {
+async fn forget(found: Arc<Mutex<Searched>>) {
     loop {
         tokio::time::sleep(KEPT).await;
         let mut found = found.lock().await;
         if found.used_at.is_none_or(|at| at.elapsed() >= KEPT) {
-            *found = LastRead::default();
+            *found = Searched::default();
             return;
         }
     }
 }
 
-/// Result of the last read.
+/// What was read last.
 #[derive(Default)]
-struct LastRead {
+struct Searched {
     latest: Latest,
     /// Why there are no services.
     error: Option<String>,
-    /// End and duration of the last read.
-    read: Option<(Instant, Duration)>,
-    /// Draining endpoints and refused packets or an error, with end and duration of the read.
-    draining: Option<(Result<Value, String>, Instant, Duration)>,
+    read: LastRead,
+    /// Draining endpoints and refused packets or an error, and their read.
+    draining: Option<(Result<Value, String>, LastRead)>,
     used_at: Option<Instant>,
     is_forgotten_later: bool,
 }
 
-impl LastRead {
+impl Searched {
     fn refresh(&mut self) {
-        if self.read.is_some_and(is_fresh) {
+        if self.read.is_fresh() {
             return;
         }
         let started = now();
         self.error = self.latest.refresh().err().map(|error| error.to_string());
-        self.read = Some((now(), started.elapsed()));
+        self.read = LastRead::since(started);
     }
 
     fn draining_and_refused(&mut self) -> Result<Value, String> {
-        if let Some((answer, at, took)) = &self.draining
-            && is_fresh((*at, *took))
+        if let Some((answer, read)) = &self.draining
+            && read.is_fresh()
         {
             return answer.clone();
         }
@@ -156,15 +151,7 @@ impl LastRead {
             answer["refused"] = by_reason(&refused);
             Ok(answer)
         });
-        self.draining = Some((answer.clone(), now(), started.elapsed()));
+        self.draining = Some((answer.clone(), LastRead::since(started)));
         answer
     }
-}
-
-fn is_fresh((at, took): (Instant, Duration)) -> bool {
-    at.elapsed() < SHORTEST.max(took * PAUSE)
-}
-
-fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
 }

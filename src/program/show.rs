@@ -1,12 +1,11 @@
 //! `show`: prints the services in the kernel, once or repeatedly.
 
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use conntrack::ReopenedTable;
 use daemon::config::duration;
-use engine::printable::Printable;
 use inspect::show::{
     ClientConnections, Clients, Connections, Endpoints, Filter, OfEndpoints, Selector, Services,
     View, format, refresh_refused,
@@ -14,14 +13,15 @@ use inspect::show::{
 use inspect::tables::{OurTable, TableReader};
 use nft::kernel::Generation;
 
+use super::clock::since_1970;
+use super::cut_output::CutOutput;
 use super::failure::Failure;
 use super::localhost_listeners;
 use super::node_endpoints::OfNodeFlags;
-use super::outcome::Exit;
-use super::output::{DocumentOutput, warn};
+use super::outcome::Found;
+use super::output::{DocumentOutput, warn_of};
 use super::read_services::read_services;
 use super::run::stop_signal;
-use super::screen::Screen;
 
 /// Exit codes and examples of `show`, for `--help`.
 pub const SHOW_HELP: &str = "\
@@ -141,26 +141,11 @@ pub enum ShowOutput {
     Ipvsadm,
 }
 
-/// Result of a read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shown {
-    /// All was shown, or nothing is draining.
-    Done,
-    /// Some endpoints are draining.
-    Draining,
-}
-
-/// See [`SHOW_HELP`].
-impl From<Result<Shown, Failure>> for Exit {
-    fn from(result: Result<Shown, Failure>) -> Self {
-        Self::of_comparison(result.map(|found| found == Shown::Draining))
-    }
-}
-
 /// Shortest time between two reads: one takes a fraction of a second with 50,000 services.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-fn interval(text: &str) -> Result<Duration, String> {
+/// Parses the time between two reads.
+pub(super) fn interval(text: &str) -> Result<Duration, String> {
     let interval = duration::parse(text).map_err(|error| error.to_string())?;
     if interval < SHORTEST {
         return Err(format!("{text:?} is shorter than {}", duration::text(SHORTEST)));
@@ -172,7 +157,7 @@ fn interval(text: &str) -> Result<Duration, String> {
 ///
 /// # Errors
 /// Missing permission, missing tables, unknown service, or a failed read.
-pub fn show(flags: &ShowFlags) -> Result<Shown, Failure> {
+pub fn show(flags: &ShowFlags) -> Result<Found, Failure> {
     let mut reading = Reading::open(flags)?;
     if !flags.watch {
         if let Some(time) = flags.sample {
@@ -196,7 +181,7 @@ pub fn show(flags: &ShowFlags) -> Result<Shown, Failure> {
 const BUFFER: usize = 64 << 10;
 
 /// Repeats until Ctrl-C, until the reader of the output is gone, or until nothing is draining.
-async fn watch(reading: &mut Reading<'_>) -> Result<Shown, Failure> {
+async fn watch(reading: &mut Reading<'_>) -> Result<Found, Failure> {
     let mut stop = Box::pin(stop_signal()?);
     let mut notes = Vec::new();
     loop {
@@ -207,8 +192,8 @@ async fn watch(reading: &mut Reading<'_>) -> Result<Shown, Failure> {
         if ended(reading.repaint())? == Reader::Gone {
             return Ok(reading.end());
         }
-        if reading.flags.draining && reading.end() == Shown::Done {
-            return Ok(Shown::Done);
+        if reading.flags.draining && reading.end() == Found::Nothing {
+            return Ok(Found::Nothing);
         }
         tokio::select! {
             _ = &mut stop => return Ok(reading.end()),
@@ -231,10 +216,6 @@ fn ended(written: io::Result<()>) -> Result<Reader, Failure> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Reader::Gone),
         Err(error) => Err(Failure::new(error)),
     }
-}
-
-fn warn_of(note: &str) {
-    warn(&format_args!("{}\n", Printable(note)));
 }
 
 /// The selected frontends.
@@ -346,12 +327,8 @@ impl<'a> Reading<'a> {
         }
     }
 
-    fn end(&self) -> Shown {
-        if self.flags.draining && self.view().draining().next().is_some() {
-            Shown::Draining
-        } else {
-            Shown::Done
-        }
+    fn end(&self) -> Found {
+        Found::if_any(self.flags.draining && self.view().draining().next().is_some())
     }
 
     /// Returns sentences about missing data in the last read.
@@ -443,7 +420,7 @@ impl<'a> Reading<'a> {
             self.write(&mut out)?;
             return out.flush();
         }
-        let mut screen = Screen::new();
+        let mut screen = CutOutput::new();
         self.write(&mut screen)?;
         // Redraws without flicker: the cursor goes home, and each line ends with an erase of the
         // rest.
@@ -451,10 +428,6 @@ impl<'a> Reading<'a> {
         write!(stdout, "{start}{}\x1b[J", screen.text().replace('\n', "\x1b[K\r\n"))?;
         stdout.flush()
     }
-}
-
-fn since_1970() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 #[cfg(test)]

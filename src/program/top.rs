@@ -2,7 +2,7 @@
 
 mod client;
 mod sampler;
-mod screen;
+mod terminal;
 
 use std::future::pending;
 use std::io::{self, IsTerminal};
@@ -12,18 +12,20 @@ use std::thread;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use daemon::config::{duration, listen_address};
+use daemon::config::listen_address;
 use inspect::show::Order;
-use inspect::top::{Action, State, View, plain};
+use inspect::top::{Action, ScreenState, TopView, plain};
 use ratatui_crossterm::crossterm::event::{self, Event};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use self::sampler::{Sampler, now};
-use self::screen::{Pressed, Screen, pressed};
+use self::sampler::Sampler;
+use self::terminal::{Pressed, RawTerminal, pressed};
+use super::clock::now;
 use super::failure::Failure;
 use super::output::print;
 use super::run::stop_signal;
+use super::show::interval;
 
 /// Exit codes and examples of `top`, for `--help`.
 pub const TOP_HELP: &str = "\
@@ -94,9 +96,6 @@ pub enum Sort {
 /// Default of the configuration of `run`.
 const DAEMON: &str = "127.0.0.1:10249";
 
-/// Shortest time between two reads.
-const SHORTEST: Duration = Duration::from_millis(100);
-
 /// Pause after a read, in multiples of its duration: conntrack may be large, and tables are read
 /// again after each commit.
 const PAUSE: u32 = 3;
@@ -125,15 +124,6 @@ fn daemon(text: &str) -> Result<Daemon, String> {
     address.map(|address| Daemon(Some(address))).map_err(expected)
 }
 
-fn interval(text: &str) -> Result<Duration, String> {
-    let interval = duration::parse(text).map_err(|error| error.to_string())?;
-    if interval >= SHORTEST {
-        Ok(interval)
-    } else {
-        Err(format!("{text:?} is shorter than {}", duration::text(SHORTEST)))
-    }
-}
-
 /// Shows the state, once or until a key or signal ends it.
 ///
 /// # Errors
@@ -151,7 +141,7 @@ pub fn top(flags: &TopFlags) -> Result<(), Failure> {
         return Ok(());
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let state = State::new(order);
+    let state = ScreenState::new(order);
     runtime.map_err(Failure::new)?.block_on(live(sampler, flags.interval, (view, state)))
 }
 
@@ -159,13 +149,13 @@ pub fn top(flags: &TopFlags) -> Result<(), Failure> {
 async fn live(
     sampler: Sampler,
     interval: Duration,
-    (mut view, mut state): (View, State),
+    (mut view, mut state): (TopView, ScreenState),
 ) -> Result<(), Failure> {
     let mut stop = Box::pin(stop_signal()?);
     let mut hang_up = signal(SignalKind::hangup()).map_err(Failure::new)?;
     let (orders, wanted) = commands::channel();
     let mut views = sample(sampler, interval, (state.order, wanted))?;
-    let mut screen = Screen::open().map_err(Failure::new)?;
+    let mut screen = RawTerminal::open().map_err(Failure::new)?;
     let mut events = read_events()?;
     loop {
         screen.draw(&view, &mut state).map_err(Failure::new)?;
@@ -198,7 +188,7 @@ fn sample(
     mut sampler: Sampler,
     interval: Duration,
     (mut order, wanted): (Order, commands::Receiver<Order>),
-) -> Result<mpsc::Receiver<View>, Failure> {
+) -> Result<mpsc::Receiver<TopView>, Failure> {
     let (views, seen) = mpsc::channel(1);
     let mut next = now() + interval;
     let work = move || {
@@ -261,7 +251,7 @@ mod tests {
 
     #[test]
     fn an_interval_is_a_tenth_of_a_second_at_least() {
-        assert_eq!(interval("100ms"), Ok(SHORTEST));
+        assert_eq!(interval("100ms"), Ok(Duration::from_millis(100)));
         assert!(interval("99ms").is_err() && interval("x").is_err());
     }
 }

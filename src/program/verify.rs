@@ -17,7 +17,7 @@ use super::comparison::Comparison;
 use super::failure::Failure;
 use super::localhost;
 use super::objects::load_objects;
-use super::outcome::Compared;
+use super::outcome::Found;
 use super::output::{Output, print};
 use super::settings::Settings;
 
@@ -29,7 +29,7 @@ const SECOND_COMPARISON_AFTER: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// The objects or the tables cannot be read.
-pub fn verify(settings: &Settings, output: Output) -> Result<Compared, Failure> {
+pub fn verify(settings: &Settings, output: Output) -> Result<Found, Failure> {
     let config = &settings.config;
     let mut kernel = Nftables::open().map_err(Failure::new)?;
     let mut engine = Engine::new(config.routing.clone(), TableFlags::default());
@@ -51,7 +51,7 @@ pub fn verify(settings: &Settings, output: Output) -> Result<Compared, Failure> 
     problems.sort_unstable();
     problems.dedup();
     show(&differences, (settings, &engine), &problems, output);
-    Ok(if differences.is_empty() { Compared::Equal } else { Compared::Different })
+    Ok(Found::if_any(!differences.is_empty()))
 }
 
 /// Reads the tables, and collects the changes that a daemon would send.

@@ -4,7 +4,6 @@
 
 mod direct_return;
 mod requests;
-mod slots;
 mod tables;
 
 pub use direct_return::read_direct_return;

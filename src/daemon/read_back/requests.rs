@@ -9,8 +9,7 @@ use nft::kernel::{ElementRead, Kernel, ReadError};
 use nft::{Family, Value};
 
 use super::direct_return::read_direct_return;
-use super::slots::read_lists;
-use super::tables::{Lists, read_watching};
+use super::tables::{Lists, read_lists, read_watching};
 
 /// Keys of one request: all answers must fit the receive buffer.
 const KEYS: usize = 64;

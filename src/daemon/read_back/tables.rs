@@ -1,18 +1,16 @@
 //! Reading our tables as a whole.
 
-use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::diff;
+use engine::diff::{self, ReadLists};
 use engine::doubt::Reading;
-use engine::ruleset::{self, Layouts, SetId, TableElement, TableSets};
+use engine::ruleset::{self, Layouts, NamedList, SetId, TableElement, TableSets};
 use engine::{FoundTable, FoundTables, TableId};
-use nft::kernel::{Contents, ElementRead, Kernel, ReadError};
-use nft::{DecodedSet, Family, Operation};
+use nft::kernel::{ElementRead, Kernel, ReadError};
+use nft::{ElementView, Family, Operation, Value};
 
 use super::direct_return::read_direct_return;
-use super::slots::read_lists;
 
 /// Elements of a dump between two calls of `progress`.
 const STEP: usize = 4_096;
@@ -73,7 +71,9 @@ fn read_table<K: Kernel>(
     let table = ruleset::table(sets.family);
     let mut found = FoundTable::nothing(sets.family);
     let Some(contents) = kernel.read_table(&table)? else { return Ok(found) };
-    for (set, elements) in sets_to_read(sets, &contents) {
+    let read = sets.found_in(&contents).into_iter();
+    // Packets write the clients of affinity, which may be many.
+    for (set, elements) in read.filter(|(set, _)| *set != SetId::AffinityClients) {
         progress();
         if set == SetId::Endpoints
             && let Some(elements) = elements.filter(|it| lists == Lists::Later || *it >= MIN_ASKED)
@@ -92,20 +92,6 @@ fn read_table<K: Kernel>(
     found.cleanup = strays.map(delete).collect();
     found.contents = Some(contents);
     Ok(found)
-}
-
-/// Returns our sets with their numbers of elements. Endpoints come last, because they are found by
-/// the routes of frontends; those of lists with affinity come before the slots that name them, and
-/// routes after unserved frontends, because the label of a route counts.
-fn sets_to_read(sets: &TableSets, contents: &Contents) -> Vec<(SetId, Option<u32>)> {
-    let ours = |found: &DecodedSet| {
-        // Packets write the clients of affinity, which may be many.
-        let set = sets.identify(found).filter(|set| *set != SetId::AffinityClients)?;
-        Some((set, found.elements))
-    };
-    let mut found: Vec<_> = contents.sets.iter().filter_map(ours).collect();
-    found.sort_unstable_by_key(|(set, _)| Reverse(*set));
-    found
 }
 
 /// Reads the lists that routes name, or leaves them. Returns false, and has read none, if the map
@@ -166,4 +152,25 @@ fn read_set<K: Kernel>(
         }
     })?;
     Ok(elements)
+}
+
+/// Reads lists by the keys of their slots. `None` on an error, or if an endpoint is not ours: then the
+/// dump reports it, or works without these requests.
+pub(super) fn read_lists<K: Kernel>(
+    kernel: &mut K,
+    family: Family,
+    lists: Vec<NamedList>,
+) -> Option<ReadLists> {
+    let (table, set) = (ruleset::table(family), SetId::Endpoints.name());
+    let (mut endpoints, mut are_ours) = (Vec::new(), true);
+    let find = |keys: &[Value], each: &mut dyn FnMut(ElementView<'_>)| {
+        kernel.find_elements(&table, set, keys, each)
+    };
+    let mut each = |(list, protocol, slot), view: &ElementView<'_>| {
+        let target = ruleset::target(family, view);
+        are_ours &= target.is_some();
+        endpoints.extend(target.map(|target| (list, protocol, slot, target)));
+    };
+    ruleset::read_slots(lists.iter().copied(), find, &mut each).ok()?;
+    are_ours.then_some(ReadLists { family, lists, endpoints })
 }

@@ -47,4 +47,4 @@ pub use lookups::Lookups;
 pub use refusal::Refusal;
 pub use sets::{CLIENTS, Layouts, SetId, TableSets};
 pub use settings::{LocalDetector, NodePorts, OptionalChains, Settings};
-pub use slots::{NamedList, SlotKeys};
+pub use slots::{ListSlot, NamedList, read_slots};

@@ -1,7 +1,9 @@
 //! The sets and maps of a table: names, types and comments.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
+use nft::kernel::Contents;
 use nft::{DecodedSet, Family, Set, SetFlags, Type};
 
 use crate::counters::Counters;
@@ -262,6 +264,17 @@ impl TableSets {
         let (ours, found) = (self.get(id), found.set.as_ref()?);
         let is_same = (&found.key, &found.data, found.flags) == (&ours.key, &ours.data, ours.flags);
         is_same.then_some(id)
+    }
+
+    /// Returns those of our sets that a table has, with their numbers of elements, in the order of
+    /// reading. Endpoints come last, because the routes of frontends name their lists; those of lists
+    /// with affinity come before the slots that name them, and routes after unserved frontends,
+    /// because the label of a route counts.
+    pub fn found_in(&self, contents: &Contents) -> Vec<(SetId, Option<u32>)> {
+        let ours = |found: &DecodedSet| Some((self.identify(found)?, found.elements));
+        let mut found: Vec<_> = contents.sets.iter().filter_map(ours).collect();
+        found.sort_unstable_by_key(|(set, _)| Reverse(*set));
+        found
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use nft::Value;
+use nft::{ElementView, Value};
 
 use super::element::slot_key;
 use super::number::{ListId, SizeClass};
@@ -26,12 +26,43 @@ pub struct NamedList {
     pub size: SizeClass,
 }
 
+/// A slot: its list, the protocol of the list, and its number there.
+pub type ListSlot = (ListId, Protocol, u32);
+
+/// Calls `each` with the endpoint in each slot of `lists`. `find` looks up elements of the map of
+/// endpoints by their keys: it calls its callback with each, in this order, up to the first missing
+/// one, and returns how many it found.
+///
+/// # Errors
+/// Those of `find`.
+pub fn read_slots<E>(
+    lists: impl Iterator<Item = NamedList>,
+    mut find: impl FnMut(&[Value], &mut dyn FnMut(ElementView<'_>)) -> Result<usize, E>,
+    each: &mut dyn FnMut(ListSlot, &ElementView<'_>),
+) -> Result<(), E> {
+    let mut slots = SlotKeys { lists, waiting: VecDeque::new() };
+    loop {
+        let keys = slots.next_keys();
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let answered = find(&keys, &mut |view| {
+            if let Some(slot) = slots.answered() {
+                each(slot, &view);
+            }
+        })?;
+        if answered < keys.len() {
+            slots.missing();
+        }
+    }
+}
+
 /// The slots of lists, in the order of lookups.
 ///
 /// The kernel answers up to the first missing key. So each request has the keys of whole lists, up
 /// to one that may have fewer endpoints than its class allows.
 #[derive(Debug)]
-pub struct SlotKeys<I> {
+struct SlotKeys<I> {
     lists: I,
     waiting: VecDeque<Waiting>,
 }
@@ -45,13 +76,8 @@ struct Waiting {
 }
 
 impl<I: Iterator<Item = NamedList>> SlotKeys<I> {
-    /// Returns the slots of all `lists`.
-    pub fn new(lists: I) -> Self {
-        Self { lists, waiting: VecDeque::new() }
-    }
-
     /// Returns the keys of the next request; none at the end.
-    pub fn next_keys(&mut self) -> Vec<Value> {
+    fn next_keys(&mut self) -> Vec<Value> {
         let room = KEYS_AT_ONCE.saturating_sub(self.waiting.len());
         // An empty list has no slots to answer for.
         let lists = self.lists.by_ref().filter(|list| list.size.most() > 0);
@@ -67,7 +93,7 @@ impl<I: Iterator<Item = NamedList>> SlotKeys<I> {
     }
 
     /// Returns the list and slot of the next key. Must be called once for each answer.
-    pub fn answered(&mut self) -> Option<(ListId, Protocol, u32)> {
+    fn answered(&mut self) -> Option<ListSlot> {
         let first = self.waiting.front_mut()?;
         let NamedList { list, protocol, size } = first.list;
         let slot = first.slot(first.read);
@@ -79,7 +105,7 @@ impl<I: Iterator<Item = NamedList>> SlotKeys<I> {
     }
 
     /// Records that the next key is missing, so its list is complete.
-    pub fn missing(&mut self) {
+    fn missing(&mut self) {
         self.waiting.pop_front();
     }
 }
@@ -122,24 +148,19 @@ mod tests {
             .flat_map(|n| (0..counts[n]).map(move |slot| (n, slot)))
             .map(|(n, slot)| slot_key(id(n), Protocol::Tcp, u32::try_from(slot).unwrap()))
             .collect();
-        let mut reader = SlotKeys::new(counts.iter().enumerate().map(named));
         let (mut found, mut requests) = (vec![0; counts.len()], 0);
-        loop {
-            let keys = reader.next_keys();
-            if keys.is_empty() {
-                return (found, requests);
-            }
+        let find = |keys: &[Value], answer: &mut dyn FnMut(ElementView<'_>)| {
             requests += 1;
             let answered = keys.iter().take_while(|key| existing.contains(key)).count();
-            for _ in 0..answered {
-                let (list, ..) = reader.answered().unwrap();
-                let n = (0..counts.len()).find(|n| id(*n) == list).unwrap();
-                found[n] += 1;
-            }
-            if answered < keys.len() {
-                reader.missing();
-            }
-        }
+            (0..answered).for_each(|_| answer(ElementView::default()));
+            Ok::<_, std::convert::Infallible>(answered)
+        };
+        let lists = counts.iter().enumerate().map(named);
+        let Ok(()) = read_slots(lists, find, &mut |(list, ..), _| {
+            let n = (0..counts.len()).find(|n| id(*n) == list).unwrap();
+            found[n] += 1;
+        });
+        (found, requests)
     }
 
     #[test]

@@ -210,10 +210,10 @@ impl<K: Ord, T> Eq for Keyed<K, T> {}
 
 #[cfg(test)]
 mod tests {
-    use super::super::format::sample::Sample;
+    use super::super::format::sample::SampleServices;
     use super::*;
 
-    fn labels(sample: &Sample, order: Order, most: usize) -> (Vec<String>, usize) {
+    fn labels(sample: &SampleServices, order: Order, most: usize) -> (Vec<String>, usize) {
         let view = sample.view();
         let top = view.services.busiest(view.connections.unwrap(), order, most);
         (top.rows.into_iter().map(|row| row.label).collect(), top.count)
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn addresses_of_a_port_are_one_row_with_the_sum_of_their_connections() {
-        let sample = Sample::new();
+        let sample = SampleServices::new();
         let view = sample.view();
         let top = view.services.busiest(view.connections.unwrap(), Order::Began, 9);
         assert_eq!((top.count, top.rows.len()), (2, 2), "services without connections are absent");
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_node_port_is_at_the_address_that_serves_it() {
-        let sample = Sample::new().with_node_port_addresses(&["192.168.50.2"]);
+        let sample = SampleServices::new().with_node_port_addresses(&["192.168.50.2"]);
         let sample = sample.with_node_port_connection();
         let view = sample.view();
         let connections = view.connections.unwrap();
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn the_order_decides_which_rows_are_kept() {
-        let sample = Sample::new();
+        let sample = SampleServices::new();
         let (sticky, web) = ("default/sticky".to_owned(), "default/web:http".to_owned());
         assert_eq!(labels(&sample, Order::Name, 9), (vec![sticky.clone(), web.clone()], 2));
         assert_eq!(labels(&sample, Order::Name, 1), (vec![sticky], 2));
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn draining_endpoints_are_counted_beyond_those_that_are_kept() {
-        let sample = Sample::new();
+        let sample = SampleServices::new();
         let view = sample.view();
         let top = view.services.draining_most(view.connections.unwrap(), 9);
         assert_eq!((top.count, top.rows.len()), (1, 1));

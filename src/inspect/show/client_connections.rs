@@ -17,13 +17,13 @@ pub const MOST: usize = 1_000;
 /// The first connections, in the order of frontend, endpoint and client.
 #[derive(Debug, Default)]
 pub struct ClientConnections {
-    listed: BTreeMap<Key, Connection>,
+    listed: BTreeMap<ConnectionKey, Connection>,
     /// Connections that are not listed because there are too many.
     more: u64,
 }
 
 /// Place of the frontend, endpoint, client, and the kernel's identifier.
-type Key = (u32, Target, Option<Target>, u32);
+type ConnectionKey = (u32, Target, Option<Target>, u32);
 
 /// A connection and its frontend.
 #[derive(Clone, Copy, Debug)]
@@ -133,7 +133,7 @@ impl ClientConnections {
 
 #[cfg(test)]
 mod tests {
-    use super::super::format::sample::{Sample, connection};
+    use super::super::format::sample::{SampleServices, connection};
     use super::*;
 
     fn listed(services: &Services, connections: &[Connection], which: OfEndpoints) -> Vec<u32> {
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn connections_are_those_of_the_service_or_of_its_draining_endpoints() {
-        let sample = Sample::new();
+        let sample = SampleServices::new();
         let services = sample.view().services;
         let (to, former) = ("10.96.0.10:80", "10.244.1.6:8080");
         let connections = [
@@ -162,14 +162,14 @@ mod tests {
 
     #[test]
     fn a_connection_that_the_dump_repeats_is_listed_once() {
-        let sample = Sample::new();
+        let sample = SampleServices::new();
         let one = connection(1, "10.96.0.10:80", "10.244.1.5:8080", Stage::Active, 9);
         assert_eq!(listed(sample.view().services, &[one, one], OfEndpoints::All), [1]);
     }
 
     #[test]
     fn more_than_the_limit_are_counted() {
-        let sample = Sample::new();
+        let sample = SampleServices::new();
         let services = sample.view().services;
         let mut listing = Listing::new(services, &[2], OfEndpoints::All);
         for id in (0..1_005).rev() {

@@ -29,10 +29,11 @@ impl Clients {
         let mut clients = Self::default();
         for table in tables {
             let family = table.family;
-            match reader.count(table, SetId::AffinityClients) {
-                Some(0) => {}
-                Some(count) if count > MAX_CLIENTS => clients.uncounted.push(family),
-                Some(_) | None => clients.read_table(reader, family)?,
+            let sets = reader.sets(table).into_iter();
+            match sets.filter(|(set, _)| *set == SetId::AffinityClients).map(|it| it.1).next() {
+                None | Some(Some(0)) => {}
+                Some(Some(count)) if count > MAX_CLIENTS => clients.uncounted.push(family),
+                Some(_) => clients.read_table(reader, family)?,
             }
         }
         Ok(clients)
@@ -40,7 +41,7 @@ impl Clients {
 
     fn read_table(&mut self, reader: &mut TableReader, family: Family) -> Result<(), TablesError> {
         // Packets change the set continuously, so the read is always torn.
-        reader.elements(family, SetId::AffinityClients, &mut |view| {
+        reader.views(family, SetId::AffinityClients, &mut |view| {
             if let Some((list, endpoint)) = recorded_client(&view) {
                 self.add(family, list, endpoint);
             }

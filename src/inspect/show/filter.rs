@@ -123,7 +123,7 @@ impl Filter {
 
 #[cfg(test)]
 mod tests {
-    use super::super::format::sample::Sample;
+    use super::super::format::sample::SampleServices;
     use super::*;
 
     fn endpoints(text: &str) -> Endpoints {
@@ -132,7 +132,7 @@ mod tests {
 
     /// The labels and addresses of the sample's frontends that a filter leaves.
     fn left(filter: &Filter) -> Vec<String> {
-        let sample = Sample::new();
+        let sample = SampleServices::new();
         let services = sample.view().services;
         let mut places = (0..services.len()).collect();
         filter.apply(services, &mut places);

@@ -10,12 +10,12 @@ use engine::model::Target;
 use engine::ruleset::affinity::timeouts_of;
 use engine::ruleset::base::serves_node_ports_everywhere;
 use engine::ruleset::number::{ListId, Route};
-use engine::ruleset::{Frontend, Member, SetId, TableElement, target};
+use engine::ruleset::{Frontend, Member, SetId, TableElement};
 use nft::kernel::ReadError;
-use nft::{Counter, ElementView, Family};
+use nft::{Counter, Family};
 
 use super::refused::RefusedByFrontend;
-use super::services::{Entry, List, Services};
+use super::services::{EndpointList, Entry, Services};
 use crate::refusals::refused_packets;
 use crate::tables::{OurTable, TableReader, TablesError};
 
@@ -23,23 +23,10 @@ use crate::tables::{OurTable, TableReader, TablesError};
 /// busy node the tables may never stop changing.
 const ATTEMPTS: usize = 2;
 
-/// Sets that are dumped: their size grows with the frontends. Cluster IPs are not among them:
-/// routes distinguish them from other addresses.
-const DUMPED: [SetId; 13] = [
-    SetId::Services,
-    SetId::NodePorts,
-    SetId::InternalServices,
-    SetId::InternalNodePorts,
-    SetId::NoEndpointServices,
-    SetId::NoEndpointNodePorts,
-    SetId::RestrictedServices,
-    SetId::SourceRanges,
-    SetId::SourceRefusals,
-    SetId::NodePortIps,
-    SetId::HairpinConnections,
-    SetId::AffinityEndpoints,
-    SetId::AffinitySlots,
-];
+/// Sets that are not dumped. Cluster IPs are read only where routes do not distinguish them from
+/// other addresses, and endpoints by their keys.
+const NOT_DUMPED: [SetId; 4] =
+    [SetId::ClusterIps, SetId::Endpoints, SetId::AffinityLists, SetId::AffinityClients];
 
 /// Reads the services of the existing tables, and returns these tables too.
 ///
@@ -135,12 +122,13 @@ impl TableReading {
             refused: RefusedByFrontend::default(),
             is_torn: false,
         };
-        for set in DUMPED {
-            read.dump(reader, table, set)?;
+        let sets = reader.sets(table).into_iter();
+        for (set, _) in sets.filter(|(set, count)| !NOT_DUMPED.contains(set) && *count != Some(0)) {
+            read.dump(reader, table.family, set)?;
         }
         // Frontends without a route have no flags that show whether they are cluster IPs.
         if read.found.frontends().any(|(_, state)| state.route().is_none()) {
-            read.dump(reader, table, SetId::ClusterIps)?;
+            read.dump(reader, table.family, SetId::ClusterIps)?;
         }
         read.find_endpoints(reader, table.family)?;
         read.found.finish();
@@ -150,18 +138,11 @@ impl TableReading {
     fn dump(
         &mut self,
         reader: &mut TableReader,
-        table: &OurTable,
+        family: Family,
         set: SetId,
     ) -> Result<(), ReadError> {
-        if reader.count(table, set) == Some(0) {
-            return Ok(());
-        }
-        let family = table.family;
-        let is_whole = reader.elements(family, set, &mut |view| {
-            if let Some(element) = TableElement::read(family, set, &view) {
-                self.add(&element, view.counter);
-            }
-        })?;
+        let mut each = |element: TableElement<'_>, counted| self.add(&element, counted);
+        let is_whole = reader.elements(family, set, &mut each)?;
         self.is_torn |= !is_whole;
         Ok(())
     }
@@ -194,11 +175,9 @@ impl TableReading {
         family: Family,
     ) -> Result<(), ReadError> {
         let lists = self.found.plain_lists().into_values();
-        let mut each = |(list, protocol, slot), view: &ElementView<'_>| {
-            if let Some(target) = target(family, view) {
-                self.found.put(list, protocol, slot, target);
-                self.add_counter(list, target, view.counter);
-            }
+        let mut each = |(list, protocol, slot), target, counted| {
+            self.found.put(list, protocol, slot, target);
+            self.add_counter(list, target, counted);
         };
         reader.endpoints(family, lists, &mut each)
     }
@@ -229,9 +208,9 @@ impl TableReading {
         }
     }
 
-    fn lists(&self) -> HashMap<ListId, List> {
+    fn lists(&self) -> HashMap<ListId, EndpointList> {
         let lists = self.found.lists().map(|(id, slots)| {
-            let mut list = List::of_slots(slots);
+            let mut list = EndpointList::of_slots(slots);
             let targets = list.targets.iter();
             list.ids =
                 targets.clone().filter_map(|it| self.found.affinity_number(id, it)).collect();

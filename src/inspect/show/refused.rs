@@ -60,15 +60,9 @@ pub fn refresh_refused(
     let mut found = RefusedByFrontend::default();
     for table in &tables {
         let family = table.family;
-        for set in COUNTING {
-            if reader.count(table, set) == Some(0) {
-                continue;
-            }
-            reader.elements(family, set, &mut |view| {
-                if let Some(element) = TableElement::read(family, set, &view) {
-                    found.add(&element, view.counter);
-                }
-            })?;
+        let sets = reader.sets(table).into_iter();
+        for (set, _) in sets.filter(|(set, count)| COUNTING.contains(set) && *count != Some(0)) {
+            reader.elements(family, set, &mut |element, counter| found.add(&element, counter))?;
         }
     }
     services.refused = refused_packets(&tables);

@@ -22,7 +22,7 @@ use crate::refusals::RefusedPackets;
 pub struct Services {
     /// Sorted by service, port, kind and address.
     pub(super) entries: Vec<Entry>,
-    pub(super) lists: [HashMap<ListId, List>; 2],
+    pub(super) lists: [HashMap<ListId, EndpointList>; 2],
     pub(super) timeouts: [Timeouts; 2],
     /// Endpoints on this node.
     local: HashSet<(Target, Protocol)>,
@@ -68,7 +68,7 @@ pub struct Entry {
 
 /// The endpoints of a list.
 #[derive(Debug, Default)]
-pub(super) struct List {
+pub(super) struct EndpointList {
     /// Unique endpoints.
     pub(super) targets: Vec<Target>,
     /// Number of slots of each endpoint.
@@ -79,7 +79,7 @@ pub(super) struct List {
     pub(super) counted: Vec<Counter>,
 }
 
-impl List {
+impl EndpointList {
     /// Returns whether all endpoints have equally many slots.
     pub(super) fn is_even(&self) -> bool {
         self.slots.windows(2).all(|pair| pair[0] == pair[1])
@@ -204,7 +204,7 @@ impl Services {
     }
 
     /// Returns the list of a route.
-    pub(super) fn list(&self, family: Family, route: Option<Route>) -> Option<&List> {
+    pub(super) fn list(&self, family: Family, route: Option<Route>) -> Option<&EndpointList> {
         self.lists[family.index()].get(&route?.list()?)
     }
 

@@ -2,8 +2,8 @@
 //!
 //! Lines are laid out from the top; the lists share the remaining lines. Any screen size works.
 
-mod cells;
-mod lists;
+mod numbers;
+mod screen_lists;
 mod style;
 mod table;
 
@@ -15,12 +15,12 @@ use ratatui_core::style::Style;
 use ratatui_core::terminal::Frame;
 use ratatui_core::text::{Line, Span};
 
-use self::cells::{count, number, percentile, span};
+use self::numbers::{count, number, percentile, span};
 use self::style::{BAD, BOLD, FAINT, GOOD, NARROW};
 use self::table::{Cell, Column, Table};
 use super::scrape::{COUNTERS, TIMES};
-use super::state::{List, State};
-use super::view::{DaemonView, KernelView, StateRow, Times, View, lengths};
+use super::screen_state::{ScreenList, ScreenState};
+use super::views::{DaemonView, KernelView, StateRow, Times, TopView, lengths};
 use crate::show::Order;
 use crate::show::format::age;
 
@@ -34,14 +34,14 @@ const BETWEEN: usize = 4;
 const PLAIN: (u16, usize) = (400, 20);
 
 /// Draws a view. Limits the scroll offsets in `state`.
-pub fn draw(frame: &mut Frame<'_>, view: &View, state: &mut State) {
+pub fn draw(frame: &mut Frame<'_>, view: &TopView, state: &mut ScreenState) {
     let area = frame.area();
     let keys = Some(keys(state));
     paint(frame.buffer_mut(), area, (view, keys), state);
 }
 
 /// Returns a view as plain text, with the first rows of each list.
-pub fn plain(view: &View) -> String {
+pub fn plain(view: &TopView) -> String {
     let mut view = view.clone();
     let (width, most) = PLAIN;
     if let Ok(kernel) = &mut view.kernel {
@@ -55,7 +55,7 @@ pub fn plain(view: &View) -> String {
     let lines = head + lists.map(|length| length + 2).sum::<usize>();
     let area = Rect::new(0, 0, width, u16::try_from(lines).unwrap_or(u16::MAX));
     let mut buffer = Buffer::empty(area);
-    paint(&mut buffer, area, (&view, None), &mut State::default());
+    paint(&mut buffer, area, (&view, None), &mut ScreenState::default());
     let mut text = String::new();
     for y in 0..area.height {
         // A wide character is stored in its first cell; the next cell is skipped.
@@ -76,8 +76,8 @@ pub fn plain(view: &View) -> String {
 fn paint(
     buffer: &mut Buffer,
     area: Rect,
-    (view, keys): (&View, Option<Line<'static>>),
-    state: &mut State,
+    (view, keys): (&TopView, Option<Line<'static>>),
+    state: &mut ScreenState,
 ) {
     let width = usize::from(area.width);
     let height = usize::from(area.height).saturating_sub(usize::from(keys.is_some()));
@@ -91,7 +91,7 @@ fn paint(
     }
 }
 
-fn keys(state: &State) -> Line<'static> {
+fn keys(state: &ScreenState) -> Line<'static> {
     let order = match state.order {
         Order::Began => "began/s",
         Order::Active => "active",
@@ -100,9 +100,9 @@ fn keys(state: &State) -> Line<'static> {
         Order::Name => "name",
     };
     let list = match state.focus {
-        List::Services => "services",
-        List::Draining => "draining",
-        List::Problems => "problems",
+        ScreenList::Services => "services",
+        ScreenList::Draining => "draining",
+        ScreenList::Problems => "problems",
     };
     let parts = [("q", " quit  "), ("Tab", " list: "), ("", list), ("  Up/Down", " scroll  ")];
     let parts = parts.into_iter().chain([("s", " sort: "), ("", order)]);
@@ -110,7 +110,7 @@ fn keys(state: &State) -> Line<'static> {
 }
 
 /// Returns all lines above the lists.
-fn head(view: &View, width: usize) -> Vec<Line<'static>> {
+fn head(view: &TopView, width: usize) -> Vec<Line<'static>> {
     let mut lines = vec![first_line(view)];
     if let Err(why) = &view.daemon {
         let text = format!("no daemon: {why}; the screen has what the kernel holds");
@@ -133,7 +133,7 @@ fn head(view: &View, width: usize) -> Vec<Line<'static>> {
     lines
 }
 
-fn first_line(view: &View) -> Line<'static> {
+fn first_line(view: &TopView) -> Line<'static> {
     let mut spans = vec![Span::styled("deltaproxy top", BOLD)];
     let mut add = |text: String, style| {
         spans.push(Span::raw("  "));
@@ -152,7 +152,7 @@ fn first_line(view: &View) -> Line<'static> {
 }
 
 /// Returns changes and transactions per second; without a daemon, the commits of all programs.
-fn rates(view: &View) -> Option<Line<'static>> {
+fn rates(view: &TopView) -> Option<Line<'static>> {
     let (rates, span_of): (Vec<(&str, f64)>, _) = match (&view.daemon, &view.kernel) {
         (Ok(daemon), _) => {
             let rates = COUNTERS.iter().map(|(name, _)| *name).zip(daemon.rates?);
@@ -240,12 +240,16 @@ fn states(daemon: &DaemonView) -> Table {
 }
 
 /// Returns the lists, each after a blank line, in `left` lines.
-fn lists(view: &View, state: &mut State, (left, width): (usize, usize)) -> Vec<Line<'static>> {
+fn lists(
+    view: &TopView,
+    state: &mut ScreenState,
+    (left, width): (usize, usize),
+) -> Vec<Line<'static>> {
     let lengths = lengths(view);
     let focus = state.focus.place();
     state.heights = heights(left, lengths, focus);
     let mut lines = Vec::new();
-    for list in List::ALL {
+    for list in ScreenList::ALL {
         let place = list.place();
         let Some(length) = lengths[place] else { continue };
         let height = state.heights[place];
@@ -253,7 +257,7 @@ fn lists(view: &View, state: &mut State, (left, width): (usize, usize)) -> Vec<L
         state.offsets[place] = offset;
         let seen: Range<usize> = offset..length.min(offset + height);
         lines.push(Line::default());
-        lines.extend(lists::table(list, view, state, (seen, width)).lines(width));
+        lines.extend(screen_lists::table(list, view, state, (seen, width)).lines(width));
     }
     lines
 }

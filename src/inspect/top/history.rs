@@ -7,8 +7,8 @@ use nft::kernel::Generation;
 
 use super::scrape::{Histogram, Scrape};
 use super::status::{ProblemStatus, Status};
-use super::view::{
-    DaemonView, DrainingRow, KernelView, ProblemRow, ServiceRow, StateRow, Times, TimesRow, View,
+use super::views::{
+    DaemonView, DrainingRow, KernelView, ProblemRow, ServiceRow, StateRow, Times, TimesRow, TopView,
 };
 use super::window::Window;
 use crate::show::{BusyService, DrainingEndpoint, Top};
@@ -71,9 +71,9 @@ pub struct History {
 
 impl History {
     /// Adds a sample and returns the view after it.
-    pub fn add(&mut self, sample: Sample) -> View {
+    pub fn add(&mut self, sample: Sample) -> TopView {
         let Sample { at, now, daemon, kernel } = sample;
-        View {
+        TopView {
             daemon: match daemon {
                 Ok(report) => Ok(self.add_report(at, report)),
                 Err(why) => {

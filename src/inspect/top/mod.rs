@@ -1,21 +1,21 @@
 //! Live state of this node on one screen: from the daemon's metrics port, the kernel's tables and
 //! conntrack.
 //!
-//! Nothing here reads a socket or a clock. [`History`] builds a [`View`] from a [`Sample`] and those
+//! Nothing here reads a socket or a clock. [`History`] builds a [`TopView`] from a [`Sample`] and those
 //! before it, and [`draw`] or [`plain`] writes the view. Text from outside is escaped when a view
 //! is built.
 
 mod draw;
 mod history;
 mod scrape;
-mod state;
+mod screen_state;
 mod status;
-mod view;
+mod views;
 mod window;
 
 pub use draw::{draw, plain};
 pub use history::{ConnectionsSample, History, KernelSample, ROWS, Report, Sample};
 pub use scrape::Scrape;
-pub use state::{Action, Key, List, State};
+pub use screen_state::{Action, Key, ScreenList, ScreenState};
 pub use status::Status;
-pub use view::{DaemonView, KernelView, View};
+pub use views::{DaemonView, KernelView, TopView};

@@ -1,7 +1,7 @@
 //! The API server as the source of the daemon.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use daemon::config::Config;
 use daemon::observe::{Finder, LeftOut, Observe};
@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::server::{formats_of, server_of};
+use crate::clock::now;
 use crate::failure::Failure;
 
 /// Time limit for writing the last Event.
@@ -113,8 +114,4 @@ fn observed_requests(observe: &Observe) -> OnRequest {
             Progress::Done { took, size } => metrics.took(target, took, size),
         }
     })
-}
-
-fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
 }

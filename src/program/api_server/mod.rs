@@ -1,13 +1,13 @@
 //! The API server: as the source of the daemon, and as a list of objects for `verify`.
 
 mod follow;
-mod objects;
+mod followed;
 mod server;
 
 use daemon::source::kube::ApiServer;
 
 pub(crate) use self::follow::{follow, write_last};
-pub(crate) use self::objects::Followed;
+pub(crate) use self::followed::Followed;
 pub(crate) use self::server::{check, server_of};
 
 /// Returns whether this process runs in a pod.

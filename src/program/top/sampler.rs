@@ -1,14 +1,15 @@
 //! Samples of the daemon and of the kernel.
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use conntrack::ReopenedTable;
 use inspect::show::{Connections, Latest, Order};
-use inspect::top::{ConnectionsSample, History, KernelSample, ROWS, Report, Sample, View};
+use inspect::top::{ConnectionsSample, History, KernelSample, ROWS, Report, Sample, TopView};
 use tokio::runtime::Runtime;
 
 use super::client::report;
+use crate::clock::{now, since_1970};
 use crate::failure::Failure;
 
 /// Readers, and the results of the last reads.
@@ -40,18 +41,17 @@ impl Sampler {
     }
 
     /// Reads everything.
-    pub(super) fn sample(&mut self, order: Order) -> View {
+    pub(super) fn sample(&mut self, order: Order) -> TopView {
         let daemon = self.report();
         let kernel = self.kernel.read(order);
         let at = self.started.elapsed();
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let sample = Sample { at, now: since_1970, daemon, kernel };
+        let sample = Sample { at, now: since_1970(), daemon, kernel };
         self.last = Some(sample.clone());
         self.history.add(sample)
     }
 
     /// Returns the last results, with services in another order.
-    pub(super) fn sorted(&mut self, order: Order) -> View {
+    pub(super) fn sorted(&mut self, order: Order) -> TopView {
         let Some(mut sample) = self.last.take() else { return self.sample(order) };
         if let Ok(kernel) = &mut sample.kernel {
             kernel.connections = self.kernel.connections_sample(order);
@@ -113,8 +113,4 @@ impl KernelReader {
             since: *since,
         })
     }
-}
-
-pub(super) fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
 }

@@ -49,12 +49,12 @@ pub fn brief(view: View<'_>) -> Vec<Brief> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::Sample;
+    use super::super::sample::SampleServices;
     use super::*;
 
     #[test]
     fn a_search_finds_parts_of_names_and_addresses() {
-        let sample = Sample::new();
+        let sample = SampleServices::new();
         let view = sample.view();
         let found = |text: &str, most| {
             let matches = view.services.search(text, most);
@@ -75,7 +75,7 @@ mod tests {
         for (served, listed) in
             [(&addresses[1..], "192.168.50.2:30080/tcp"), (&addresses, "192.168.50.2+1:30080/tcp")]
         {
-            let sample = Sample::new().with_node_port_addresses(served);
+            let sample = SampleServices::new().with_node_port_addresses(served);
             let view = sample.view();
             let texts = served.iter().map(|address| format!("{address}:30080/tcp"));
             for text in texts.chain(["192.168.".to_owned(), listed.to_owned()]) {
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn a_line_counts_the_endpoints_of_new_connections() {
-        let sample = Sample::new();
+        let sample = SampleServices::new();
         let line = brief(sample.view()).into_iter().find(|it| it.frontend == "10.96.0.10:80/tcp");
         let line = line.unwrap();
         assert_eq!((&*line.service, &*line.port_name), ("default/web", "http"));

@@ -167,7 +167,7 @@ fn place(endpoint: &EndpointRow) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{Sample, written};
+    use super::super::sample::{SampleServices, written};
     use super::*;
 
     #[test]
@@ -178,7 +178,7 @@ default/sticky
     ENDPOINT         PLACE   CHANCE  ACTIVE  NEW  ENDED   SHARE  BEGAN  OF-BEGAN  CLIENTS  OLDEST
     10.244.2.8:8080  remote  100.0%       1    0      0  100.0%      1    100.0%        1      3s
 ";
-        let sticky = Sample::new().of("default/sticky");
+        let sticky = SampleServices::new().of("default/sticky");
         assert_eq!(written(|out| detail(out, &sticky.view())), expected);
         let expected = "\
 default/web:http
@@ -192,14 +192,14 @@ default/web:http
     10.244.1.5:8080  local   100.0%      50.0%       1    0      0  100.0%      1    100.0%      3s
     10.244.2.7:8080  remote    0.0%      50.0%       0    0      0    0.0%      0      0.0%       -
 ";
-        let web = Sample::new().of("default/web:http");
+        let web = SampleServices::new().of("default/web:http");
         assert_eq!(written(|out| detail(out, &web.view())), expected);
     }
 
     #[test]
     fn source_ranges_and_the_addresses_of_node_ports_are_named() {
-        let sample = Sample::new().with_source_ranges(&["192.0.2.0/24", "198.51.100.7/32"]);
-        let first = |sample: &Sample| {
+        let sample = SampleServices::new().with_source_ranges(&["192.0.2.0/24", "198.51.100.7/32"]);
+        let first = |sample: &SampleServices| {
             let text = written(|out| detail(out, &sample.view()));
             text.lines().nth(1).unwrap().to_owned()
         };
@@ -209,7 +209,8 @@ default/web:http
              only, external policy not known, refused: no endpoint"
         );
         let node_port = |addresses: &[&str]| {
-            let sample = Sample::new().with_node_port_addresses(addresses).of("192.168.50.2:30080");
+            let sample =
+                SampleServices::new().with_node_port_addresses(addresses).of("192.168.50.2:30080");
             first(&sample)
         };
         let rest = "external policy Local, random; from pods and this node to all endpoints";
@@ -221,7 +222,7 @@ default/web:http
 
     #[test]
     fn a_frontend_has_the_packets_that_it_refused() {
-        let empty = Sample::new().refusing().of("default/empty");
+        let empty = SampleServices::new().refusing().of("default/empty");
         let expected = "\
 default/empty
   10.96.0.30:80/tcp  cluster IP, internal policy not known, refused: no endpoint, 12 packets rejected (720 bytes)
@@ -231,7 +232,7 @@ default/empty
 
     #[test]
     fn an_address_with_direct_return_says_so() {
-        let web = Sample::new().direct().of("default/web");
+        let web = SampleServices::new().direct().of("default/web");
         let expected =
             "  10.96.0.10:80/tcp  cluster IP, internal policy Cluster, random, direct return";
         assert_eq!(written(|out| detail(out, &web.view())).lines().nth(1), Some(expected));
@@ -239,7 +240,7 @@ default/empty
 
     #[test]
     fn endpoints_and_frontends_have_what_they_counted() {
-        let sample = Sample::new().counted().of("default/web");
+        let sample = SampleServices::new().counted().of("default/web");
         let expected = "\
 default/web:http
   10.96.0.10:80/tcp  cluster IP, internal policy Cluster, random, 2 connections counted with 120 bytes

@@ -18,7 +18,7 @@ use crate::show::view::View;
 
 /// A frontend.
 #[derive(Debug, Serialize)]
-struct Service<'a> {
+struct FrontendItem<'a> {
     /// `namespace/name`; absent if the tables have none.
     #[serde(skip_serializing_if = "str::is_empty")]
     service: &'a str,
@@ -52,7 +52,7 @@ struct Service<'a> {
     #[serde(skip_serializing_if = "is_false")]
     direct_return: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    connections: Option<Connections>,
+    connections: Option<ConnectionsItem>,
     /// Absent if the tables have no counters.
     #[serde(skip_serializing_if = "Option::is_none")]
     counted: Option<Counted>,
@@ -77,7 +77,7 @@ struct Endpoint {
     #[serde(skip_serializing_if = "Option::is_none")]
     affinity_clients: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    connections: Option<Connections>,
+    connections: Option<ConnectionsItem>,
     /// Absent if the tables have no counters of endpoints.
     #[serde(skip_serializing_if = "Option::is_none")]
     counted: Option<Counted>,
@@ -99,7 +99,7 @@ struct Refused {
 }
 
 #[derive(Debug, Serialize)]
-struct Connections {
+struct ConnectionsItem {
     active: u32,
     new: u32,
     ended: u32,
@@ -196,9 +196,9 @@ fn write_yaml(
     Ok(())
 }
 
-fn services<'a>(view: &View<'a>) -> impl Iterator<Item = Service<'a>> {
+fn services<'a>(view: &View<'a>) -> impl Iterator<Item = FrontendItem<'a>> {
     let view = *view;
-    view.rows().map(move |row| Service::new(&view, &row))
+    view.rows().map(move |row| FrontendItem::new(&view, &row))
 }
 
 fn draining<'a>(view: &View<'a>) -> impl Iterator<Item = Draining<'a>> {
@@ -212,7 +212,7 @@ fn draining<'a>(view: &View<'a>) -> impl Iterator<Item = Draining<'a>> {
     })
 }
 
-impl<'a> Service<'a> {
+impl<'a> FrontendItem<'a> {
     fn new(view: &View<'a>, row: &Row<'a>) -> Self {
         let (service, port_name) = row.entry.name();
         let frontend = &row.entry.frontend;
@@ -247,7 +247,7 @@ impl<'a> Service<'a> {
             affinity_seconds,
             affinity_clients: row.clients,
             direct_return: row.entry.is_direct,
-            connections: row.connections.as_ref().map(|counts| Connections::new(view, counts)),
+            connections: row.connections.as_ref().map(|counts| ConnectionsItem::new(view, counts)),
             counted: row.entry.counted.map(Counted::from),
             refused: row.entry.refused.iter().copied().map(Refused::from).collect(),
             endpoints: row.endpoints.iter().map(|it| Endpoint::new(view, it)).collect(),
@@ -258,7 +258,8 @@ impl<'a> Service<'a> {
 impl Endpoint {
     fn new(view: &View<'_>, endpoint: &EndpointRow) -> Self {
         let Target { address, port } = endpoint.target;
-        let connections = view.connections.map(|_| Connections::new(view, &endpoint.connections));
+        let connections =
+            view.connections.map(|_| ConnectionsItem::new(view, &endpoint.connections));
         Self {
             address,
             port: port.get(),
@@ -286,7 +287,7 @@ impl From<(Refusal, Counter)> for Refused {
     }
 }
 
-impl Connections {
+impl ConnectionsItem {
     fn new(view: &View<'_>, counts: &Counts) -> Self {
         Self {
             active: counts.active,
@@ -303,12 +304,12 @@ impl Connections {
 mod tests {
     use serde_json::Value;
 
-    use super::super::sample::{Sample, written};
+    use super::super::sample::{SampleServices, written};
     use super::*;
 
     #[test]
     fn json_and_yaml_are_one_document_of_the_same_fields() {
-        let sample = Sample::new();
+        let sample = SampleServices::new();
         let json: Value = serde_json::from_str(&written(|out| json(out, &sample.view()))).unwrap();
         let yaml = written(|out| yaml(out, &sample.view()));
         assert_eq!(serde_saphyr::from_str::<Value>(&yaml).unwrap(), json);
@@ -316,14 +317,14 @@ mod tests {
 
     #[test]
     fn source_ranges_and_the_addresses_of_node_ports_are_there_if_they_limit() {
-        let read = |sample: &Sample| -> Value {
+        let read = |sample: &SampleServices| -> Value {
             serde_json::from_str(&written(|out| json(out, &sample.view()))).unwrap()
         };
-        let all = read(&Sample::new());
+        let all = read(&SampleServices::new());
         let services = all["services"].as_array().unwrap().iter();
         assert!(services.clone().all(|it| it["source_ranges"].is_null()), "{all}");
         assert!(services.clone().all(|it| it["node_addresses"].is_null()), "{all}");
-        let sample = Sample::new().with_source_ranges(&["192.0.2.0/24"]);
+        let sample = SampleServices::new().with_source_ranges(&["192.0.2.0/24"]);
         let limited = read(&sample.with_node_port_addresses(&["192.168.50.2"]));
         let services = limited["services"].as_array().unwrap();
         assert_eq!(services[0]["source_ranges"], serde_json::json!(["192.0.2.0/24"]));
@@ -332,7 +333,7 @@ mod tests {
 
     #[test]
     fn an_address_with_direct_return_says_so() {
-        let sample = Sample::new().direct();
+        let sample = SampleServices::new().direct();
         let all: Value = serde_json::from_str(&written(|out| json(out, &sample.view()))).unwrap();
         let marks =
             all["services"].as_array().unwrap().iter().map(|it| it["direct_return"].clone());
@@ -342,7 +343,7 @@ mod tests {
 
     #[test]
     fn refused_packets_are_there_with_their_reason() {
-        let sample = Sample::new().refusing();
+        let sample = SampleServices::new().refusing();
         let all: Value = serde_json::from_str(&written(|out| json(out, &sample.view()))).unwrap();
         let refused = serde_json::json!([{ "reason": "no_endpoint", "packets": 12, "bytes": 720 }]);
         assert_eq!(all["services"][0]["refused"], refused);
@@ -351,16 +352,16 @@ mod tests {
 
     #[test]
     fn what_was_counted_is_there_if_the_tables_have_counters() {
-        let read = |sample: &Sample| -> Value {
+        let read = |sample: &SampleServices| -> Value {
             serde_json::from_str(&written(|out| json(out, &sample.view()))).unwrap()
         };
         let counted =
             |document: &Value, place: usize| document["services"][place]["counted"].clone();
         let one = serde_json::json!({ "connections": 1, "bytes": 60 });
-        let document = read(&Sample::new().counted());
+        let document = read(&SampleServices::new().counted());
         assert_eq!(counted(&document, 0), Value::Null, "it has no endpoint");
         assert_eq!(counted(&document, 1), one);
         assert_eq!(document["services"][1]["endpoints"][0]["counted"], one);
-        assert_eq!(counted(&read(&Sample::new()), 1), Value::Null);
+        assert_eq!(counted(&read(&SampleServices::new()), 1), Value::Null);
     }
 }

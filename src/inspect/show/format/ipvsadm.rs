@@ -84,12 +84,12 @@ fn local(view: &View<'_>, frontend: &Frontend) -> SocketAddr {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{Sample, written};
+    use super::super::sample::{SampleServices, written};
     use super::*;
 
     #[test]
     fn services_look_as_ipvsadm_lists_them() {
-        let sample = Sample::new();
+        let sample = SampleServices::new();
         let expected = "\
 TCP  10.96.0.30:80 random
 TCP  10.96.0.20:80 random persistent 10800

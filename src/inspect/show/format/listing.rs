@@ -10,13 +10,13 @@ use crate::show::row::Row;
 use crate::show::view::View;
 
 /// A column: title, width (0: width of the longest cell), and cell.
-struct Column {
+struct ListingColumn {
     title: &'static str,
     is_number: bool,
     cell: fn(&View<'_>, &Row<'_>) -> String,
 }
 
-const COLUMNS: [Column; 10] = [
+const COLUMNS: [ListingColumn; 10] = [
     text("SERVICE", |_, row| match &*row.entry.label {
         "" => "-".to_owned(),
         label => Printable(label).to_string(),
@@ -38,9 +38,9 @@ const COLUMNS: [Column; 10] = [
 /// After the scheduler of an address with direct return.
 const DIRECT: &str = ", direct";
 
-const BEGAN: Column = number("BEGAN", |_, row| count(row, |it| it.began));
+const BEGAN: ListingColumn = number("BEGAN", |_, row| count(row, |it| it.began));
 
-const WIDE: [Column; 4] = [
+const WIDE: [ListingColumn; 4] = [
     number("REFUSED", |_, row| match row.entry.refused.as_slice() {
         [] => "-".to_owned(),
         refused => refused.iter().map(|(_, it)| it.packets).sum::<u64>().to_string(),
@@ -55,17 +55,17 @@ const WIDE: [Column; 4] = [
     }),
 ];
 
-const COUNTED: [Column; 2] = [
+const COUNTED: [ListingColumn; 2] = [
     number("COUNTED", |_, row| OrDash(row.entry.counted.map(|it| it.packets)).to_string()),
     number("BYTES", |_, row| OrDash(row.entry.counted.map(|it| it.bytes)).to_string()),
 ];
 
-const fn text(title: &'static str, cell: fn(&View<'_>, &Row<'_>) -> String) -> Column {
-    Column { title, is_number: false, cell }
+const fn text(title: &'static str, cell: fn(&View<'_>, &Row<'_>) -> String) -> ListingColumn {
+    ListingColumn { title, is_number: false, cell }
 }
 
-const fn number(title: &'static str, cell: fn(&View<'_>, &Row<'_>) -> String) -> Column {
-    Column { title, is_number: true, cell }
+const fn number(title: &'static str, cell: fn(&View<'_>, &Row<'_>) -> String) -> ListingColumn {
+    ListingColumn { title, is_number: true, cell }
 }
 
 fn count(row: &Row<'_>, count: fn(&Counts) -> u32) -> String {
@@ -94,7 +94,7 @@ pub fn listing(out: &mut dyn Write, view: &View<'_>, wide: bool) -> io::Result<(
 
 /// Returns the widths of columns. The first two fit their cells, which do not depend on
 /// connections. Numbers and words have fixed widths.
-fn widths(view: &View<'_>, columns: &[&Column]) -> Vec<usize> {
+fn widths(view: &View<'_>, columns: &[&ListingColumn]) -> Vec<usize> {
     let direct = if view.entries().any(|entry| entry.is_direct) { DIRECT.len() } else { 0 };
     let mut widths: Vec<_> = columns
         .iter()
@@ -117,7 +117,7 @@ fn widths(view: &View<'_>, columns: &[&Column]) -> Vec<usize> {
 
 fn write_line(
     out: &mut dyn Write,
-    columns: &[&Column],
+    columns: &[&ListingColumn],
     widths: &[usize],
     cells: impl Iterator<Item = String>,
 ) -> io::Result<()> {
@@ -137,12 +137,12 @@ fn write_line(
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{Sample, written};
+    use super::super::sample::{SampleServices, written};
     use super::*;
 
     #[test]
     fn a_listing_has_a_line_for_each_frontend() {
-        let sample = Sample::new();
+        let sample = SampleServices::new();
         let expected = "\
 SERVICE           ADDRESS            KIND           POLICY   SCHEDULER        ENDPOINTS  LOCAL  DRAINING  ACTIVE  NEW  BEGAN
 default/empty     10.96.0.30:80/tcp  cluster-ip     -        refuse                   0      0         0       0    0      0
@@ -155,7 +155,7 @@ default/web:http  *:30080/tcp        node-port      Local    random             
 
     #[test]
     fn an_address_with_direct_return_has_it_after_its_scheduler() {
-        let sample = Sample::new().direct().of("default/web");
+        let sample = SampleServices::new().direct().of("default/web");
         let expected = "\
 SERVICE           ADDRESS            KIND           POLICY   SCHEDULER                ENDPOINTS  LOCAL  DRAINING  ACTIVE  NEW
 default/web:http  10.96.0.10:80/tcp  cluster-ip     Cluster  random, direct                   2      1         -       -    -
@@ -168,7 +168,7 @@ default/web:http  *:30080/tcp        node-port      Local    random             
     #[test]
     fn a_node_port_is_at_the_address_that_serves_it() {
         let addresses = |served: &[&str]| {
-            let sample = Sample::new().with_node_port_addresses(served).of("default/web");
+            let sample = SampleServices::new().with_node_port_addresses(served).of("default/web");
             let text = written(|out| listing(out, &sample.view(), false));
             let second = text.lines().nth(2).unwrap().to_owned();
             second.split_whitespace().nth(1).unwrap().to_owned()
@@ -180,7 +180,7 @@ default/web:http  *:30080/tcp        node-port      Local    random             
 
     #[test]
     fn a_wide_listing_has_lists_and_without_conntrack_no_counts() {
-        let sample = Sample::new().refusing().of("default/web");
+        let sample = SampleServices::new().refusing().of("default/web");
         let expected = "\
 SERVICE           ADDRESS            KIND           POLICY   SCHEDULER        ENDPOINTS  LOCAL  DRAINING  ACTIVE  NEW  REFUSED  ENDED  CLIENTS  LIST
 default/web:http  10.96.0.10:80/tcp  cluster-ip     Cluster  random                   2      1         -       -    -        -      -        -  1:0
@@ -192,7 +192,7 @@ default/web:http  *:30080/tcp        node-port      Local    random             
 
     #[test]
     fn a_wide_listing_of_tables_with_counters_has_what_they_counted() {
-        let sample = Sample::new().counted().of("default/web");
+        let sample = SampleServices::new().counted().of("default/web");
         let view = sample.without_connections();
         let text = written(|out| listing(out, &view, true));
         let cells: Vec<Vec<_>> =

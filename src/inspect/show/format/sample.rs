@@ -16,11 +16,11 @@ use crate::show::client_connections::ClientConnections;
 use crate::show::clients::Clients;
 use crate::show::connections::Connections;
 use crate::show::select::Selector;
-use crate::show::services::{Entry, List, Services};
+use crate::show::services::{EndpointList, Entry, Services};
 use crate::show::view::View;
 
 /// Some services with connections.
-pub(in crate::show) struct Sample {
+pub(in crate::show) struct SampleServices {
     services: Services,
     connections: Connections,
     clients: Clients,
@@ -69,7 +69,7 @@ pub(in crate::show) fn connection(
     }
 }
 
-impl Sample {
+impl SampleServices {
     /// Returns `default/web` with a cluster IP and a node port of policy `Local`, `default/sticky`
     /// with affinity, and `default/empty` without endpoints.
     pub(in crate::show) fn new() -> Self {
@@ -79,14 +79,14 @@ impl Sample {
         let mut services = Services::default();
         let timeout = Timeout::new(1).unwrap();
         services.timeouts[0].insert(timeout, 10_800);
-        let list = |targets: &[Target]| List {
+        let list = |targets: &[Target]| EndpointList {
             targets: targets.to_vec(),
             slots: vec![1; targets.len()],
-            ..List::default()
+            ..EndpointList::default()
         };
         services.lists[0].insert(all, list(&[a, b]));
         services.lists[0].insert(local, list(&[a]));
-        services.lists[0].insert(session, List { ids: vec![7], ..list(&[c]) });
+        services.lists[0].insert(session, EndpointList { ids: vec![7], ..list(&[c]) });
         services.add_local(a, Protocol::Tcp);
         let route =
             |list, timeout, count, flags| Route::new(list, timeout, SizeClass::of(count), flags);

@@ -104,13 +104,13 @@ fn sample(second: u64, daemon: Result<Report, &str>, kernel: Result<KernelSample
 }
 
 /// Returns a daemon with 100 changes in 2 seconds, and some services with connections.
-fn busy(services: u32) -> View {
+fn busy(services: u32) -> TopView {
     let mut history = History::default();
     history.add(sample(0, Ok(report(200)), Ok(kernel(0))));
     history.add(sample(2, Ok(report(300)), Ok(kernel(services))))
 }
 
-fn without_daemon() -> View {
+fn without_daemon() -> TopView {
     let why = "127.0.0.1:10249: Connection refused";
     let mut history = History::default();
     history.add(sample(0, Err(why), Ok(kernel(0))));
@@ -118,7 +118,7 @@ fn without_daemon() -> View {
 }
 
 /// Returns the lines of a terminal of this size, without trailing spaces.
-fn screen((width, height): (u16, u16), view: &View, state: &mut State) -> String {
+fn screen((width, height): (u16, u16), view: &TopView, state: &mut ScreenState) -> String {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| draw(frame, view, state)).unwrap();
     let buffer = terminal.backend().buffer();
@@ -155,7 +155,7 @@ Service default/bad\\u{1b}[2J  present    1m2s       4  spec.clusterIP  \"10.96.
 
 q quit  Tab list: services  Up/Down scroll  s sort: began/s
 ";
-    assert_eq!(screen((120, 24), &busy(2), &mut State::default()), expected);
+    assert_eq!(screen((120, 24), &busy(2), &mut ScreenState::default()), expected);
 }
 
 #[test]
@@ -186,7 +186,7 @@ PROBLEM (1)         STATE       AGO   TIMES  FIELD           WHY
 Service default/b…  present    1m2s       4  spec.clusterIP  \"10.96.0.300\" is n…
 q quit  Tab list: services  Up/Down scroll  s sort: began/s
 ";
-    assert_eq!(screen((80, 24), &busy(30), &mut State::default()), expected);
+    assert_eq!(screen((80, 24), &busy(30), &mut ScreenState::default()), expected);
 }
 
 #[test]
@@ -205,7 +205,7 @@ DRAINING ENDPOINT (1)  SERVICE             ADDRESS           CONNECTIONS  OLDEST
 
 q quit  Tab list: services  Up/Down scroll  s sort: began/s
 ";
-    assert_eq!(screen((100, 12), &without_daemon(), &mut State::default()), expected);
+    assert_eq!(screen((100, 12), &without_daemon(), &mut ScreenState::default()), expected);
 }
 
 #[test]
@@ -243,14 +243,14 @@ fn every_size_is_drawn_and_every_list_can_be_scrolled_to_its_end() {
     let views = [busy(300), busy(0), without_daemon()];
     for view in &views {
         for (width, height) in SIZES.into_iter().flat_map(|w| SIZES.map(|h| (w, h))) {
-            let mut state = State::default();
+            let mut state = ScreenState::default();
             for key in [Key::End, Key::Next, Key::PageDown, Key::Next, Key::Down, Key::Sort] {
                 screen((width, height), view, &mut state);
                 state.press(key);
             }
         }
     }
-    let mut state = State::default();
+    let mut state = ScreenState::default();
     state.press(Key::End);
     let text = screen((120, 40), &views[0], &mut state);
     assert!(text.contains("-200 of 300)"), "{text}");

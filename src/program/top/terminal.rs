@@ -4,7 +4,7 @@ use std::io::{self, Stdout, Write, stdout};
 use std::panic;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use inspect::top::{Key, State, View, draw};
+use inspect::top::{Key, ScreenState, TopView, draw};
 use nix::sys::signal::{Signal, raise};
 use ratatui_core::terminal::Terminal;
 use ratatui_crossterm::CrosstermBackend;
@@ -17,7 +17,7 @@ use ratatui_crossterm::crossterm::terminal::{
 
 /// The terminal in raw mode, on the alternate screen. Restored on drop, and before a panic is
 /// reported.
-pub(super) struct Screen {
+pub(super) struct RawTerminal {
     terminal: Terminal<CrosstermBackend<Stdout>>,
 }
 
@@ -33,7 +33,7 @@ pub(super) enum Pressed {
     Suspend,
 }
 
-impl Screen {
+impl RawTerminal {
     /// Takes over the terminal of standard output.
     pub(super) fn open() -> io::Result<Self> {
         let report = panic::take_hook();
@@ -49,7 +49,7 @@ impl Screen {
     }
 
     /// Draws a view.
-    pub(super) fn draw(&mut self, view: &View, state: &mut State) -> io::Result<()> {
+    pub(super) fn draw(&mut self, view: &TopView, state: &mut ScreenState) -> io::Result<()> {
         self.terminal.draw(|frame| draw(frame, view, state)).map(drop)
     }
 
@@ -62,7 +62,7 @@ impl Screen {
     }
 }
 
-impl Drop for Screen {
+impl Drop for RawTerminal {
     fn drop(&mut self) {
         restore();
     }

@@ -4,7 +4,7 @@ use crate::show::Order;
 
 /// A list of the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum List {
+pub enum ScreenList {
     /// Services with connections.
     #[default]
     Services,
@@ -52,18 +52,18 @@ pub enum Action {
 
 /// State that keys change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct State {
+pub struct ScreenState {
     /// The list that scrolls and gets the most lines.
-    pub focus: List,
+    pub focus: ScreenList,
     /// The order of services.
     pub order: Order,
-    /// First visible rows, in the order of [`List::ALL`]. Drawing limits them.
+    /// First visible rows, in the order of [`ScreenList::ALL`]. Drawing limits them.
     pub(super) offsets: [usize; 3],
     /// Numbers of visible rows at the last draw.
     pub(super) heights: [usize; 3],
 }
 
-impl List {
+impl ScreenList {
     /// All lists, from top to bottom.
     pub const ALL: [Self; 3] = [Self::Services, Self::Draining, Self::Problems];
 
@@ -72,7 +72,7 @@ impl List {
     }
 }
 
-impl State {
+impl ScreenState {
     /// Returns the state at the first rows of all lists, with this order of services.
     pub fn new(order: Order) -> Self {
         Self { order, ..Self::default() }
@@ -93,14 +93,15 @@ impl State {
         };
         match key {
             Key::Quit => return Action::Quit,
-            Key::Next => self.focus = List::ALL[(place + 1) % List::ALL.len()],
+            Key::Next => self.focus = ScreenList::ALL[(place + 1) % ScreenList::ALL.len()],
             Key::Previous => {
-                self.focus = List::ALL[(place + List::ALL.len() - 1) % List::ALL.len()]
+                self.focus =
+                    ScreenList::ALL[(place + ScreenList::ALL.len() - 1) % ScreenList::ALL.len()]
             }
             Key::Sort => {
                 let known = Order::ALL.iter().position(|it| *it == self.order).unwrap_or_default();
                 self.order = Order::ALL[(known + 1) % Order::ALL.len()];
-                self.offsets[List::Services.place()] = 0;
+                self.offsets[ScreenList::Services.place()] = 0;
                 return Action::Sort(self.order);
             }
             Key::Up | Key::Down | Key::PageUp | Key::PageDown | Key::Home | Key::End => {}
@@ -115,19 +116,27 @@ mod tests {
 
     #[test]
     fn the_focus_goes_round() {
-        let mut state = State::default();
+        let mut state = ScreenState::default();
         let mut seen = Vec::new();
         for key in [Key::Next, Key::Next, Key::Next, Key::Previous] {
             assert_eq!(state.press(key), Action::Draw);
             seen.push(state.focus);
         }
-        assert_eq!(seen, [List::Draining, List::Problems, List::Services, List::Problems]);
+        assert_eq!(
+            seen,
+            [
+                ScreenList::Draining,
+                ScreenList::Problems,
+                ScreenList::Services,
+                ScreenList::Problems
+            ]
+        );
         assert_eq!(state.press(Key::Quit), Action::Quit);
     }
 
     #[test]
     fn the_order_goes_round_and_shows_the_first_rows() {
-        let mut state = State { offsets: [7, 7, 7], ..State::default() };
+        let mut state = ScreenState { offsets: [7, 7, 7], ..ScreenState::default() };
         let orders = [0; 5].map(|_| match state.press(Key::Sort) {
             Action::Sort(order) => order,
             other @ (Action::Draw | Action::Quit) => panic!("{other:?}"),
@@ -138,7 +147,11 @@ mod tests {
 
     #[test]
     fn only_the_list_with_the_focus_is_scrolled() {
-        let mut state = State { focus: List::Draining, heights: [1, 5, 1], ..State::default() };
+        let mut state = ScreenState {
+            focus: ScreenList::Draining,
+            heights: [1, 5, 1],
+            ..ScreenState::default()
+        };
         let mut offset = |key| {
             state.press(key);
             assert_eq!((state.offsets[0], state.offsets[2]), (0, 0));

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 /// Truncates output to the lines of a terminal.
-pub(super) struct Screen {
+pub(super) struct CutOutput {
     text: Vec<u8>,
     left: usize,
     cut: usize,
@@ -12,7 +12,7 @@ pub(super) struct Screen {
 /// Lines of a terminal that does not report its size.
 const LINES: u16 = 24;
 
-impl Screen {
+impl CutOutput {
     pub(super) fn new() -> Self {
         let size = terminal_size::terminal_size();
         let lines = size.map_or(LINES, |(_, terminal_size::Height(height))| height);
@@ -28,7 +28,7 @@ impl Screen {
     }
 }
 
-impl Write for Screen {
+impl Write for CutOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
             let ends = usize::from(part.ends_with(b"\n"));
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn a_screen_keeps_its_lines_and_counts_the_others() {
-        let mut screen = Screen { text: Vec::new(), left: 2, cut: 0 };
+        let mut screen = CutOutput { text: Vec::new(), left: 2, cut: 0 };
         for text in ["one\ntw", "o\nthree\nfo", "ur\n"] {
             screen.write_all(text.as_bytes()).unwrap();
         }

@@ -4,25 +4,25 @@ use std::ops::Range;
 
 use ratatui_core::style::{Modifier, Style};
 
-use super::cells::number;
+use super::numbers::number;
 use super::style::{BAD, FAINT, NARROW};
 use super::table::{Cell, Column, Table};
 use crate::show::Order;
 use crate::show::format::age;
-use crate::top::state::{List, State};
-use crate::top::view::{DrainingRow, ProblemRow, ServiceRow, View};
+use crate::top::screen_state::{ScreenList, ScreenState};
+use crate::top::views::{DrainingRow, ProblemRow, ServiceRow, TopView};
 
 /// Returns the rows of `list` in `seen`, below titles.
 pub(super) fn table(
-    list: List,
-    view: &View,
-    state: &State,
+    list: ScreenList,
+    view: &TopView,
+    state: &ScreenState,
     (seen, width): (Range<usize>, usize),
 ) -> Table {
     let kernel = view.kernel.as_ref().ok();
     let is_wide = width >= NARROW;
     match list {
-        List::Services => {
+        ScreenList::Services => {
             let top = kernel.and_then(|it| it.services.as_ref());
             let rows = top.map(|top| &top.rows[seen.clone()]).unwrap_or_default();
             let title = title("SERVICE", &seen, top.map_or(0, |top| top.count));
@@ -31,7 +31,7 @@ pub(super) fn table(
                 rows: rows.iter().map(|row| service_row(row, state.order, is_wide)).collect(),
             }
         }
-        List::Draining => {
+        ScreenList::Draining => {
             let top = kernel.and_then(|it| it.draining.as_ref());
             let rows = top.map(|top| &top.rows[seen.clone()]).unwrap_or_default();
             let title = title("DRAINING ENDPOINT", &seen, top.map_or(0, |top| top.count));
@@ -40,7 +40,7 @@ pub(super) fn table(
                 rows: rows.iter().map(|row| draining_row(row, is_wide)).collect(),
             }
         }
-        List::Problems => {
+        ScreenList::Problems => {
             let top = view.daemon.as_ref().ok().map(|it| &it.problems);
             let rows = top.map(|top| &top.rows[seen.clone()]).unwrap_or_default();
             let title = title("PROBLEM", &seen, top.map_or(0, |top| top.count));

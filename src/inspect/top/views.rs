@@ -7,7 +7,7 @@ use crate::show::Top;
 
 /// Content of one screen.
 #[derive(Clone, Debug)]
-pub struct View {
+pub struct TopView {
     /// Report of the daemon, or why it is absent.
     pub daemon: Result<DaemonView, String>,
     /// State of the kernel, or why it cannot be read.
@@ -114,9 +114,9 @@ pub(super) struct DrainingRow {
     pub(super) oldest: Option<Duration>,
 }
 
-/// Returns the lengths of the lists, in the order of [`List::ALL`](super::List::ALL); `None` for a
+/// Returns the lengths of the lists, in the order of [`ScreenList::ALL`](super::ScreenList::ALL); `None` for a
 /// hidden list.
-pub(super) fn lengths(view: &View) -> [Option<usize>; 3] {
+pub(super) fn lengths(view: &TopView) -> [Option<usize>; 3] {
     let kernel = view.kernel.as_ref().ok();
     [
         kernel.and_then(|it| it.services.as_ref()).map(|it| it.rows.len()),
