@@ -4,6 +4,8 @@
 
 #[path = "tidy/circles.rs"]
 mod circles;
+#[path = "tidy/twins.rs"]
+mod twins;
 #[path = "tidy/types.rs"]
 mod types;
 
@@ -111,7 +113,7 @@ const NOT_IN_CORE: [&str; 11] = [
 const STD_NOT_IN_CORE: [&str; 6] = ["env", "fs", "io", "os", "process", "thread"];
 
 /// What a function of the engine may return as an error, with the reason.
-const ERRORS_IN_CORE: [(&str, &str, &str); 10] = [
+const ERRORS_IN_CORE: [(&str, &str, &str); 11] = [
     ("", "Full", "the piece has no room left: further changes go into the next one"),
     ("src/engine/counters.rs", "CountersError", "the text of a setting is wrong"),
     ("src/engine/flowtable.rs", "PatternError", "the text of a setting is wrong"),
@@ -125,6 +127,7 @@ const ERRORS_IN_CORE: [(&str, &str, &str); 10] = [
     ),
     ("src/engine/routing/ranges.rs", "CidrError", "the text of a setting is wrong"),
     ("src/engine/direct/", "Obstacle", "the reason of a problem: packets are translated"),
+    ("src/engine/ruleset/slots.rs", "E", "the error of the caller's lookup"),
     ("src/engine/model/weights.rs", "String", "the reason of a problem: the weights are left out"),
 ];
 
@@ -341,9 +344,9 @@ fn the_engine_returns_no_error() {
     for source in sources(&["src/engine"]) {
         let code = source.code();
         for returned in code.split("-> ").skip(1) {
-            let returned = returned.split(['{', ';']).next().unwrap().trim();
+            let returned = returned.split(['{', ';', '\n']).next().unwrap().trim();
             let Some((_, error)) = returned.split_once("Result<") else { continue };
-            let error = error.rsplit(", ").next().unwrap().trim_end_matches('>');
+            let error = error.rsplit(", ").next().unwrap().trim_end_matches(['>', ',']);
             if !ERRORS_IN_CORE
                 .iter()
                 .any(|(path, name, _): &(&str, &str, &str)| source.is_below(path) && *name == error)

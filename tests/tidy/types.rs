@@ -24,7 +24,11 @@ const MANY_FIELDS: [(&str, &str, &str); 6] = [
         "a field for each setting, or for several about one thing",
     ),
     ("src/inspect/explain/packet.rs", "Packet", "a field for each key that rules read"),
-    ("src/inspect/show/format/document.rs", "Service", "a field for each member of the document"),
+    (
+        "src/inspect/show/format/document.rs",
+        "FrontendItem",
+        "a field for each member of the document",
+    ),
     ("src/nft/any/set.rs", "AnySet", "a field for each attribute of a set"),
 ];
 
