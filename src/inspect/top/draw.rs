@@ -45,8 +45,7 @@ pub fn plain(view: &TopView) -> String {
     let mut view = view.clone();
     let (width, most) = PLAIN;
     if let Ok(kernel) = &mut view.kernel {
-        kernel.services.iter_mut().for_each(|top| top.rows.truncate(most));
-        kernel.draining.iter_mut().for_each(|top| top.rows.truncate(most));
+        kernel.connections.iter_mut().for_each(|it| it.truncate(most));
     }
     if let Ok(daemon) = &mut view.daemon {
         daemon.problems.rows.truncate(most);
@@ -216,7 +215,7 @@ fn times(daemon: &DaemonView, width: usize) -> Table {
         }
     };
     let rows = TIMES.iter().zip(&daemon.times).map(|((name, ..), times)| {
-        let mut row = vec![Cell::plain(*name)];
+        let mut row = vec![Cell::plain(name)];
         row.extend(cells(times.recent, Style::new()));
         if is_wide {
             row.extend(cells(Some(times.all), FAINT));
@@ -230,7 +229,7 @@ fn states(daemon: &DaemonView) -> Table {
     let row = |row: &StateRow| {
         let style = if row.is_good { GOOD } else { BAD };
         let ago = row.age.map_or_else(|| "never".to_owned(), age);
-        vec![Cell::plain(&*row.name), Cell::styled(&*row.state, style), Cell::plain(ago)]
+        vec![Cell::plain(&row.name), Cell::styled(&row.state, style), Cell::plain(ago)]
     };
     let [name, state] = ["WATCH OR TABLE", "STATE"].map(Column::text);
     Table {

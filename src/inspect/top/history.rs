@@ -6,12 +6,10 @@ use engine::printable::Printable;
 use nft::kernel::Generation;
 
 use super::scrape::{Histogram, Scrape};
-use super::status::{ProblemStatus, Status};
-use super::views::{
-    DaemonView, DrainingRow, KernelView, ProblemRow, ServiceRow, StateRow, Times, TimesRow, TopView,
-};
+use super::status::Status;
+use super::views::{ConnectionsSample, DaemonView, KernelView, StateRow, Times, TimesRow, TopView};
 use super::window::Window;
-use crate::show::{BusyService, DrainingEndpoint, Top};
+use crate::show::Top;
 
 /// Most rows of a list.
 pub const ROWS: usize = 200;
@@ -49,17 +47,6 @@ pub struct KernelSample {
     pub notes: Vec<String>,
     /// Connections; `None` if conntrack cannot be read.
     pub connections: Option<ConnectionsSample>,
-}
-
-/// Connections of our services.
-#[derive(Clone, Debug)]
-pub struct ConnectionsSample {
-    /// First services in the requested order.
-    pub services: Top<BusyService>,
-    /// The draining endpoints with the most connections.
-    pub draining: Top<DrainingEndpoint>,
-    /// Time in which `began` was counted; `None` if it was not counted.
-    pub since: Option<Duration>,
 }
 
 /// Samples of the last seconds.
@@ -113,21 +100,15 @@ impl History {
         let commits = ends.map(|(oldest, newest, span)| {
             f64::from(newest.0.wrapping_sub(oldest.0)) / span.as_secs_f64()
         });
-        let connections = sample.connections;
-        let (services, draining) = match connections {
-            Some(ConnectionsSample { services, draining, since }) => (
-                Some(rows(&services, |row| service_row(row, since))),
-                Some(rows(&draining, |row| draining_row(row, now))),
-            ),
-            None => (None, None),
-        };
+        let mut connections = sample.connections;
+        connections.iter_mut().for_each(|it| it.truncate(ROWS));
         KernelView {
             frontends: sample.frontends,
             commits_per_second: commits,
             span: ends.map(|(.., span)| span),
             notes: sample.notes.iter().map(|note| printable(note)).collect(),
-            services,
-            draining,
+            connections,
+            now,
         }
     }
 }
@@ -139,26 +120,27 @@ fn daemon_view(
 ) -> DaemonView {
     let since = |at_ms: u64| Duration::from_millis(status.now_ms.saturating_sub(at_ms));
     let watches = status.watches.iter().take(ROWS).map(|watch| StateRow {
-        name: printable(watch.resource.split('.').next().unwrap_or_default()),
+        name: watch.resource.split('.').next().unwrap_or_default().to_owned(),
         state: match (watch.connected, &watch.reason) {
             (true, _) => "connected".to_owned(),
-            (false, Some(reason)) => format!("lost: {}", Printable(reason)),
+            (false, Some(reason)) => format!("lost: {reason}"),
             (false, None) => "not connected".to_owned(),
         },
         is_good: watch.connected,
         age: watch.heard_ms.map(since),
     });
     let families = status.families.iter().take(ROWS).map(|family| StateRow {
-        name: printable(&family.family),
+        name: family.family.clone(),
         state: match (family.programmed, &family.blocked) {
             (true, _) => "programmed".to_owned(),
-            (false, Some(blocked)) => printable(blocked),
+            (false, Some(blocked)) => blocked.clone(),
             (false, None) => "not programmed".to_owned(),
         },
         is_good: family.programmed,
         age: family.synced_ms.map(since),
     });
-    let problems = Top { rows: status.problems.clone(), count: status.problems.len() };
+    let problems = status.problems.iter().take(ROWS);
+    let problems = problems.map(|problem| (since(problem.at_ms), problem.clone())).collect();
     let of =
         |scrape: Option<&Scrape>, place: usize| scrape.map(|scrape| times(&scrape.times()[place]));
     let row = |place| TimesRow {
@@ -174,7 +156,7 @@ fn daemon_view(
         is_good: status.good,
         families: families.collect(),
         watches: watches.collect(),
-        problems: rows(&problems, |row| problem_row(row, since(row.at_ms))),
+        problems: Top { rows: problems, count: status.problems.len() },
         rates: recent.map(|(added, span)| added.counters().map(|count| count / span.as_secs_f64())),
         span: recent.map(|(_, span)| span),
         times: std::array::from_fn(row),
@@ -195,48 +177,6 @@ fn times(histogram: &Histogram) -> Times {
         count: histogram.count(),
         p50: histogram.percentile(50.0),
         p99: histogram.percentile(99.0),
-    }
-}
-
-fn rows<T, R>(top: &Top<T>, row: impl Fn(&T) -> R) -> Top<R> {
-    Top { rows: top.rows.iter().take(ROWS).map(row).collect(), count: top.count }
-}
-
-fn problem_row(problem: &ProblemStatus, age: Duration) -> ProblemRow {
-    ProblemRow {
-        age,
-        is_present: problem.present,
-        count: problem.count,
-        object: printable(&problem.object),
-        field: printable(&problem.field),
-        message: printable(&problem.message),
-    }
-}
-
-fn service_row(service: &BusyService, since: Option<Duration>) -> ServiceRow {
-    let seconds = since.map(|it| it.as_secs_f64()).filter(|it| *it > 0.0);
-    let counts = &service.counts;
-    ServiceRow {
-        service: printable(&service.label),
-        address: service.address.clone(),
-        began_per_second: seconds.map(|seconds| f64::from(counts.began) / seconds),
-        active: counts.active,
-        new: counts.new,
-        ended: counts.ended,
-        endpoints: service.endpoints,
-        draining: service.draining,
-    }
-}
-
-fn draining_row(draining: &DrainingEndpoint, now: Duration) -> DrainingRow {
-    let age =
-        |started: std::num::NonZeroU64| now.saturating_sub(Duration::from_nanos(started.get()));
-    DrainingRow {
-        service: printable(&draining.label),
-        address: draining.address.clone(),
-        endpoint: draining.endpoint.clone(),
-        connections: draining.counts.live(),
-        oldest: draining.counts.oldest.map(age),
     }
 }
 

@@ -2,8 +2,8 @@
 //! conntrack.
 //!
 //! Nothing here reads a socket or a clock. [`History`] builds a [`TopView`] from a [`Sample`] and those
-//! before it, and [`draw`] or [`plain`] writes the view. Text from outside is escaped when a view
-//! is built.
+//! before it, and [`draw`] or [`plain`] writes the view. Text from outside is escaped on the way
+//! there.
 
 mod draw;
 mod history;
@@ -14,8 +14,8 @@ mod views;
 mod window;
 
 pub use draw::{draw, plain};
-pub use history::{ConnectionsSample, History, KernelSample, ROWS, Report, Sample};
+pub use history::{History, KernelSample, ROWS, Report, Sample};
 pub use scrape::Scrape;
 pub use screen_state::{Action, Key, ScreenList, ScreenState};
 pub use status::Status;
-pub use views::{DaemonView, KernelView, TopView};
+pub use views::{ConnectionsSample, DaemonView, KernelView, TopView};

@@ -1,9 +1,11 @@
-//! Content of one screen. Its texts have no control characters.
+//! Content of one screen. Its texts have no control characters, but those of rows, which cells
+//! escape.
 
 use std::time::Duration;
 
 use super::scrape::{COUNTERS, Percentile, TIMES};
-use crate::show::Top;
+use super::status::ProblemStatus;
+use crate::show::{BusyService, DrainingEndpoint, Top};
 
 /// Content of one screen.
 #[derive(Clone, Debug)]
@@ -27,7 +29,8 @@ pub struct DaemonView {
     pub(super) is_good: bool,
     pub(super) families: Vec<StateRow>,
     pub(super) watches: Vec<StateRow>,
-    pub(super) problems: Top<ProblemRow>,
+    /// With the time since each.
+    pub(super) problems: Top<(Duration, ProblemStatus)>,
     /// Per second, over [`Self::span`].
     pub(super) rates: Option<[f64; COUNTERS.len()]>,
     /// Time span of rates and recent times; `None` in the first view.
@@ -62,18 +65,6 @@ pub(super) struct Times {
     pub(super) p99: Option<Percentile>,
 }
 
-/// An object, or a part of it, that was left out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ProblemRow {
-    /// The object is left out now.
-    pub(super) is_present: bool,
-    pub(super) age: Duration,
-    pub(super) count: u64,
-    pub(super) object: String,
-    pub(super) field: String,
-    pub(super) message: String,
-}
-
 /// State of the kernel.
 #[derive(Clone, Debug, Default)]
 pub struct KernelView {
@@ -86,41 +77,37 @@ pub struct KernelView {
     /// Missing data.
     pub(super) notes: Vec<String>,
     /// `None` if conntrack cannot be read.
-    pub(super) services: Option<Top<ServiceRow>>,
-    /// `None` if conntrack cannot be read.
-    pub(super) draining: Option<Top<DrainingRow>>,
+    pub(super) connections: Option<ConnectionsSample>,
+    /// Time since 1970.
+    pub(super) now: Duration,
 }
 
-/// A port of a service with connections.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct ServiceRow {
-    pub(super) service: String,
-    pub(super) address: String,
-    pub(super) began_per_second: Option<f64>,
-    pub(super) active: u32,
-    pub(super) new: u32,
-    pub(super) ended: u32,
-    pub(super) endpoints: usize,
-    pub(super) draining: u32,
+/// Connections of our services.
+#[derive(Clone, Debug)]
+pub struct ConnectionsSample {
+    /// First services in the requested order.
+    pub services: Top<BusyService>,
+    /// The draining endpoints with the most connections.
+    pub draining: Top<DrainingEndpoint>,
+    /// Time in which `began` was counted; `None` if it was not counted.
+    pub since: Option<Duration>,
 }
 
-/// An endpoint that is draining.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct DrainingRow {
-    pub(super) service: String,
-    pub(super) address: String,
-    pub(super) endpoint: String,
-    pub(super) connections: u32,
-    pub(super) oldest: Option<Duration>,
+impl ConnectionsSample {
+    /// Leaves the first rows of each list.
+    pub(super) fn truncate(&mut self, most: usize) {
+        self.services.rows.truncate(most);
+        self.draining.rows.truncate(most);
+    }
 }
 
 /// Returns the lengths of the lists, in the order of [`ScreenList::ALL`](super::ScreenList::ALL); `None` for a
 /// hidden list.
 pub(super) fn lengths(view: &TopView) -> [Option<usize>; 3] {
-    let kernel = view.kernel.as_ref().ok();
+    let connections = view.kernel.as_ref().ok().and_then(|it| it.connections.as_ref());
     [
-        kernel.and_then(|it| it.services.as_ref()).map(|it| it.rows.len()),
-        kernel.and_then(|it| it.draining.as_ref()).map(|it| it.rows.len()),
+        connections.map(|it| it.services.rows.len()),
+        connections.map(|it| it.draining.rows.len()),
         view.daemon.as_ref().ok().map(|it| it.problems.rows.len()),
     ]
 }

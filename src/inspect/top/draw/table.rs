@@ -1,7 +1,9 @@
 //! Columns as wide as their cells, in lines as wide as the screen.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 
+use engine::printable::Printable;
 use ratatui_core::style::{Modifier, Style};
 use ratatui_core::text::{Line, Span};
 
@@ -49,12 +51,13 @@ impl Column {
 }
 
 impl Cell {
-    pub(super) fn plain(text: impl Into<String>) -> Self {
-        Self { text: text.into(), style: Style::new() }
+    pub(super) fn plain(text: impl Display) -> Self {
+        Self::styled(text, Style::new())
     }
 
-    pub(super) fn styled(text: impl Into<String>, style: Style) -> Self {
-        Self { text: text.into(), style }
+    /// Returns a cell of a text whose control characters are escaped.
+    pub(super) fn styled(text: impl Display, style: Style) -> Self {
+        Self { text: Printable(text).to_string(), style }
     }
 }
 
