@@ -181,6 +181,10 @@ fn as_i64(count: usize) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use nft::{Element, Set, TableRef, Value};
+
     use super::super::metrics::tests::has;
     use super::*;
     use crate::observe::Observe;
@@ -247,5 +251,23 @@ mod tests {
                 "deltaproxy_set_elements{ip_family=\"IPv4\",set=\"endpoints\"} 0",
             ],
         );
+    }
+
+    #[test]
+    fn the_size_of_a_set_changes_with_what_is_applied() {
+        let observe = Observe::new();
+        let sizes = observe.commits().set_sizes(["services"]);
+        let table = TableRef::new(IpFamily::Ip6, "kube-proxy");
+        let set = Arc::new(Set { name: "services".into(), ..Set::default() });
+        let elements = |count| vec![Element::new(Value::new()); count];
+        let add = |count| Operation::AddElements(table.clone(), Arc::clone(&set), elements(count));
+        let delete = Operation::DeleteElements(table.clone(), Arc::clone(&set), elements(1));
+        let flush = Operation::FlushSet(table.clone(), set.name.clone());
+        let whole = Operation::DeleteTable(table.clone());
+        for (operation, size) in [(add(3), 3), (delete, 2), (flush, 0), (add(2), 2), (whole, 0)] {
+            sizes.applied(&operation);
+            assert_eq!(sizes.get(IpFamily::Ip6, "services"), size, "{operation:?}");
+            assert_eq!(sizes.get(IpFamily::Ip, "services"), 0);
+        }
     }
 }
