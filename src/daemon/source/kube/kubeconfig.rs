@@ -50,20 +50,31 @@ struct Kubeconfig {
     kind: String,
     #[serde(rename = "apiVersion")]
     api_version: String,
-    clusters: Vec<Named<Cluster>>,
-    users: Vec<Named<User>>,
-    contexts: Vec<Named<ContextOf>>,
+    clusters: Vec<NamedCluster>,
+    users: Vec<NamedUser>,
+    contexts: Vec<NamedContext>,
     current_context: String,
 }
 
-/// An entry of a list, whose content has the name of its type.
-#[derive(Debug, Deserialize)]
-#[serde(bound(deserialize = "T: Default + Deserialize<'de>"))]
-struct Named<T> {
-    #[serde(default)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct NamedCluster {
     name: String,
-    #[serde(default, alias = "cluster", alias = "user", alias = "context")]
-    content: T,
+    cluster: Cluster,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct NamedUser {
+    name: String,
+    user: User,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct NamedContext {
+    name: String,
+    context: ContextOf,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -198,9 +209,12 @@ impl Kubeconfig {
         if !["", "v1"].contains(&&*self.api_version) {
             return Err(Fault::new("apiVersion", "expected v1"));
         }
-        let contexts = by_name("contexts", self.contexts)?;
-        let mut clusters = by_name("clusters", self.clusters)?;
-        let mut users = by_name("users", self.users)?;
+        let contexts = self.contexts.into_iter().map(|it| (it.name, it.context));
+        let contexts = by_name("contexts", contexts)?;
+        let clusters = self.clusters.into_iter().map(|it| (it.name, it.cluster));
+        let mut clusters = by_name("clusters", clusters)?;
+        let users = self.users.into_iter().map(|it| (it.name, it.user));
+        let mut users = by_name("users", users)?;
         let current = contexts.get(&self.current_context);
         if current.is_none() && !self.current_context.is_empty() {
             let problem = format!("contexts has no {:?}", self.current_context);
@@ -227,9 +241,12 @@ impl Kubeconfig {
 }
 
 /// Returns the entries of a list by name.
-fn by_name<T>(list: &str, entries: Vec<Named<T>>) -> Result<BTreeMap<String, T>, Fault> {
+fn by_name<T>(
+    list: &str,
+    entries: impl Iterator<Item = (String, T)>,
+) -> Result<BTreeMap<String, T>, Fault> {
     let mut named = BTreeMap::new();
-    for Named { name, content } in entries {
+    for (name, content) in entries {
         let problem = format!("two have the name {name:?}");
         if named.insert(name, content).is_some() {
             return Err(Fault::new(list, problem));

@@ -573,6 +573,12 @@ mod tests {
             (format!("{all}current-context: c\nkind: ''\napiVersion: ''"), None, full),
             (format!("{all}current-context: c\nextensions: null\nother: [1]"), None, full),
             (all.replace("name: c", "name: ''"), None, full),
+            // Fields of other kinds of entries.
+            (
+                all.replace("name: a,", "name: a, user: 1, context: [2],") + "current-context: c",
+                None,
+                full,
+            ),
             (all.replace("user: b}", "user: x}") + "current-context: c", None, "https://[::1]:1/"),
             // --master takes the place of the address, without its scheme and its name.
             (format!("{all}current-context: c"), Some("localhost:2"), "http://localhost:2/"),
