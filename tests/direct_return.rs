@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use daemon::read_back::{Lists, read_direct_return as read, read_watching};
-use engine::direct::ruleset::{Destination, DirectElement, NodeNumber, SetId, table};
+use engine::direct::ruleset::{Destination, DirectElement, List, NodeNumber, Route, SetId, table};
 use engine::direct::{Links, Reach, Unreachable, Unsuitable};
 use engine::model::{
     Change, Endpoint, EndpointPort, EndpointSlice, Event, Forwarding, Node, ObjectName, Peer,
@@ -19,9 +19,10 @@ use engine::model::{
 };
 use engine::routing::{DirectMode, DirectReturn, Routing};
 use engine::{Answer, Cause, Engine, Refused, TableId};
-use fake_kernel::Fake;
+use fake_kernel::{Fake, Mishap};
 use nft::kernel::{CommitError, Kernel as _};
 use nft::{Errno, Expression, Family, Operation, TableFlags, Transaction};
+use proptest::prelude::*;
 
 const REMEMBER: Duration = Duration::from_secs(300);
 const PORT: NonZeroU16 = NonZeroU16::new(80).unwrap();
@@ -589,4 +590,191 @@ fn services_are_translated_while_the_table_is_not_written() {
     world.wait(REMEMBER);
     world.end_news();
     assert!(world.is_local(), "handed on again");
+}
+
+/// What happens between commits in [`after_any_faults_the_table_is_that_of_a_new_start`].
+#[derive(Clone, Debug)]
+enum Happening {
+    /// Endpoints of `web` are on these nodes, if bit `n - 1` is set.
+    Endpoints(u8),
+    /// `web` is of this kind, or gone.
+    Web(Option<Option<Forwarding>>),
+    Peer(u8, bool),
+    /// The commit after some others fails.
+    Mishap(usize, Mishap),
+    /// Another program deletes the table.
+    Deleted,
+    Time(u64),
+    Commits(usize),
+    Restart,
+}
+
+fn happening() -> impl Strategy<Value = Happening> {
+    let mishap = prop_oneof![
+        Just(Mishap::AnswerLost),
+        Just(Mishap::NotSent),
+        Just(Mishap::Refused(Errno::EINVAL)),
+        Just(Mishap::Refused(Errno::ENOMEM)),
+    ];
+    let kind = prop_oneof![Just(None), Just(Some(Forwarding::Translate))];
+    prop_oneof![
+        4 => (0u8..8).prop_map(Happening::Endpoints),
+        2 => proptest::option::of(kind).prop_map(Happening::Web),
+        2 => (2u8..4, any::<bool>()).prop_map(|(n, ready)| Happening::Peer(n, ready)),
+        2 => (0usize..4, mishap).prop_map(|(after, mishap)| Happening::Mishap(after, mishap)),
+        1 => Just(Happening::Deleted),
+        2 => (1u64..400).prop_map(Happening::Time),
+        3 => (1usize..4).prop_map(Happening::Commits),
+        1 => Just(Happening::Restart),
+    ]
+}
+
+/// The objects of the cluster, beside [`World`].
+#[derive(Clone, Debug)]
+struct Objects {
+    web: Option<Option<Forwarding>>,
+    nodes: Vec<u8>,
+    ready: [bool; 2],
+}
+
+impl Objects {
+    fn events(&self) -> Vec<Event> {
+        let web = match self.web {
+            Some(forwarding) => is(service(forwarding)),
+            None => Event::Service(Change::Gone(name("web"))),
+        };
+        vec![peer(2, self.ready[0]), peer(3, self.ready[1]), web, endpoints(&self.nodes)]
+    }
+
+    fn take(&mut self, happening: &Happening) {
+        match happening {
+            Happening::Endpoints(bits) => {
+                self.nodes = (1..=3).filter(|n| bits >> (n - 1) & 1 == 1).collect();
+            }
+            Happening::Web(web) => self.web = *web,
+            Happening::Peer(n, ready) => self.ready[usize::from(n - 2)] = *ready,
+            _ => {}
+        }
+    }
+
+    /// Returns a world that starts with these objects on a kernel.
+    fn world(&self, kernel: Fake) -> World {
+        let mut world = World::with(DirectMode::LoadBalancers, kernel);
+        world.apply(self.events());
+        world.apply(Resource::ALL.map(Event::Listed));
+        world.read_all();
+        world.engine.learn_links(links());
+        world
+    }
+}
+
+fn links() -> Links {
+    let on_link = |n| Reach::OnLink { device: 7, hardware_address: [2, 0, 0, 0, 0, n] };
+    let reach = (2..=3).map(|n| (node_address(n), on_link(n))).collect();
+    Links { reach, devices: vec!["eth0".into()], ..Links::default() }
+}
+
+impl World {
+    fn read_all(&mut self) {
+        let layouts = Arc::clone(self.engine.tables().layouts());
+        let reading = read_watching(&mut self.kernel, &layouts, (Lists::Now, &|| ())).unwrap();
+        self.engine.replace_installed_state(reading.tables);
+    }
+
+    /// Commits at most `most` times, and reacts to failures as the daemon does.
+    fn commit_despite_faults(&mut self, most: usize) {
+        for _ in 0..most {
+            let Some(transaction) = self.engine.next_transaction(self.kernel.max_batch()) else {
+                return;
+            };
+            let outcome = self.kernel.commit(&transaction);
+            match self.engine.answer(&transaction, &outcome) {
+                Answer::Applied | Answer::Blocked(_) => {}
+                Answer::ReadBack(cause) => match self.engine.refused(&transaction) {
+                    Some(Refused::DirectReturn) if cause.is_caused_by_services() => {
+                        self.read_direct();
+                    }
+                    _ => self.read_all(),
+                },
+            }
+        }
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.passed += time;
+        self.engine.note_time(self.start + self.passed);
+    }
+
+    /// Returns the elements of the table after all phases, without numbers of lists.
+    fn settled(&mut self) -> BTreeMap<Destination, (Route, Vec<DirectElement>)> {
+        for _ in 0..4 {
+            self.commit_despite_faults(1_000);
+            assert!(self.engine.is_settled());
+            self.pass(REMEMBER);
+        }
+        self.commit_despite_faults(1_000);
+        let elements = self.elements();
+        let number = List::new(1).unwrap();
+        let slots = |route: &Route| {
+            let of_list = elements.iter().filter_map(|it| match it {
+                DirectElement::Slot(list, slot, node) if *list == route.list => {
+                    Some(DirectElement::Slot(number, *slot, *node))
+                }
+                _ => None,
+            });
+            of_list.collect()
+        };
+        let frontends = elements.iter().filter_map(|element| match element {
+            DirectElement::Frontend(destination, route) => {
+                Some((*destination, (Route { list: number, ..*route }, slots(route))))
+            }
+            _ => None,
+        });
+        frontends.collect()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn after_any_faults_the_table_is_that_of_a_new_start(
+        happenings in proptest::collection::vec(happening(), 1..40)
+    ) {
+        let mut objects = Objects { web: Some(None), nodes: vec![1, 2, 3], ready: [true; 2] };
+        let mut world = objects.world(Fake::new());
+        world.pass(Duration::from_secs(3));
+        for happening in &happenings {
+            objects.take(happening);
+            match happening {
+                Happening::Endpoints(_) | Happening::Web(_) | Happening::Peer(..) => {
+                    world.apply(objects.events());
+                }
+                Happening::Mishap(after, mishap) => {
+                    world.kernel.expect_mishap_after(*after, *mishap);
+                }
+                Happening::Deleted => {
+                    let delete = Operation::DeleteTable(table());
+                    let deletion = Transaction { operations: vec![delete] };
+                    if world.kernel.tamper(&deletion).is_ok() && world.engine.tables().have_direct_return() {
+                        world.read_direct();
+                    }
+                }
+                Happening::Time(seconds) => world.pass(Duration::from_secs(*seconds)),
+                Happening::Commits(most) => world.commit_despite_faults(*most),
+                Happening::Restart => {
+                    world = objects.world(world.kernel);
+                    world.pass(Duration::from_secs(3));
+                }
+            }
+        }
+        world.kernel.forgive();
+        // Services that were left out, and tables that were blocked, get another try.
+        world.apply(objects.events());
+        world.engine.retry_refused();
+        world.read_all();
+        let mut fresh = objects.world(Fake::new());
+        fresh.pass(Duration::from_secs(3));
+        prop_assert_eq!(world.settled(), fresh.settled());
+        prop_assert_eq!(world.has_table(), fresh.has_table());
+    }
 }
