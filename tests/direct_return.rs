@@ -705,8 +705,11 @@ impl World {
         self.engine.note_time(self.start + self.passed);
     }
 
-    /// Returns the elements of the table after all phases, without numbers of lists.
-    fn settled(&mut self) -> BTreeMap<Destination, (Route, Vec<DirectElement>)> {
+    /// Returns the elements of the table after all phases, without numbers of lists: the slots of each
+    /// frontend, and the others.
+    fn settled(
+        &mut self,
+    ) -> (BTreeMap<Destination, (Route, Vec<DirectElement>)>, Vec<DirectElement>) {
         for _ in 0..4 {
             self.commit_despite_faults(1_000);
             assert!(self.engine.is_settled());
@@ -730,7 +733,15 @@ impl World {
             }
             _ => None,
         });
-        frontends.collect()
+        use DirectElement::{ErrorFrontend, Frontend, Slot};
+        let others =
+            elements.iter().filter(|it| !matches!(it, Frontend(..) | ErrorFrontend(..) | Slot(..)));
+        let all_slots = elements.iter().filter(|it| matches!(it, Slot(..))).count();
+        let frontends: BTreeMap<_, _> = frontends.collect();
+        let used_slots: usize =
+            frontends.values().map(|(_, slots): &(_, Vec<_>)| slots.len()).sum();
+        assert_eq!(used_slots, all_slots, "slots of no frontend are left");
+        (frontends, others.copied().collect())
     }
 }
 

@@ -140,7 +140,9 @@ fn small_changes_go_by_themselves_and_a_piece_of_the_large_one_follows() {
 fn with_zone_hints(mut slice: Event) -> Event {
     let Event::EndpointSlice(Change::Is(object)) = &mut slice else { panic!("not a slice") };
     let zones = Arc::new(vec!["zone".into()]);
-    object.endpoints.iter_mut().for_each(|endpoint| endpoint.zones = Some(Arc::clone(&zones)));
+    let addresses: Vec<_> = object.endpoints.iter().map(|endpoint| endpoint.address).collect();
+    let hinted = |address| Endpoint { zones: Some(zones.clone()), ..Endpoint::ready(address) };
+    object.endpoints = addresses.into_iter().map(hinted).collect();
     slice
 }
 

@@ -89,10 +89,10 @@ pub(super) fn without_ipv4(mut event: Event) -> Event {
     if let Event::Service(Change::Is(service)) = &mut event {
         service.cluster_ips.retain(IpAddr::is_ipv6);
     }
-    if let Event::EndpointSlice(Change::Is(slice)) = &mut event {
-        if slice.endpoints.get(0).is_some_and(|endpoint| endpoint.address.is_ipv4()) {
-            slice.endpoints = Endpoints::from_iter([]);
-        }
+    if let Event::EndpointSlice(Change::Is(slice)) = &mut event
+        && slice.endpoints.get(0).is_some_and(|endpoint| endpoint.address.is_ipv4())
+    {
+        slice.endpoints = Endpoints::from_iter([]);
     }
     event
 }

@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn the_size_of_a_set_changes_with_what_is_applied() {
         let observe = Observe::new();
-        let sizes = observe.commits().set_sizes(["services"]);
+        let sizes = observe.metrics().commits.set_sizes(["services"]);
         let table = TableRef::new(IpFamily::Ip6, "kube-proxy");
         let set = Arc::new(Set { name: "services".into(), ..Set::default() });
         let elements = |count| vec![Element::new(Value::new()); count];
