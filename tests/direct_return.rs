@@ -653,7 +653,11 @@ impl Objects {
             }
             Happening::Web(web) => self.web = *web,
             Happening::Peer(n, ready) => self.ready[usize::from(n - 2)] = *ready,
-            _ => {}
+            Happening::Mishap(..)
+            | Happening::Deleted
+            | Happening::Time(_)
+            | Happening::Commits(_)
+            | Happening::Restart => {}
         }
     }
 
@@ -705,11 +709,8 @@ impl World {
         self.engine.note_time(self.start + self.passed);
     }
 
-    /// Returns the elements of the table after all phases, without numbers of lists: the slots of each
-    /// frontend, and the others.
-    fn settled(
-        &mut self,
-    ) -> (BTreeMap<Destination, (Route, Vec<DirectElement>)>, Vec<DirectElement>) {
+    /// Returns the elements of the table after all phases, with one number for the list.
+    fn settled(&mut self) -> BTreeSet<DirectElement> {
         for _ in 0..4 {
             self.commit_despite_faults(1_000);
             assert!(self.engine.is_settled());
@@ -717,31 +718,21 @@ impl World {
         }
         self.commit_despite_faults(1_000);
         let elements = self.elements();
-        let number = List::new(1).unwrap();
-        let slots = |route: &Route| {
-            let of_list = elements.iter().filter_map(|it| match it {
-                DirectElement::Slot(list, slot, node) if *list == route.list => {
-                    Some(DirectElement::Slot(number, *slot, *node))
-                }
-                _ => None,
-            });
-            of_list.collect()
-        };
-        let frontends = elements.iter().filter_map(|element| match element {
-            DirectElement::Frontend(destination, route) => {
-                Some((*destination, (Route { list: number, ..*route }, slots(route))))
+        let list = List::new(1).unwrap();
+        let renumbered = elements.iter().map(|element| {
+            if let DirectElement::Slot(_, slot, node) = *element {
+                DirectElement::Slot(list, slot, node)
+            } else if let DirectElement::Frontend(destination, route) = *element {
+                DirectElement::Frontend(destination, Route { list, ..route })
+            } else if let DirectElement::ErrorFrontend(destination, route) = *element {
+                DirectElement::ErrorFrontend(destination, Route { list, ..route })
+            } else {
+                *element
             }
-            _ => None,
         });
-        use DirectElement::{ErrorFrontend, Frontend, Slot};
-        let others =
-            elements.iter().filter(|it| !matches!(it, Frontend(..) | ErrorFrontend(..) | Slot(..)));
-        let all_slots = elements.iter().filter(|it| matches!(it, Slot(..))).count();
-        let frontends: BTreeMap<_, _> = frontends.collect();
-        let used_slots: usize =
-            frontends.values().map(|(_, slots): &(_, Vec<_>)| slots.len()).sum();
-        assert_eq!(used_slots, all_slots, "slots of no frontend are left");
-        (frontends, others.copied().collect())
+        let renumbered: BTreeSet<_> = renumbered.collect();
+        assert_eq!(renumbered.len(), elements.len(), "an element of a former list is left");
+        renumbered
     }
 }
 

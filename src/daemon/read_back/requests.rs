@@ -8,7 +8,7 @@ use engine::{Changed, ElementId, Finding, InstalledElement};
 use nft::kernel::{ElementRead, Kernel, ReadError};
 use nft::{Family, Value};
 
-use super::direct_return::read_direct_return;
+use super::direct_table::read_direct_return;
 use super::tables::{Lists, read_lists, read_watching};
 
 /// Keys of one request: all answers must fit the receive buffer.

@@ -10,7 +10,7 @@ use engine::{FoundTable, FoundTables, TableId};
 use nft::kernel::{ElementRead, Kernel, ReadError};
 use nft::{ElementView, Family, Operation, Value};
 
-use super::direct_return::read_direct_return;
+use super::direct_table::read_direct_return;
 
 /// Elements of a dump between two calls of `progress`.
 const STEP: usize = 4_096;

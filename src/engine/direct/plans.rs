@@ -44,7 +44,7 @@ pub(super) struct Plans {
     /// Frontends whose packets table kube-proxy translates to endpoints of this node alone, if known.
     local: BTreeSet<Frontend>,
     pub(super) lists: Lists,
-    refused: Refused,
+    refusals: Refusals,
     now: Instant,
     /// The earliest end of a phase.
     next_end: Option<Instant>,
@@ -52,7 +52,7 @@ pub(super) struct Plans {
 
 /// What the kernel refuses.
 #[derive(Debug, Default)]
-struct Refused {
+struct Refusals {
     /// Packets cannot be forwarded to an address.
     forwarding: bool,
     /// The table is not written.
@@ -73,7 +73,7 @@ impl Plans {
             destinations: Destinations::default(),
             local: BTreeSet::new(),
             lists: Lists::default(),
-            refused: Refused::default(),
+            refusals: Refusals::default(),
             now,
             next_end: None,
         }
@@ -117,20 +117,20 @@ impl Plans {
 
     /// Notes whether the table is not written.
     pub(super) fn note_blocked(&mut self, is_blocked: bool) {
-        if std::mem::replace(&mut self.refused.table, is_blocked) != is_blocked {
+        if std::mem::replace(&mut self.refusals.table, is_blocked) != is_blocked {
             self.touch_all();
         }
     }
 
     /// Leaves a service out, whose elements the kernel refuses, until it changes.
     pub(super) fn exclude(&mut self, name: &ObjectName, cluster: &Cluster) {
-        self.refused.services.insert(name.clone());
+        self.refusals.services.insert(name.clone());
         self.touch(name, cluster);
     }
 
     /// Notes that a service has changed, so that it is not left out any more.
     pub(super) fn include(&mut self, name: &ObjectName) {
-        self.refused.services.remove(name);
+        self.refusals.services.remove(name);
     }
 
     /// Notes that every service may have changed.
@@ -140,7 +140,7 @@ impl Plans {
 
     /// Notes that the kernel cannot forward packets to an address.
     pub(super) fn note_lack_of_fwd(&mut self) {
-        self.refused.forwarding = true;
+        self.refusals.forwarding = true;
         self.touch_all();
     }
 
@@ -174,8 +174,8 @@ impl Plans {
 
     /// Returns whether a service needs the table, and the kernel can have it.
     pub(super) fn need_table(&self) -> bool {
-        !self.refused.forwarding
-            && !self.refused.table
+        !self.refusals.forwarding
+            && !self.refusals.table
             && self.services.values().any(Planned::has_elements)
     }
 
@@ -275,13 +275,13 @@ impl Plans {
         world: World<'_>,
     ) -> Target {
         let Some(view) = view else { return Target::default() };
-        let obstacle = match (self.refused.forwarding, self.refused.table) {
+        let obstacle = match (self.refusals.forwarding, self.refusals.table) {
             (true, _) => Some(Obstacle::KernelWithoutFwd),
             (false, true) => Some(Obstacle::Refused),
             (false, false) => None,
         };
         let ports = wanted::ports(view, self.node_port_address(view, family), family, world.diff);
-        if self.refused.services.contains(&view.service.name) {
+        if self.refusals.services.contains(&view.service.name) {
             let obstacle = (!ports.is_empty()).then_some(Obstacle::Refused);
             return Target { ports: Vec::new(), obstacle };
         }

@@ -14,7 +14,7 @@ mod bisect;
 mod blocked;
 mod changed_elements;
 mod devices;
-mod direct_return;
+mod direct_table;
 pub mod doubt;
 mod found;
 mod health_checks;
