@@ -13,16 +13,12 @@ type Twins = &'static [(&'static str, &'static [&'static str])];
 #[rustfmt::skip]
 const TYPES: Twins = &[
     ("daemon", &[
-        "Access", "Answered", "Body", "Commits", "Content", "Count", "Counted", "Data", "Error",
-        "Failure", "Figures", "Follower", "Format", "Key", "Kind", "LeftOut", "Limits", "Line",
-        "Loading", "Localhost", "Names", "Next", "Node", "Object", "Open", "Page", "Parts",
-        "Problems", "Removal", "Report", "Requests", "Rest", "Scope", "Shared", "Stage", "State",
-        "Status", "Step", "Values", "Watch", "Watches", "Words",
+        "Answered", "Follower", "Lists",
     ]),
     ("engine", &[
-        "Cause", "Change", "Elements", "Ended", "Extent", "InFlight", "Index", "Input", "List",
-        "Lists", "Place", "Route", "Services", "SetId", "Settings", "Slots", "Stage", "Target",
-        "Timeouts", "Waiting",
+        "Cause", "Change", "Elements", "Ended", "Extent", "Index", "Input", "List", "Lists", "Place",
+        "Refused", "Route", "Services", "SetId", "Settings", "Slots", "Stage", "Target", "Timeouts",
+        "Waiting",
     ]),
     ("program", &[
         "Followed",
@@ -33,19 +29,19 @@ const TYPES: Twins = &[
 #[rustfmt::skip]
 const FILES: Twins = &[
     ("daemon", &[
-        "address", "commits", "direct", "endpoint_slice", "error", "figures", "flags", "kube_proxy",
-        "least_connections", "metadata", "names", "node", "protobuf", "proxy", "rate_limit",
-        "reader", "refusals", "requests", "service", "table", "tables",
+        "direct_return", "endpoint_slice", "error", "flags", "metadata", "node", "refusals",
+        "service", "table", "tables",
     ]),
     ("engine", &[
-        "base", "chain", "element", "found", "layout", "least_connections", "lists", "node",
-        "number", "service", "sets", "settings", "slots", "source_ranges", "target", "unused",
+        "base", "chain", "direct_return", "element", "found", "layout", "least_connections", "lists",
+        "lookups", "node", "number", "service", "sets", "settings", "slots", "source_ranges",
+        "target", "unused",
     ]),
     ("measure", &[
         "error", "report", "settings",
     ]),
     ("nft", &[
-        "copy", "element", "set", "whole",
+        "element", "set", "whole",
     ]),
 ];
 
