@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use daemon::read_back::{Lists, read_direct_return as read, read_watching};
-use engine::direct::ruleset::{Destination, DirectElement, List, NodeNumber, Route, SetId, table};
+use engine::direct::ruleset::{
+    Destination, DirectElement, DirectRoute, DirectSet, NodeListId, NodeNumber, table,
+};
 use engine::direct::{Links, Reach, Unreachable, Unsuitable};
 use engine::model::{
     Change, Endpoint, EndpointPort, EndpointSlice, Event, Forwarding, Node, ObjectName, Peer,
@@ -301,7 +303,7 @@ fn a_node_that_is_not_ready_leaves_at_once_and_others_keep_most_clients() {
     let gone = DirectElement::NodeAddress(engine::direct::node_number("n2"), node_address(2));
     let deletes_it = |operation: &Operation| {
         let Operation::DeleteElements(_, set, elements) = operation else { return false };
-        *set.name == *SetId::NodeAddresses4.name() && elements.contains(&gone.to_key())
+        *set.name == *DirectSet::NodeAddresses4.name() && elements.contains(&gone.to_key())
     };
     assert!(first.operations.iter().any(deletes_it), "{first}");
     assert_eq!(world.shares(), shares(&[("n1", 126), ("n3", 125)]));
@@ -424,8 +426,9 @@ fn an_element_that_another_program_deleted_is_added_after_a_refusal() {
     world.apply([is(service(None)), endpoints(&[1, 2, 3])]);
     world.end_news();
     let before = world.elements();
-    let set = Arc::new(SetId::NodeDevices.set(1));
-    let keys = before.iter().filter(|it| it.set() == SetId::NodeDevices).map(DirectElement::to_key);
+    let set = Arc::new(DirectSet::NodeDevices.set(1));
+    let keys =
+        before.iter().filter(|it| it.set() == DirectSet::NodeDevices).map(DirectElement::to_key);
     let delete = Operation::DeleteElements(table(), set, keys.collect());
     world.kernel.tamper(&Transaction { operations: vec![delete] }).unwrap();
     world.apply([Event::Peer(Change::Gone(ObjectName::cluster_scoped("n3")))]);
@@ -527,7 +530,7 @@ fn refusal(transaction: &Transaction) -> Option<CommitError> {
     let web = Destination { address: VIP.into(), protocol: Protocol::Tcp, port: PORT };
     let others = |it: &Operation| {
         let Operation::AddElements(_, set, elements) = it else { return None };
-        let is_frontend = set.name == SetId::frontends(web.family()).name();
+        let is_frontend = set.name == DirectSet::frontends(web.family()).name();
         let other = elements.iter().position(|it| !it.key.as_bytes().starts_with(&VIP));
         other.filter(|_| is_frontend)
     };
@@ -718,14 +721,14 @@ impl World {
         }
         self.commit_despite_faults(1_000);
         let elements = self.elements();
-        let list = List::new(1).unwrap();
+        let list = NodeListId::new(1).unwrap();
         let renumbered = elements.iter().map(|element| {
             if let DirectElement::Slot(_, slot, node) = *element {
                 DirectElement::Slot(list, slot, node)
             } else if let DirectElement::Frontend(destination, route) = *element {
-                DirectElement::Frontend(destination, Route { list, ..route })
+                DirectElement::Frontend(destination, DirectRoute { list, ..route })
             } else if let DirectElement::ErrorFrontend(destination, route) = *element {
-                DirectElement::ErrorFrontend(destination, Route { list, ..route })
+                DirectElement::ErrorFrontend(destination, DirectRoute { list, ..route })
             } else {
                 *element
             }

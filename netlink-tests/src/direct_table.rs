@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::direct::ruleset::{
-    Destination, DirectElement, List, NodeNumber, Route, Settings, TABLE, table, table_comment,
+    Destination, DirectElement, DirectRoute, DirectSettings, NodeListId, NodeNumber, TABLE, table,
+    table_comment,
 };
 use engine::model::Protocol;
 use engine::ruleset::base::Base;
@@ -17,8 +18,8 @@ pub const DEVICES: [&str; 2] = ["eth0", "eth1"];
 
 /// The settings of the table.
 #[must_use]
-pub fn settings() -> Settings {
-    Settings {
+pub fn settings() -> DirectSettings {
+    DirectSettings {
         devices: DEVICES.map(Into::into).to_vec(),
         tunnel: None,
         remember: Duration::from_secs(300),
@@ -40,7 +41,7 @@ pub fn elements(device: u32) -> Vec<DirectElement> {
     };
     let web = destination("192.0.2.1", Protocol::Tcp, 80);
     let dns = destination("2001:db8::1", Protocol::Udp, 53);
-    let route = |bits| Route::from_bits(bits).expect("a valid value");
+    let route = |bits| DirectRoute::from_bits(bits).expect("a valid value");
     let node = NodeNumber::of(3).expect("a valid value");
     vec![
         DirectElement::HardwareAddress([2, 0, 0, 0, 0, 3]),
@@ -50,7 +51,7 @@ pub fn elements(device: u32) -> Vec<DirectElement> {
         DirectElement::Frontend(dns, route(0x0002_003f)),
         DirectElement::ErrorFrontend(web, route(0x0001_0078)),
         DirectElement::ErrorFrontend(dns, route(0x0002_003f)),
-        DirectElement::Slot(List::new(0x100).expect("a valid value"), 250, node),
+        DirectElement::Slot(NodeListId::new(0x100).expect("a valid value"), 250, node),
         DirectElement::NodeAddress(node, "192.0.2.3".parse().expect("a valid value")),
         DirectElement::NodeAddress(node, "2001:db8::3".parse().expect("a valid value")),
         DirectElement::NodeDevice(node, device),

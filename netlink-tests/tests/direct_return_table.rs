@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use engine::direct::ruleset::{DirectElement, SetId, base, table, table_comment};
+use engine::direct::ruleset::{DirectElement, DirectSet, base, table, table_comment};
 use netlink_tests::direct_table::{DEVICES, elements, index_of, node, settings, transaction};
 use netlink_tests::{Host, Net, nft_can_load};
 use nft::kernel::{Contents, ElementRead, Kernel, Nftables};
@@ -93,12 +93,12 @@ fn rules_of_chains(listing: &str) -> BTreeMap<String, Vec<String>> {
 }
 
 /// What the kernel holds, and the elements of each set.
-fn read(host: &Host) -> (Contents, BTreeMap<SetId, Vec<Option<DirectElement>>>) {
+fn read(host: &Host) -> (Contents, BTreeMap<DirectSet, Vec<Option<DirectElement>>>) {
     host.run(|| {
         let mut kernel = Nftables::open().unwrap();
         let contents = kernel.read_table(&table()).unwrap().unwrap();
         let mut found: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for set in SetId::ALL {
+        for set in DirectSet::ALL {
             let elements = found.entry(set).or_default();
             let mut note = |step: ElementRead<'_>| match step {
                 ElementRead::Start => elements.clear(),
@@ -127,7 +127,7 @@ fn check_read_back(host: &Host, expected: &[DirectElement]) {
             assert!(own.is_listed_as(found), "{}: {}", own.chain, own.text(TableFamily::Netdev));
         }
     }
-    let mut of_sets: BTreeMap<_, Vec<_>> = SetId::ALL.map(|set| (set, Vec::new())).into();
+    let mut of_sets: BTreeMap<_, Vec<_>> = DirectSet::ALL.map(|set| (set, Vec::new())).into();
     for element in expected {
         of_sets.entry(element.set()).or_default().push(Some(*element));
     }

@@ -306,7 +306,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     fn follow_devices(&mut self, step: DeviceStep) {
         let Some(following) = &mut self.links.devices else { return };
         if following.take(step, &self.report.observe) {
-            self.reads.doubt.handle(doubt::Input::ReadNow, now());
+            self.reads.doubt.handle(doubt::DoubtInput::ReadNow, now());
         } else {
             self.send_devices();
         }
@@ -317,7 +317,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     async fn take_links(&mut self, links: engine::direct::Links) -> Result<(), WriterGone> {
         self.engine.note_time(now());
         if self.engine.learn_links(links) {
-            self.reads.doubt.handle(doubt::Input::DirectReturn, now());
+            self.reads.doubt.handle(doubt::DoubtInput::DirectReturn, now());
             self.make_certain().await?;
         }
         self.note_time();
@@ -415,7 +415,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 self.apply_arrivals(None);
             }
         }
-        self.reads.doubt.handle(doubt::Input::Committed, now());
+        self.reads.doubt.handle(doubt::DoubtInput::Committed, now());
         self.report.all_changes();
         self.flows.clean(&mut self.engine);
         if self.engine.is_settled() {

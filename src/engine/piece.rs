@@ -42,13 +42,13 @@ pub fn bytes_of(operations: &[Operation]) -> usize {
 /// Changes of one set or map.
 #[derive(Debug, Default)]
 struct SetChanges {
-    deleted: Elements,
-    added: Elements,
+    deleted: KeyedElements,
+    added: KeyedElements,
 }
 
 /// Elements of different keys.
 #[derive(Debug, Default)]
-struct Elements {
+struct KeyedElements {
     list: Vec<Element>,
     /// Built when many elements are searched.
     index: Option<Box<Index>>,
@@ -184,7 +184,7 @@ impl Piece {
     }
 }
 
-impl Elements {
+impl KeyedElements {
     /// Removes the element with this key. Returns whether there was one.
     fn take(&mut self, element: &Element) -> bool {
         let key = key(element);
@@ -201,15 +201,15 @@ impl Elements {
         true
     }
 
-    fn position(&mut self, wanted: &Key) -> Option<usize> {
+    fn position(&mut self, desired: &Key) -> Option<usize> {
         if self.list.len() <= FEW {
-            return self.list.iter().position(|element| key(element) == *wanted);
+            return self.list.iter().position(|element| key(element) == *desired);
         }
         let index = self.index.get_or_insert_default();
         let new = self.list.iter().enumerate().skip(index.length);
         index.positions.extend(new.map(|(position, element)| (key(element), position)));
         index.length = self.list.len();
-        index.positions.get(wanted).copied()
+        index.positions.get(desired).copied()
     }
 }
 
@@ -271,8 +271,8 @@ mod tests {
         ) {
             let mut piece = Piece::new(LIMITS);
             let mut present = installed;
-            for (number, is_wanted) in changes {
-                match (std::mem::replace(&mut present[usize::from(number)], is_wanted), is_wanted) {
+            for (number, is_desired) in changes {
+                match (std::mem::replace(&mut present[usize::from(number)], is_desired), is_desired) {
                     (false, true) => piece.add(Family::Ip, &cluster_ip(number)),
                     (true, false) => piece.delete(Family::Ip, &cluster_ip(number)),
                     (false, false) | (true, true) => {}

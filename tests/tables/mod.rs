@@ -9,7 +9,7 @@ use std::time::Duration;
 use engine::Engine;
 use engine::model::{Event, Protocol, Target};
 use engine::routing::Routing;
-use engine::ruleset::affinity::{Timeouts, timeouts_of};
+use engine::ruleset::affinity::{NumberedTimeouts, timeouts_of};
 use engine::ruleset::number::{EndpointId, ListId, Route, SizeClass};
 use engine::ruleset::{self, Frontend, SetId, TableElement};
 use fake_kernel::Fake;
@@ -82,7 +82,7 @@ pub(crate) fn elements(kernel: &Fake, family: Family, set: SetId) -> Vec<Element
 /// The elements of a table.
 #[derive(Default)]
 pub(crate) struct Table {
-    timeouts: Timeouts,
+    timeouts: NumberedTimeouts,
     plain: BTreeMap<ListId, BTreeMap<u32, (Protocol, Target)>>,
     slots: BTreeMap<ListId, BTreeMap<u32, EndpointId>>,
     endpoints: BTreeMap<(ListId, EndpointId), (Protocol, Target)>,

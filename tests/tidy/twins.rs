@@ -15,17 +15,13 @@ const TYPES: Twins = &[
     ("daemon", &[
         "Answered", "Follower", "Lists",
     ]),
-    ("engine", &[
-        "Cause", "Change", "Elements", "Ended", "Extent", "Index", "Input", "List", "Lists", "Place",
-        "Refused", "Route", "Services", "SetId", "Settings", "Slots", "Stage", "Target", "Timeouts",
-        "Waiting",
-    ]),
     ("program", &[
         "Followed",
     ]),
 ];
 
-/// Files of one name, whose folders say the rest.
+/// Files of one name, whose folders say the rest: `direct/ruleset/sets.rs` has the sets of table
+/// direct-return, `ruleset/sets.rs` those of kube-proxy's tables.
 #[rustfmt::skip]
 const FILES: Twins = &[
     ("daemon", &[
@@ -33,9 +29,8 @@ const FILES: Twins = &[
         "service", "table", "tables",
     ]),
     ("engine", &[
-        "base", "chain", "direct_return", "element", "found", "layout", "least_connections", "lists",
-        "lookups", "node", "number", "service", "sets", "settings", "slots", "source_ranges",
-        "target", "unused",
+        "base", "chain", "direct_return", "element", "layout", "least_connections", "number",
+        "service", "sets", "source_ranges",
     ]),
     ("measure", &[
         "error", "report", "settings",

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use daemon::read_back::read_direct_return as read;
 use engine::direct::node_number;
-use engine::direct::ruleset::{Destination, DirectElement, SetId, table};
+use engine::direct::ruleset::{Destination, DirectElement, DirectSet, table};
 use engine::model::Protocol;
 use nft::kernel::{ElementRead, Kernel as _, Nftables};
 use test_hosts::{NODES, eventually};
@@ -38,7 +38,7 @@ impl Cluster {
         let mut count = 0;
         self.node(place).run(|| {
             let mut kernel = Nftables::open().expect("nftables");
-            let set = SetId::Connections.name();
+            let set = DirectSet::Connections.name();
             let read = kernel.read_elements(&table(), set, &mut |read| match read {
                 ElementRead::Start => count = 0,
                 ElementRead::Element(_) => count += 1,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use engine::direct::ruleset::{DirectElement, SetId, table};
+use engine::direct::ruleset::{DirectElement, DirectSet, table};
 use engine::direct::{Found, is_own};
 use engine::ruleset::stray;
 use nft::kernel::{ElementRead, Kernel, ReadError};
@@ -18,8 +18,8 @@ pub fn read_direct_return<K: Kernel>(kernel: &mut K) -> Result<Found, ReadError>
     let mut found = Found { contents, ..Found::default() };
     let own = found.contents.iter().filter(|contents| is_own(contents));
     let sets = own.flat_map(|contents| &contents.sets);
-    let ours = sets.filter_map(|set| Some((SetId::by_name(&set.name)?, set.clone())));
-    let ours: BTreeMap<SetId, DecodedSet> = ours.collect();
+    let ours = sets.filter_map(|set| Some((DirectSet::by_name(&set.name)?, set.clone())));
+    let ours: BTreeMap<DirectSet, DecodedSet> = ours.collect();
     for (id, decoded) in ours.into_iter().filter(|(id, _)| !id.is_written_by_packets()) {
         let strays = read_set(kernel, id, &mut found.elements)?;
         if let Some(set) = decoded.set.filter(|_| !strays.is_empty()) {
@@ -32,7 +32,7 @@ pub fn read_direct_return<K: Kernel>(kernel: &mut K) -> Result<Found, ReadError>
 /// Reads the elements of a set; returns those that this program never writes.
 fn read_set<K: Kernel>(
     kernel: &mut K,
-    id: SetId,
+    id: DirectSet,
     elements: &mut Vec<DirectElement>,
 ) -> Result<Vec<Element>, ReadError> {
     let (before, mut strays) = (elements.len(), Vec::new());

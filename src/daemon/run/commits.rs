@@ -38,7 +38,7 @@ impl Commits {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Follows {
     Schedule(schedule::Input),
-    Doubt(doubt::Input),
+    Doubt(doubt::DoubtInput),
 }
 
 /// The outcome of commits.
@@ -74,8 +74,8 @@ impl SyncOutcome {
         match self {
             Self::Done => Follows::Schedule(schedule::Input::Committed),
             Self::Undone => Follows::Schedule(schedule::Input::Undone),
-            Self::Narrowed => Follows::Doubt(doubt::Input::ReadNow),
-            Self::Failed => Follows::Doubt(doubt::Input::Failed),
+            Self::Narrowed => Follows::Doubt(doubt::DoubtInput::ReadNow),
+            Self::Failed => Follows::Doubt(doubt::DoubtInput::Failed),
         }
     }
 }
@@ -102,7 +102,7 @@ mod tests {
         }
         assert_eq!(Done.follows(), Follows::Schedule(schedule::Input::Committed));
         assert_eq!(Undone.follows(), Follows::Schedule(schedule::Input::Undone));
-        assert_eq!(Narrowed.follows(), Follows::Doubt(doubt::Input::ReadNow));
-        assert_eq!(Failed.follows(), Follows::Doubt(doubt::Input::Failed));
+        assert_eq!(Narrowed.follows(), Follows::Doubt(doubt::DoubtInput::ReadNow));
+        assert_eq!(Failed.follows(), Follows::Doubt(doubt::DoubtInput::Failed));
     }
 }

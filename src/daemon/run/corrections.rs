@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use engine::doubt::{Corrections, Ended};
+use engine::doubt::{Corrections, EndedRound};
 use engine::model::ObjectName;
 use engine::printable::Printable;
 use engine::ruleset::SetId;
@@ -17,7 +17,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     /// Logs and counts corrections.
     pub(super) fn report_corrections(&mut self, corrections: &Corrections) {
         self.report.observe.metrics().check.services.add(corrections.checked);
-        if corrections.ended == Some(Ended::Background) {
+        if corrections.ended == Some(EndedRound::Background) {
             self.report.observe.metrics().check.round_ended();
         }
         for service in &corrections.outdated {

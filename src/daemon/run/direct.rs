@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use engine::Engine;
 use engine::direct::Links;
-use engine::direct::ruleset::{SetId, table};
+use engine::direct::ruleset::{DirectSet, table};
 use engine::model::Cluster;
 use engine::routing::DirectReturn;
 use nft::kernel::Kernel;
@@ -98,7 +98,7 @@ impl DirectFollowing {
             return Ok(());
         }
         self.next_count = Some(now() + COUNT_INTERVAL);
-        let count = |kernel: &mut K| kernel.count_elements(&table(), SetId::Connections.name());
+        let count = |kernel: &mut K| kernel.count_elements(&table(), DirectSet::Connections.name());
         match writer.run(count).await? {
             Ok(count) => count.into_iter().for_each(|count| metrics.connections.set(count)),
             Err(error) => tracing::warn!("cannot count connections of direct return: {error}"),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use engine::doubt::Input;
+use engine::doubt::DoubtInput;
 use engine::printable::Printable;
 use engine::ruleset;
 use nft::family::Family;
@@ -138,7 +138,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             Some(error) => {
                 tracing::warn!("cannot change the flags of the tables: {error}; trying again");
                 // A part may be missing.
-                self.reads.doubt.handle(Input::ReadNow, now());
+                self.reads.doubt.handle(DoubtInput::ReadNow, now());
             }
         }
         self.note_activity();

@@ -33,12 +33,12 @@ impl PendingCauses {
     }
 
     /// Adds the reason why the tables are not certain.
-    pub(super) fn add_doubt(&mut self, cause: doubt::Cause) {
+    pub(super) fn add_doubt(&mut self, cause: doubt::DoubtCause) {
         self.add(match cause {
-            doubt::Cause::Start => self.start,
-            doubt::Cause::Commit | doubt::Cause::Request => Cause::Refusal,
-            doubt::Cause::OtherProgram => Cause::OtherProgram,
-            doubt::Cause::Check => Cause::Check,
+            doubt::DoubtCause::Start => self.start,
+            doubt::DoubtCause::Commit | doubt::DoubtCause::Request => Cause::Refusal,
+            doubt::DoubtCause::OtherProgram => Cause::OtherProgram,
+            doubt::DoubtCause::Check => Cause::Check,
         });
     }
 
@@ -58,7 +58,7 @@ mod tests {
         let version = NonZeroU64::new(5);
         pending.add_arrival(true, version);
         pending.add_arrival(true, None);
-        pending.add_doubt(doubt::Cause::OtherProgram);
+        pending.add_doubt(doubt::DoubtCause::OtherProgram);
         assert_eq!(pending.causes.to_string(), "event,other-program");
         assert_eq!(pending.resource_version, version);
         pending.clear();
@@ -69,7 +69,7 @@ mod tests {
     fn the_first_lists_after_a_reload_are_no_start() {
         for (start, name) in [(Cause::Start, "start"), (Cause::Reload, "reload")] {
             let mut pending = PendingCauses::new(start);
-            pending.add_doubt(doubt::Cause::Start);
+            pending.add_doubt(doubt::DoubtCause::Start);
             pending.add_arrival(false, None);
             assert_eq!(pending.causes.to_string(), name);
             pending.clear();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::doubt::{Ended, Input, Reading, Reply, Request, Rules};
+use engine::doubt::{DoubtInput, EndedRound, Reading, Reply, Request, Rules};
 use engine::ruleset::SetId;
 use engine::{ElementId, TableId};
 use futures::FutureExt;
@@ -129,7 +129,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
         self.note_change();
         self.send_devices();
-        let Some(Ended::Urgent { differences }) = corrections.ended else { return Ok(()) };
+        let Some(EndedRound::Urgent { differences }) = corrections.ended else { return Ok(()) };
         tracing::debug!(differences, "compared all elements");
         // Flows may have begun by the changed tables.
         self.flows.note_read();
@@ -232,7 +232,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             was_tampered
         });
         if was_tampered.await? {
-            self.reads.doubt.handle(Input::Anything, now());
+            self.reads.doubt.handle(DoubtInput::Anything, now());
         }
         self.reads.is_watching = self.reads.doubt.is_changed();
         if self.reads.is_watching {
@@ -247,7 +247,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             return Ok(false);
         }
         if self.writer.run(K::tampered).await? {
-            self.reads.doubt.handle(Input::Anything, now());
+            self.reads.doubt.handle(DoubtInput::Anything, now());
         }
         Ok(self.reads.doubt.is_changed())
     }
@@ -261,7 +261,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             if self.engine.has_installed_state() && self.commits.is_synced {
                 self.note_change();
             } else {
-                self.reads.doubt.handle(Input::ReadNow, now());
+                self.reads.doubt.handle(DoubtInput::ReadNow, now());
             }
             return Ok(());
         }
@@ -276,16 +276,17 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 let all = keys.len();
                 keys.retain(|key| key.table != TableId::DirectReturn.reference());
                 if keys.len() < all {
-                    self.reads.doubt.handle(Input::DirectReturn, now());
+                    self.reads.doubt.handle(DoubtInput::DirectReturn, now());
                 }
                 if !keys.is_empty() {
-                    let input = ElementId::all_of(&keys).map_or(Input::Anything, Input::Elements);
+                    let keys = ElementId::all_of(&keys);
+                    let input = keys.map_or(DoubtInput::Anything, DoubtInput::Elements);
                     self.reads.doubt.handle(input, now());
                 }
                 self.make_certain().await?;
             }
             OthersChanges::Elements(_) | OthersChanges::Anything => {
-                self.reads.doubt.handle(Input::Anything, now());
+                self.reads.doubt.handle(DoubtInput::Anything, now());
             }
         }
         self.reads.doubt.begin_round(self.engine.has_installed_state(), now());
@@ -303,7 +304,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         let refused = self.engine.refused(transaction).filter(|_| is_possible);
         let Some(refused) = refused else { return Ok(false) };
         self.finish_replacement().await?;
-        self.reads.doubt.handle(Input::Refused(refused), now());
+        self.reads.doubt.handle(DoubtInput::Refused(refused), now());
         self.make_certain().await?;
         Ok(self.reads.doubt.tables_due().is_none())
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use engine::model::{Event, ObjectName, Problem};
 use engine::printable::Printable;
 use engine::ruleset::SetId;
-use engine::{ChangeSize, Engine, Services, Tables};
+use engine::{ChangeSize, Engine, StepServices, Tables};
 use nft::family::Family;
 use nft::kernel::Committed;
 use nft::{Operation, Transaction};
@@ -40,7 +40,7 @@ pub(super) struct Report {
 pub(super) struct Applied<'a> {
     pub(super) transaction: &'a Transaction,
     pub(super) committed: &'a Committed,
-    pub(super) services: &'a Services,
+    pub(super) services: &'a StepServices,
 }
 
 /// What the first sync took so far.

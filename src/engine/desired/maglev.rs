@@ -150,9 +150,9 @@ mod tests {
         let table = fill(&hashes(&endpoints(5)), Some(&weights), TableSize::ALL[2]);
         let all: u32 = weights.iter().map(|it| u32::from(*it)).sum();
         for (i, weight) in (0..).zip(weights) {
-            let wanted = table.len() as f64 * f64::from(weight) / f64::from(all);
+            let desired = table.len() as f64 * f64::from(weight) / f64::from(all);
             let found = slots_of(&table, i) as f64;
-            assert!((wanted - found).abs() < 2.0, "{weight}: {found} instead of {wanted:.1}");
+            assert!((desired - found).abs() < 2.0, "{weight}: {found} instead of {desired:.1}");
         }
         let even = fill(&hashes(&endpoints(5)), Some(&[7; 5]), TableSize::ALL[2]);
         assert_eq!(even, fill(&hashes(&endpoints(5)), None, TableSize::ALL[2]));

@@ -99,22 +99,22 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_problem(wanted: &DesiredService, expected: &str) {
-        assert!(wanted.problems.iter().any(|it| it.message == expected), "{:?}", wanted.problems);
+    fn check_problem(desired: &DesiredService, expected: &str) {
+        assert!(desired.problems.iter().any(|it| it.message == expected), "{:?}", desired.problems);
     }
 
     #[test]
     fn external_addresses_of_many_ports_are_limited_and_reported_once() {
         let external_ips = addresses(0xc000_0200, 200);
-        let wanted = rendered(Service { external_ips, ..service(200) }, 1);
-        let frontends: usize = wanted.ports.iter().map(|port| port.frontends.len()).sum();
+        let desired = rendered(Service { external_ips, ..service(200) }, 1);
+        let frontends: usize = desired.ports.iter().map(|port| port.frontends.len()).sum();
         assert_eq!(frontends, 200 + 200 * 81);
         let of_cluster_ip =
-            wanted.ports.iter().all(|it| it.frontends[0].traffic.uses(Scope::Cluster));
+            desired.ports.iter().all(|it| it.frontends[0].traffic.uses(Scope::Cluster));
         assert!(of_cluster_ip);
-        assert_eq!(wanted.problems.len(), 1);
+        assert_eq!(desired.problems.len(), 1);
         check_problem(
-            &wanted,
+            &desired,
             "of its 200 external addresses only the first 81 are used, each with 200 ports",
         );
         let few = Service { external_ips: addresses(0xc000_0200, 81), ..service(200) };
@@ -125,13 +125,13 @@ mod tests {
     fn source_ranges_of_many_frontends_are_limited_and_admit_no_other_source() {
         let ranges = addresses(0xcb00_7000, 400).into_iter().map(|ip| ip.into()).collect();
         let load_balancer_ips = addresses(0xc000_0200, 2);
-        let wanted =
+        let desired =
             rendered(Service { load_balancer_ips, source_ranges: ranges, ..service(100) }, 1);
-        for port in &wanted.ports {
+        for port in &desired.ports {
             assert_eq!(port.ranges.len(), 81);
             assert_eq!(port.frontends.iter().filter(|it| it.has_source_ranges).count(), 2);
         }
-        check_problem(&wanted, "of its 400 source ranges only the first 81 are admitted");
+        check_problem(&desired, "of its 400 source ranges only the first 81 are admitted");
     }
 
     #[test]
@@ -160,11 +160,11 @@ mod tests {
 
     #[test]
     fn endpoints_of_many_ports_are_limited() {
-        let wanted = rendered(service(1_000), 300);
-        assert!(wanted.ports.iter().all(|port| port.endpoints(Scope::Cluster).len() == 262));
-        assert_eq!(wanted.problems.len(), 1);
+        let desired = rendered(service(1_000), 300);
+        assert!(desired.ports.iter().all(|port| port.endpoints(Scope::Cluster).len() == 262));
+        assert_eq!(desired.problems.len(), 1);
         check_problem(
-            &wanted,
+            &desired,
             "port 1 and 999 others: of its 300 endpoints only the first 262 are used",
         );
         assert_eq!(rendered(service(4), 300).problems, []);

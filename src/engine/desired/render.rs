@@ -13,7 +13,7 @@ use super::product_limits::ProductLimits;
 use super::service::{DesiredFrontend, DesiredPort, DesiredService, NoLocal, Scope, Traffic};
 use super::slot_budget::SlotGrants;
 use super::slot_demand::SlotGrant;
-use super::slots::{Limits, Reduction, SlotPlan};
+use super::slot_plan::{Limits, Reduction, SlotPlan};
 use super::small_set::SmallSet;
 use super::source_ranges;
 use super::timeouts::GrantedTimeout;
@@ -36,7 +36,7 @@ pub fn render(
 ) -> DesiredService {
     let service = &view.service;
     let scheduler = view.scheduler();
-    let mut wanted = DesiredService { scheduler, ..DesiredService::default() };
+    let mut desired = DesiredService { scheduler, ..DesiredService::default() };
     for family in Family::ALL {
         let cluster_ips =
             || service.cluster_ips.iter().copied().filter(move |ip| Family::of(*ip) == family);
@@ -46,23 +46,23 @@ pub fn render(
             continue;
         }
         let most = ProductLimits::of(service, family);
-        report_addresses(service, (family, most), &mut wanted);
-        let ranges = source_ranges(view, (family, most), grants.of_ranges(family), &mut wanted);
+        report_addresses(service, (family, most), &mut desired);
+        let ranges = source_ranges(view, (family, most), grants.of_ranges(family), &mut desired);
         let mut problems = PortProblems::default();
         for (place, port) in service.ports.iter().enumerate() {
             let grant = grants.of(family, place);
             let ranges = ranges.clone();
             let renderer = PortRenderer { view, port, place, family, grant, most, ranges };
-            let rendered = renderer.render(timeout, &mut wanted, &mut problems);
-            wanted.ports.push(rendered);
+            let rendered = renderer.render(timeout, &mut desired, &mut problems);
+            desired.ports.push(rendered);
         }
-        problems.add_to(&service.name, &mut wanted.problems);
-        wanted.members.extend(cluster_ips().map(Member::ClusterIp));
+        problems.add_to(&service.name, &mut desired.problems);
+        desired.members.extend(cluster_ips().map(Member::ClusterIp));
     }
-    report_unused(view, scheduler, &mut wanted);
-    wanted.problems.extend(view.refused.iter().chain(view.handing_problems()).cloned());
-    wanted.keep_first_of_each();
-    wanted
+    report_unused(view, scheduler, &mut desired);
+    desired.problems.extend(view.refused.iter().chain(view.handing_problems()).cloned());
+    desired.keep_first_of_each();
+    desired
 }
 
 impl DesiredService {
@@ -95,7 +95,7 @@ impl PortRenderer<'_> {
     fn render(
         &self,
         timeout: Option<GrantedTimeout>,
-        wanted: &mut DesiredService,
+        desired: &mut DesiredService,
         problems: &mut PortProblems,
     ) -> DesiredPort {
         let (view, port, family) = (self.view, self.port, self.family);
@@ -103,7 +103,7 @@ impl PortRenderer<'_> {
         let mut endpoints = [cluster, local];
         let is_udp = port.protocol == Protocol::Udp;
         let hairpins = endpoints[Scope::Local as usize].iter();
-        wanted.members.extend(hairpins.map(|target| Member::Hairpin(*target, port.protocol)));
+        desired.members.extend(hairpins.map(|target| Member::Hairpin(*target, port.protocol)));
         let [cluster, local] = endpoints.each_mut().map(|list| self.slots(list, timeout, problems));
         self.check_timeout(timeout, problems);
         let mut rendered = DesiredPort {
@@ -236,7 +236,7 @@ fn source_ranges(
     view: &ServiceView<'_>,
     (family, most): (Family, ProductLimits),
     grant: SlotGrant,
-    wanted: &mut DesiredService,
+    desired: &mut DesiredService,
 ) -> Option<Arc<[IpNet]>> {
     let service = &view.service;
     let mut ranges = source_ranges::admitted(&service.source_ranges, family)?;
@@ -253,7 +253,7 @@ fn source_ranges(
             ranges.len()
         );
         let field = "spec.loadBalancerSourceRanges";
-        wanted.problems.push(Problem::of_limit(&service.name, field, &message));
+        desired.problems.push(Problem::of_limit(&service.name, field, &message));
         ranges.truncate(given);
     }
     let vips = (&*service.load_balancer_ips, family);
@@ -265,7 +265,7 @@ fn source_ranges(
 fn report_addresses(
     service: &Service,
     (family, most): (Family, ProductLimits),
-    wanted: &mut DesiredService,
+    desired: &mut DesiredService,
 ) {
     let all = service.load_balancer_ips.iter().chain(&service.external_ips);
     let count = all.filter(|ip| Family::of(**ip) == family).count();
@@ -275,12 +275,12 @@ fn report_addresses(
             most.addresses,
             service.ports.len()
         );
-        wanted.problems.push(Problem::of_limit(&service.name, "spec.externalIPs", &message));
+        desired.problems.push(Problem::of_limit(&service.name, "spec.externalIPs", &message));
     }
 }
 
 /// Reports a scheduler of the service that is not in use.
-fn report_unused(view: &ServiceView<'_>, scheduler: Scheduler, wanted: &mut DesiredService) {
+fn report_unused(view: &ServiceView<'_>, scheduler: Scheduler, desired: &mut DesiredService) {
     let named = view.service.scheduler.unwrap_or_default();
     if named != scheduler {
         let message = format!(
@@ -288,7 +288,7 @@ fn report_unused(view: &ServiceView<'_>, scheduler: Scheduler, wanted: &mut Desi
              deltaproxy.leastConnections.interval, or --least-connections, turns it on"
         );
         let field = "metadata.annotations[deltaproxy.io/scheduler]";
-        wanted.problems.push(Problem::of_service(&view.service.name, field, &message));
+        desired.problems.push(Problem::of_service(&view.service.name, field, &message));
     }
 }
 

@@ -8,7 +8,7 @@ use nft::family::Family;
 use smallvec::SmallVec;
 
 use super::label::Label;
-use super::slots::SlotPlan;
+use super::slot_plan::SlotPlan;
 use super::timeouts::GrantedTimeout;
 use crate::model::{Problem, Protocol, Scheduler, Target, TargetList};
 use crate::ruleset::number::SizeClass;

@@ -16,7 +16,7 @@ use crate::ruleset::number::{SizeClass, TableSize};
 
 /// The demand of a service, and the slots that it was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SlotDemand(SmallVec<[Lists; 1]>);
+pub struct SlotDemand(SmallVec<[PortLists; 1]>);
 
 /// The slots of each list of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct SlotGrant {
 
 /// The lists of a port in one table: they have the same kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Lists {
+struct PortLists {
     family: Family,
     /// The position of the port in its service.
     port: usize,
@@ -93,7 +93,7 @@ impl SlotDemand {
                     let slots = SlotGrant { requested, given: requested };
                     let (kind, count) =
                         (Kind::Endpoints, count_of_lists(service, port, family).into());
-                    demand.push(Lists { family, port: index, kind, count, in_table, slots });
+                    demand.push(PortLists { family, port: index, kind, count, in_table, slots });
                 }
                 let nodes = has_nodes(port, family).then(|| of_nodes(view, (index, port), family));
                 demand.extend(nodes.flatten());
@@ -126,7 +126,7 @@ impl SlotDemand {
 
     /// Returns whether both request the same.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        let requests = |it: &Self| it.0.iter().map(Lists::whole).collect::<SmallVec<[_; 1]>>();
+        let requests = |it: &Self| it.0.iter().map(PortLists::whole).collect::<SmallVec<[_; 1]>>();
         requests(self) == requests(other)
     }
 
@@ -156,7 +156,7 @@ impl SlotDemand {
     }
 }
 
-impl Lists {
+impl PortLists {
     /// Returns the demand as if it was given in full.
     fn whole(&self) -> Self {
         let slots = SlotGrant { given: self.slots.requested, ..self.slots };
@@ -210,12 +210,12 @@ fn has_nodes(service: &Service, port: &ServicePort, family: Family, node_ports: 
 
 /// Returns the demand for source ranges; `None` without any. The load balancer addresses that this
 /// node admits besides are few.
-fn of_ranges(service: &Service, family: Family) -> Option<Lists> {
+fn of_ranges(service: &Service, family: Family) -> Option<PortLists> {
     let ranges = source_ranges::admitted(&service.source_ranges, family)?.len();
     let requested = u32::try_from(ranges.min(ProductLimits::of(service, family).ranges)).ok()?;
     let count = u32::try_from(guarded(service, family)).ok().filter(|count| *count > 0)?;
     let slots = SlotGrant { requested, given: requested };
-    Some(Lists { family, port: 0, kind: Kind::Ranges, count, in_table: None, slots })
+    Some(PortLists { family, port: 0, kind: Kind::Ranges, count, in_table: None, slots })
 }
 
 /// Returns the demand for the table of a port's nodes; `None` without endpoints.
@@ -223,12 +223,12 @@ fn of_nodes(
     view: &ServiceView<'_>,
     (index, port): (usize, &ServicePort),
     family: Family,
-) -> Option<Lists> {
+) -> Option<PortLists> {
     let nodes = view.endpoints_by_node(port, family).len();
     let requested = maglev::size_for(nodes).slots();
     let in_table = Some(u32::try_from(nodes).unwrap_or(requested).min(requested));
     let slots = SlotGrant { requested, given: requested };
-    let lists = Lists { family, port: index, kind: Kind::Nodes, count: 1, in_table, slots };
+    let lists = PortLists { family, port: index, kind: Kind::Nodes, count: 1, in_table, slots };
     (nodes > 0).then_some(lists)
 }
 
@@ -273,10 +273,10 @@ fn count_of_lists(service: &Service, port: &ServicePort, family: Family) -> u8 {
 mod tests {
     use super::*;
 
-    fn lists(requested: u32, in_table: Option<u32>) -> Lists {
+    fn lists(requested: u32, in_table: Option<u32>) -> PortLists {
         let slots = SlotGrant { requested, given: requested };
         let (family, kind) = (Family::Ip, Kind::Endpoints);
-        Lists { family, port: 0, kind, count: 1, in_table, slots }
+        PortLists { family, port: 0, kind, count: 1, in_table, slots }
     }
 
     #[test]
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn the_lists_of_a_service_share_what_it_is_given() {
-        let two = Lists { count: 2, ..lists(1_000, None) };
+        let two = PortLists { count: 2, ..lists(1_000, None) };
         let mut demand =
             SlotDemand([lists(10, None), two, lists(4_093, Some(50))].into_iter().collect());
         assert_eq!(demand.requested(), 10 + 2_000 + 4_093);

@@ -22,7 +22,7 @@ pub struct Timeouts {
     /// Number of services for each timeout.
     services: BTreeMap<u32, usize>,
     /// Timeouts in use now or before, with their numbers.
-    numbered: affinity::Timeouts,
+    numbered: affinity::NumberedTimeouts,
 }
 
 /// The affinity timeout of a service.
@@ -92,7 +92,7 @@ impl Timeouts {
 
     /// Replaces the numbers by those in the kernel's tables, so that correct routes stay. Returns
     /// whether a number changed. If the tables differ, the first one counts.
-    pub fn adopt(&mut self, found: impl Iterator<Item = affinity::Timeouts>) -> bool {
+    pub fn adopt(&mut self, found: impl Iterator<Item = affinity::NumberedTimeouts>) -> bool {
         let former = std::mem::take(&mut self.numbered);
         for (number, seconds) in found.flatten() {
             if !self.numbered.values().any(|numbered| *numbered == seconds) {
@@ -111,7 +111,7 @@ impl Timeouts {
     }
 
     /// Returns the timeouts that tables need chains for.
-    pub fn numbered(&self) -> &affinity::Timeouts {
+    pub fn numbered(&self) -> &affinity::NumberedTimeouts {
         &self.numbered
     }
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use ahash::{HashMap, HashSet};
 use nft::family::Family;
 
-use super::frontends::{FrontendChange, FrontendState, Frontends, Goal};
+use super::desired_state::DesiredState;
+use super::frontends::{FrontendChange, FrontendState, Frontends};
 use super::held::Held;
 use super::lists::Lists;
 use super::members::{Members, NodePortIps};
@@ -296,14 +297,14 @@ impl Diff {
         self.services.with(has_it).pop_first()
     }
 
-    /// Installs `goal` for a frontend, as far as it fits into the piece.
+    /// Installs `desired` for a frontend, as far as it fits into the piece.
     pub(super) fn install(
         &mut self,
         frontend: Frontend,
-        goal: Goal<'_>,
+        desired: DesiredState<'_>,
         piece: &mut Piece,
     ) -> Result<Progress, Full> {
-        self.change(frontend, piece, |change, state| change.install(state, goal))
+        self.change(frontend, piece, |change, state| change.install(state, desired))
     }
 
     /// Changes the installed elements of a frontend.
@@ -340,8 +341,8 @@ impl Diff {
                 piece.fits_budget(FRONTEND_ELEMENTS)?;
                 // A service may have claimed it meanwhile.
                 if self.frontends.holder(&frontend).is_none() {
-                    self.install(frontend, Goal::default(), piece)?;
-                    self.serving.want(frontend, None);
+                    self.install(frontend, DesiredState::default(), piece)?;
+                    self.serving.set_desired(frontend, None);
                 }
                 Ok(())
             }

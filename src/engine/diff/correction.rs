@@ -9,16 +9,16 @@ use std::hash::Hash;
 use ahash::HashSet;
 use smallvec::SmallVec;
 
+use super::assignment::assign;
 use super::both_tables::{Context, Diff};
+use super::desired_state::DesiredState;
 use super::finding::{Changed, ElementId, Finding, InstalledElement};
 use super::frontends::FrontendState;
-use super::goal::goal;
 use super::held::{HeldList, Holdings, purpose_of};
 use super::list::List;
 use super::lists::Lists;
 use super::lists_by_purpose::ListsByPurpose;
 use super::packed_map::sorted;
-use super::slots::assign;
 use super::unused::Unused;
 use crate::desired::{DesiredPort, Scope, SmallSet};
 use crate::model::ObjectName;
@@ -161,16 +161,16 @@ impl Diff {
 
     /// Returns whether the installed elements of a service are the desired ones.
     pub fn is_as_desired(&self, name: &ObjectName, context: Context<'_>) -> bool {
-        let wanted = self.desired_service(name, context);
+        let desired = self.desired_service(name, context);
         let holdings = self.services.get(name).map(|it| it.unpack()).unwrap_or_default();
         let lists: ListsByPurpose = holdings.lists.iter().copied().collect();
-        let frontends: usize = wanted.ports.iter().map(|it| it.frontends.len()).sum();
-        are_same(&holdings.members, &wanted.members)
+        let frontends: usize = desired.ports.iter().map(|it| it.frontends.len()).sum();
+        are_same(&holdings.members, &desired.members)
             && holdings.frontends.len() == frontends
-            && wanted.ports.iter().all(|port| self.is_port_as_wanted(name, port, &lists))
+            && desired.ports.iter().all(|port| self.is_port_as_desired(name, port, &lists))
     }
 
-    fn is_port_as_wanted(
+    fn is_port_as_desired(
         &self,
         name: &ObjectName,
         port: &DesiredPort,
@@ -179,15 +179,15 @@ impl Diff {
         // Without a free number for a list with affinity, the port has a plain list.
         let may_be_plain =
             port.timeout.is_none() || self.lists[port.family.index()].are_sessions_full();
-        let are_lists_as_wanted = Scope::ALL.into_iter().all(|scope| {
+        let are_lists_as_desired = Scope::ALL.into_iter().all(|scope| {
             let purpose = purpose_of(port, scope);
             let (plain, with_affinity) = (lists.find(purpose, false), lists.find(purpose, true));
             let mut found = plain.into_iter().chain(with_affinity);
             (may_be_plain || plain.is_none()) && found.all(|list| self.holds(list, port, scope))
         });
-        are_lists_as_wanted
+        are_lists_as_desired
             && port.frontends.iter().all(|it| match self.held_by(name, &it.frontend) {
-                Some(state) => state.is_at(goal(lists, port, it)),
+                Some(state) => state.is_at(DesiredState::of(lists, port, it)),
                 // Another service has the frontend.
                 None => self.frontends.holder(&it.frontend).is_some(),
             })

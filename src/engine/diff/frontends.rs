@@ -3,6 +3,7 @@
 use ahash::HashMap;
 use ipnet::IpNet;
 
+use super::desired_state::DesiredState;
 use super::finding::InstalledElement;
 use super::lists::Lists;
 use super::packed_map::PackedMap;
@@ -52,18 +53,6 @@ pub(super) struct Rare {
     internal_unused: Option<Epoch>,
     /// Epoch since which `ranges` are not looked up.
     pub(super) ranges_unused: Option<Epoch>,
-}
-
-/// The desired state of a frontend.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Goal<'a> {
-    pub(super) route: Option<Route>,
-    pub(super) internal: Option<Route>,
-    pub(super) unserved: Option<Unserved>,
-    /// Sources that may use the frontend, ascending and disjoint; `None` if all may.
-    pub(super) ranges: Option<&'a [IpNet]>,
-    /// The comment of its elements.
-    pub(super) label: Option<&'a Label>,
 }
 
 impl Frontends {
@@ -177,15 +166,16 @@ impl FrontendState {
         is_free && self.label != 0 && !self.has_label(label)
     }
 
-    /// Returns whether the state equals `goal`.
-    pub(super) fn is_at(&self, goal: Goal<'_>) -> bool {
+    /// Returns whether the state equals `desired`.
+    pub(super) fn is_at(&self, desired: DesiredState<'_>) -> bool {
         let rare = self.rare.as_deref();
         let internal =
             rare.filter(|rare| rare.internal_unused.is_none()).and_then(|it| it.internal);
-        (self.route, internal, self.source_ranges()) == (goal.route, goal.internal, goal.ranges)
-            && self.unserved() == goal.unserved
-            && rare.is_some_and(|rare| rare.counts_refusals) == goal.ranges.is_some()
-            && self.label == goal.label.map_or(0, Label::digest)
+        (self.route, internal, self.source_ranges())
+            == (desired.route, desired.internal, desired.ranges)
+            && self.unserved() == desired.unserved
+            && rare.is_some_and(|rare| rare.counts_refusals) == desired.ranges.is_some()
+            && self.label == desired.label.map_or(0, Label::digest)
     }
 
     /// Calls `each` for every installed element.
@@ -302,36 +292,36 @@ pub(super) struct FrontendChange<'a> {
 }
 
 impl FrontendChange<'_> {
-    /// Installs `goal`, as far as it fits into the piece.
+    /// Installs `desired`, as far as it fits into the piece.
     pub(super) fn install(
         &mut self,
         state: &mut FrontendState,
-        goal: Goal<'_>,
+        desired: DesiredState<'_>,
     ) -> Result<Progress, Full> {
         let has_ranges =
             |rare: &Rare| rare.is_restricted || rare.counts_refusals || !rare.ranges.is_empty();
         let mut progress = Progress::Complete;
-        if goal.ranges.is_some() || state.rare.as_deref().is_some_and(has_ranges) {
+        if desired.ranges.is_some() || state.rare.as_deref().is_some_and(has_ranges) {
             let is_new = state.route.is_none() && state.rare().unserved.is_none();
-            progress = self.install_ranges(state.rare(), goal.ranges, is_new)?;
+            progress = self.install_ranges(state.rare(), desired.ranges, is_new)?;
             if is_new && progress == Progress::AfterCommit {
                 return Ok(progress);
             }
         }
-        let digest = goal.label.map_or(0, Label::digest);
+        let digest = desired.label.map_or(0, Label::digest);
         let is_relabelled = digest != state.label;
-        if goal.internal.is_some() || state.rare.is_some() {
-            self.install_internal(state.rare(), goal.internal);
+        if desired.internal.is_some() || state.rare.is_some() {
+            self.install_internal(state.rare(), desired.internal);
         }
         let unserved = state.rare.as_ref().and_then(|rare| rare.unserved);
-        if unserved != goal.unserved || (is_relabelled && goal.unserved.is_some()) {
-            let label = goal.label.map(Label::as_str);
+        if unserved != desired.unserved || (is_relabelled && desired.unserved.is_some()) {
+            let label = desired.label.map(Label::as_str);
             let element = |it| TableElement::NoEndpoint(self.frontend, it, label);
-            self.replace(unserved.map(element), goal.unserved.map(element));
-            state.rare().unserved = goal.unserved;
+            self.replace(unserved.map(element), desired.unserved.map(element));
+            state.rare().unserved = desired.unserved;
         }
-        if state.route != goal.route || (is_relabelled && goal.route.is_some()) {
-            self.install_route(state, goal.route, goal.label);
+        if state.route != desired.route || (is_relabelled && desired.route.is_some()) {
+            self.install_route(state, desired.route, desired.label);
         }
         state.label = digest;
         state.rare.take_if(|rare| **rare == Rare::default());
@@ -359,31 +349,31 @@ impl FrontendChange<'_> {
     fn install_route(
         &mut self,
         state: &mut FrontendState,
-        goal: Option<Route>,
+        desired: Option<Route>,
         label: Option<&Label>,
     ) {
         let label = label.map(Label::as_str);
         let element = |route| TableElement::Route(self.frontend, route, label);
-        self.replace(state.route.map(element), goal.map(element));
-        self.refer(state.route, goal);
-        state.route = goal;
+        self.replace(state.route.map(element), desired.map(element));
+        self.refer(state.route, desired);
+        state.route = desired;
     }
 
     /// Keeps `internal` for a while after its removal, because packets that found the former route
     /// may still look it up.
-    fn install_internal(&mut self, rare: &mut Rare, goal: Option<Route>) {
-        if goal.is_none() {
+    fn install_internal(&mut self, rare: &mut Rare, desired: Option<Route>) {
+        if desired.is_none() {
             if rare.internal.is_some() && rare.internal_unused.is_none() {
                 rare.internal_unused = Some(self.leave());
             }
             return;
         }
         rare.internal_unused = None;
-        if rare.internal != goal {
+        if rare.internal != desired {
             let element = |route| TableElement::Internal(self.frontend, route);
-            self.replace(rare.internal.map(element), goal.map(element));
-            self.refer(rare.internal, goal);
-            rare.internal = goal;
+            self.replace(rare.internal.map(element), desired.map(element));
+            self.refer(rare.internal, desired);
+            rare.internal = desired;
         }
     }
 

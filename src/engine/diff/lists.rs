@@ -6,9 +6,9 @@ use ahash::{HashMap, HashSet};
 use nft::family::Family;
 use smallvec::SmallVec;
 
+use super::assignment::assign;
 use super::list::List;
 use super::numbers::Numbers;
-use super::slots::assign;
 use super::unread::{ReadLists, UnreadLists};
 use crate::desired::SlotPlan;
 use crate::model::{Protocol, Target};

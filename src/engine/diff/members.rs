@@ -90,14 +90,14 @@ impl Members {
 /// Addresses that accept traffic to node ports.
 #[derive(Debug, Default)]
 pub struct NodePortIps {
-    wanted: BTreeSet<IpAddr>,
+    desired: BTreeSet<IpAddr>,
     installed: BTreeSet<IpAddr>,
 }
 
 impl NodePortIps {
     /// Sets the desired addresses.
-    pub fn want(&mut self, addresses: &[IpAddr]) {
-        self.wanted = addresses.iter().copied().collect();
+    pub fn set_desired(&mut self, addresses: &[IpAddr]) {
+        self.desired = addresses.iter().copied().collect();
     }
 
     /// Replaces the installed addresses by a read-back.
@@ -107,12 +107,12 @@ impl NodePortIps {
 
     /// Returns whether the installed addresses equal the desired addresses.
     pub(super) fn are_settled(&self) -> bool {
-        self.wanted == self.installed
+        self.desired == self.installed
     }
 
     /// Returns whether `address` is installed exactly if it is desired.
     pub fn is_settled(&self, address: IpAddr) -> bool {
-        self.wanted.contains(&address) == self.installed.contains(&address)
+        self.desired.contains(&address) == self.installed.contains(&address)
     }
 
     pub(super) fn is_installed(&self, address: IpAddr) -> bool {
@@ -139,9 +139,9 @@ impl NodePortIps {
             return;
         }
         let member = |address: &IpAddr| Member::NodePortIp(*address);
-        self.installed.difference(&self.wanted).for_each(|it| delete(member(it), piece));
-        self.wanted.difference(&self.installed).for_each(|it| add(member(it), piece));
-        self.installed.clone_from(&self.wanted);
+        self.installed.difference(&self.desired).for_each(|it| delete(member(it), piece));
+        self.desired.difference(&self.installed).for_each(|it| add(member(it), piece));
+        self.installed.clone_from(&self.desired);
     }
 }
 

@@ -9,13 +9,14 @@
 //! nothing is deleted in the commit that removes the last route to it, but in a later one. List
 //! numbers rest until then.
 
+mod assignment;
 mod both_tables;
 mod claims;
 mod correction;
+mod desired_state;
 mod finding;
-mod found;
+mod found_elements;
 mod frontends;
-mod goal;
 mod held;
 mod list;
 mod lists;
@@ -28,7 +29,6 @@ mod progress;
 mod schedulers;
 mod services;
 mod serving;
-mod slots;
 mod source_ranges;
 #[cfg(test)]
 mod tests;
@@ -40,7 +40,7 @@ mod waiting;
 pub use both_tables::{Context, Diff};
 pub use claims::age;
 pub use finding::{Changed, ElementId, Finding, InstalledElement};
-pub use found::FoundElements;
+pub use found_elements::FoundElements;
 pub use frontends::FrontendState;
 pub use members::NodePortIps;
 pub use no_local::NoLocalPorts;
@@ -48,4 +48,4 @@ pub(crate) use numbers::Numbers;
 pub use progress::{Conflict, Progress, Updated};
 pub use serving::{Serving, ServingChange, Targets};
 pub use unread::ReadLists;
-pub use unused::Kept;
+pub use unused::{GRACE, Kept};

@@ -24,9 +24,9 @@ pub(super) struct NoLocalByService {
 
 impl NoLocalByService {
     /// Recounts the ports of a service.
-    pub(super) fn note(&mut self, name: &ObjectName, wanted: &DesiredService) {
+    pub(super) fn note(&mut self, name: &ObjectName, desired: &DesiredService) {
         let mut counts = <[NoLocalPorts; 2]>::default();
-        for port in &wanted.ports {
+        for port in &desired.ports {
             let count = &mut counts[port.family.index()];
             count.internal += usize::from(port.no_local.internal);
             count.external += usize::from(port.no_local.external);

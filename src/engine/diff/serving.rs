@@ -33,32 +33,32 @@ pub struct Serving {
     /// The state of the last commit that concerned the frontend.
     committed: HashMap<Frontend, Targets>,
     /// Changes to that state. Of other protocols those frontends alone that are no more.
-    wanted: HashMap<Frontend, Option<Targets>>,
+    desired: HashMap<Frontend, Option<Targets>>,
     /// A frontend or an endpoint of another protocol changed.
     pub(super) have_others_changed: bool,
 }
 
 impl Serving {
     /// Sets the desired endpoints of a frontend; `None` removes the frontend.
-    pub(super) fn want(&mut self, frontend: Frontend, targets: Option<Targets>) {
+    pub(super) fn set_desired(&mut self, frontend: Frontend, targets: Option<Targets>) {
         let is_udp = frontend.protocol() == Protocol::Udp;
         self.have_others_changed |= !is_udp;
         if is_udp && self.committed.get(&frontend) == targets.as_ref() {
-            self.wanted.remove(&frontend);
+            self.desired.remove(&frontend);
         } else {
-            self.wanted.insert(frontend, targets);
+            self.desired.insert(frontend, targets);
         }
     }
 
     /// Drops a pending change.
     pub(super) fn forget(&mut self, frontend: &Frontend) {
-        self.wanted.remove(frontend);
+        self.desired.remove(frontend);
     }
 
     /// Takes the changes of a family, which the kernel has applied, by frontend.
     pub fn take(&mut self, family: Family) -> Vec<ServingChange> {
         let mut changes = Vec::new();
-        for (frontend, after) in self.wanted.extract_if(|it, _| it.family() == family) {
+        for (frontend, after) in self.desired.extract_if(|it, _| it.family() == family) {
             let before = match &after {
                 Some(targets) => self.committed.insert(frontend, Arc::clone(targets)),
                 None => self.committed.remove(&frontend),
@@ -91,9 +91,9 @@ impl Serving {
     /// Discards pending changes. The state that this process installed stays. Frontends of other
     /// origin get the endpoints in `found`, which are those of new flows only.
     ///
-    /// Every frontend must be set again by [`Serving::want`]; then [`Serving::sweep`] must follow.
+    /// Every frontend must be set again by [`Serving::set_desired`]; then [`Serving::sweep`] must follow.
     pub(super) fn adopt(&mut self, found: impl Iterator<Item = (Frontend, Vec<Target>)>) {
-        self.wanted = HashMap::default();
+        self.desired = HashMap::default();
         for (frontend, mut targets) in found {
             targets.sort_unstable();
             targets.dedup();
@@ -104,7 +104,7 @@ impl Serving {
     /// Removes every frontend that no service has.
     pub(super) fn sweep(&mut self, is_claimed: impl Fn(&Frontend) -> bool) {
         let unclaimed = self.committed.keys().filter(|frontend| !is_claimed(frontend));
-        self.wanted.extend(unclaimed.map(|frontend| (*frontend, None)));
+        self.desired.extend(unclaimed.map(|frontend| (*frontend, None)));
     }
 }
 
@@ -130,13 +130,13 @@ mod tests {
     #[test]
     fn a_change_is_taken_once() {
         let mut serving = Serving::default();
-        serving.want(FRONTEND, endpoints(&[1, 2]));
+        serving.set_desired(FRONTEND, endpoints(&[1, 2]));
         assert_eq!(serving.take(Family::Ip), change(None, endpoints(&[1, 2])));
         assert_eq!(serving.take(Family::Ip), []);
-        serving.want(FRONTEND, endpoints(&[2]));
-        serving.want(FRONTEND, endpoints(&[1, 2]));
+        serving.set_desired(FRONTEND, endpoints(&[2]));
+        serving.set_desired(FRONTEND, endpoints(&[1, 2]));
         assert_eq!(serving.take(Family::Ip), []);
-        serving.want(FRONTEND, None);
+        serving.set_desired(FRONTEND, None);
         assert_eq!(serving.take(Family::Ip), change(endpoints(&[1, 2]), None));
     }
 
@@ -144,12 +144,12 @@ mod tests {
     #[test]
     fn a_change_survives_a_read_back() {
         let mut serving = Serving::default();
-        serving.want(FRONTEND, endpoints(&[1, 2]));
+        serving.set_desired(FRONTEND, endpoints(&[1, 2]));
         serving.take(Family::Ip);
-        serving.want(FRONTEND, endpoints(&[2]));
+        serving.set_desired(FRONTEND, endpoints(&[2]));
         serving.adopt(std::iter::empty());
         assert_eq!(serving.take(Family::Ip), [], "nothing is known until it is stated again");
-        serving.want(FRONTEND, endpoints(&[2]));
+        serving.set_desired(FRONTEND, endpoints(&[2]));
         assert_eq!(serving.take(Family::Ip), change(endpoints(&[1, 2]), endpoints(&[2])));
     }
 

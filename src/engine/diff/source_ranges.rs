@@ -15,12 +15,12 @@ impl FrontendChange<'_> {
     pub(super) fn install_ranges(
         &mut self,
         rare: &mut Rare,
-        goal: Option<&[IpNet]>,
+        desired: Option<&[IpNet]>,
         is_new: bool,
     ) -> Result<Progress, Full> {
         let restricted = TableElement::Restricted(self.frontend);
         let refusals = TableElement::SourceRefusals(self.frontend);
-        let Some(goal) = goal else {
+        let Some(desired) = desired else {
             if std::mem::take(&mut rare.is_restricted) {
                 self.replace(Some(restricted), None);
             }
@@ -37,14 +37,14 @@ impl FrontendChange<'_> {
         if !std::mem::replace(&mut rare.counts_refusals, true) {
             self.replace(None, Some(refusals));
         }
-        if *rare.ranges != *goal {
-            self.add_ranges(rare, goal)?;
+        if *rare.ranges != *desired {
+            self.add_ranges(rare, desired)?;
         }
         if !std::mem::replace(&mut rare.is_restricted, true) {
             self.replace(None, Some(restricted));
             rare.ranges_added = Some(self.epochs.present);
         }
-        let has_others = rare.ranges.len() > goal.len();
+        let has_others = rare.ranges.len() > desired.len();
         // The first commit may create or replace the whole table: packets see all of it at once.
         let is_first = self.epochs.present == 0;
         let must_wait = has_others || is_new && !is_first;
@@ -53,14 +53,14 @@ impl FrontendChange<'_> {
         }
         rare.ranges_added = None;
         if has_others {
-            self.delete_ranges(rare, |range| goal.binary_search(range).is_ok())?;
+            self.delete_ranges(rare, |range| desired.binary_search(range).is_ok())?;
         }
         Ok(Progress::Complete)
     }
 
-    fn add_ranges(&mut self, rare: &mut Rare, goal: &[IpNet]) -> Result<(), Full> {
+    fn add_ranges(&mut self, rare: &mut Rare, desired: &[IpNet]) -> Result<(), Full> {
         let known = rare.ranges.len();
-        let result = goal.iter().try_for_each(|range| {
+        let result = desired.iter().try_for_each(|range| {
             if rare.ranges[..known].binary_search(range).is_err() {
                 self.piece.fits_budget(1)?;
                 self.replace(None, Some(TableElement::SourceRange(self.frontend, *range)));

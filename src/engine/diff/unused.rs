@@ -1,12 +1,22 @@
 //! Unused elements: installed elements that are to be deleted, and when.
+//!
+//! No route refers to them any more, but packets may still look them up. A packet looks up one set
+//! after the other, and each lookup reads the newest commit. So an element is deleted later than
+//! the last route to it: in the next transaction, or after [`GRACE`] where every lookup of a packet
+//! must succeed.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use nft::family::Family;
 
 use crate::piece::Piece;
 use crate::ruleset::number::ListId;
 use crate::ruleset::{Frontend, Member};
+
+/// Maximum time of a packet in the tables. The lookups take microseconds, but the host may pause a
+/// virtual processor meanwhile.
+pub const GRACE: Duration = Duration::from_millis(250);
 
 /// A point in time for unused elements: each applied step and [`Diff::kept`] begin the next one.
 pub(super) type Epoch = u64;

@@ -7,14 +7,13 @@
 use nft::family::Family;
 use smallvec::SmallVec;
 
+use super::assignment::Patch;
 use super::both_tables::{Context, Diff, FRONTEND_ELEMENTS};
 use super::claims;
-use super::frontends::Goal;
-use super::goal::{goal, route};
+use super::desired_state::{DesiredState, route};
 use super::held::{HeldList, Holdings, purpose_of};
 use super::lists_by_purpose::ListsByPurpose;
 use super::progress::{Progress, Updated};
-use super::slots::Patch;
 use crate::desired::{self, DesiredFrontend, DesiredPort, DesiredService, Label, Scope, SmallSet};
 use crate::model::{Cluster, EndpointChanges, ObjectName, Problem, Protocol};
 use crate::piece::{Full, Piece};
@@ -26,7 +25,7 @@ struct ServiceUpdate<'a> {
     diff: &'a mut Diff,
     name: &'a ObjectName,
     cluster: &'a Cluster,
-    wanted: &'a DesiredService,
+    desired: &'a DesiredService,
     /// The current holdings and claims.
     holdings: Holdings,
     /// The lists that the service has already.
@@ -51,19 +50,19 @@ impl Diff {
             Some(_) | None => Some(self.desired_service(name, context)),
         };
         // One of both is there.
-        let Some(wanted) = fresh.as_ref().or(context.rendered) else { return Updated::default() };
-        self.no_local.note(name, wanted);
-        self.schedulers.note(name, wanted.scheduler);
+        let Some(desired) = fresh.as_ref().or(context.rendered) else { return Updated::default() };
+        self.no_local.note(name, desired);
+        self.schedulers.note(name, desired.scheduler);
         let is_postponed =
-            context.may_postpone && wanted.ports.iter().any(|port| self.may_be_of_others(port));
-        let ports = wanted.ports.iter();
+            context.may_postpone && desired.ports.iter().any(|port| self.may_be_of_others(port));
+        let ports = desired.ports.iter();
         let compared = ports.map(|it| it.endpoints(Scope::Cluster).len() + it.ranges.len()).sum();
         let holdings = self.services.get(name).map(|held| held.unpack()).unwrap_or_default();
         let mut update = ServiceUpdate {
             diff: self,
             name,
             cluster,
-            wanted,
+            desired,
             former_lists: holdings.lists.iter().copied().collect(),
             holdings,
             lists: ListsByPurpose::default(),
@@ -83,7 +82,7 @@ impl Diff {
         };
         let ServiceUpdate { holdings, mut updated, .. } = update;
         match progress {
-            Progress::Complete => updated.problems.extend(wanted.problems.iter().cloned()),
+            Progress::Complete => updated.problems.extend(desired.problems.iter().cloned()),
             Progress::Partial => updated.rendered = fresh,
             Progress::AfterCommit | Progress::Postponed | Progress::Unread => {}
         }
@@ -210,17 +209,17 @@ impl Diff {
 
 impl ServiceUpdate<'_> {
     fn run(&mut self, piece: &mut Piece) -> Result<Progress, Full> {
-        let wanted = self.wanted;
+        let desired = self.desired;
         let won = self.claim();
-        for port in &wanted.ports {
+        for port in &desired.ports {
             self.fill_lists(port, &|frontend| won.contains(frontend), piece)?;
         }
         let mut progress = Progress::Complete;
-        for port in &wanted.ports {
-            for wanted in port.frontends.iter().filter(|it| won.contains(&it.frontend)) {
+        for port in &desired.ports {
+            for it in port.frontends.iter().filter(|it| won.contains(&it.frontend)) {
                 piece.fits_limit(FRONTEND_ELEMENTS)?;
-                let goal = goal(&self.lists, port, wanted);
-                if self.diff.install(wanted.frontend, goal, piece)? == Progress::AfterCommit {
+                let state = DesiredState::of(&self.lists, port, it);
+                if self.diff.install(it.frontend, state, piece)? == Progress::AfterCommit {
                     progress = Progress::AfterCommit;
                 }
             }
@@ -229,16 +228,16 @@ impl ServiceUpdate<'_> {
         self.release_frontends(piece)?;
         self.cut_lists(piece)?;
         self.disown_lists();
-        self.holdings.frontends = wanted.frontends().map(|it| it.frontend).collect();
-        self.holdings.members.clone_from(&wanted.members);
+        self.holdings.frontends = desired.frontends().map(|it| it.frontend).collect();
+        self.holdings.members.clone_from(&desired.members);
         self.holdings.lists = std::mem::take(&mut self.lists).into_lists();
-        for port in &wanted.ports {
+        for port in &desired.ports {
             let Some(serving) = &port.serving else {
                 self.diff.serving.have_others_changed = true;
                 continue;
             };
-            for wanted in port.frontends.iter().filter(|it| won.contains(&it.frontend)) {
-                self.diff.serving.want(wanted.frontend, Some(serving.clone()));
+            for it in port.frontends.iter().filter(|it| won.contains(&it.frontend)) {
+                self.diff.serving.set_desired(it.frontend, Some(serving.clone()));
             }
         }
         Ok(progress)
@@ -248,7 +247,7 @@ impl ServiceUpdate<'_> {
     fn claim(&mut self) -> SmallSet<Frontend> {
         let mut won = SmallSet::default();
         let former: SmallSet<_> = self.holdings.frontends.iter().copied().collect();
-        for DesiredFrontend { frontend, .. } in self.wanted.frontends() {
+        for DesiredFrontend { frontend, .. } in self.desired.frontends() {
             let claimed = &mut self.diff.frontends;
             let precedence = |name: &ObjectName| claims::precedence(self.cluster, name, frontend);
             if claimed.claim(*frontend, self.name, precedence, &mut self.updated) {
@@ -341,7 +340,7 @@ impl ServiceUpdate<'_> {
         if self.diff.knows_all_lists() {
             return false;
         }
-        let frontends = self.wanted.frontends().map(|it| &it.frontend);
+        let frontends = self.desired.frontends().map(|it| &it.frontend);
         let mut waits = false;
         for frontend in frontends.chain(&self.holdings.frontends) {
             let unread = &mut self.diff.lists[frontend.family().index()].unread;
@@ -350,7 +349,7 @@ impl ServiceUpdate<'_> {
                 waits |= unread.hurry(list);
             }
         }
-        waits || self.wanted.ports.iter().any(|port| self.needs_new_list(port))
+        waits || self.desired.ports.iter().any(|port| self.needs_new_list(port))
     }
 
     /// Returns whether a port may need a new list of a table whose lists are not all read.
@@ -372,13 +371,13 @@ impl ServiceUpdate<'_> {
 
     /// Returns the list found with a frontend of the port's label.
     fn found_list(&self, port: &DesiredPort, scope: Scope) -> Option<ListId> {
-        port.frontends.iter().find_map(|wanted| {
-            let state = self.diff.frontends.get(&wanted.frontend)?;
+        port.frontends.iter().find_map(|desired| {
+            let state = self.diff.frontends.get(&desired.frontend)?;
             // Another service may have had the address.
             if !state.has_label(&port.label) {
                 return None;
             }
-            let (route, is_local) = match (wanted.traffic, scope) {
+            let (route, is_local) = match (desired.traffic, scope) {
                 // An internal route that the route does not lead to may be another service's.
                 (traffic, Scope::Cluster) if traffic.has_two_routes() => {
                     let is_in_use = state.route.is_some_and(|route| route.flags().local);
@@ -387,14 +386,14 @@ impl ServiceUpdate<'_> {
                 (traffic, _) => (state.route, traffic.has_two_routes()),
             };
             let route = route.filter(|route| route.flags().local == is_local);
-            route.filter(|_| wanted.traffic.uses(scope))?.list()
+            route.filter(|_| desired.traffic.uses(scope))?.list()
         })
     }
 
     fn install_members(&mut self, piece: &mut Piece) -> Result<(), Full> {
-        let wanted = &self.wanted.members;
+        let desired = &self.desired.members;
         let former: SmallSet<_> = self.holdings.members.iter().copied().collect();
-        for member in wanted {
+        for member in desired {
             piece.fits_limit(1)?;
             if former.contains(member) {
                 self.diff.members.install(*member, piece)
@@ -403,10 +402,10 @@ impl ServiceUpdate<'_> {
                 self.holdings.members.push(*member);
             }
         }
-        let wanted: SmallSet<_> = wanted.iter().copied().collect();
+        let desired: SmallSet<_> = desired.iter().copied().collect();
         let mut result = Ok(());
         self.holdings.members.retain(|member| {
-            if wanted.contains(member) || result.is_err() {
+            if desired.contains(member) || result.is_err() {
                 return true;
             }
             result = piece.fits_limit(1);
@@ -420,10 +419,10 @@ impl ServiceUpdate<'_> {
 
     /// Releases the frontends that are no longer desired.
     fn release_frontends(&mut self, piece: &mut Piece) -> Result<(), Full> {
-        let wanted: SmallSet<_> = self.wanted.frontends().map(|it| it.frontend).collect();
+        let desired: SmallSet<_> = self.desired.frontends().map(|it| it.frontend).collect();
         let mut result = Ok(());
         self.holdings.frontends.retain(|frontend| {
-            if wanted.contains(frontend) || result.is_err() {
+            if desired.contains(frontend) || result.is_err() {
                 return true;
             }
             result = piece.fits_limit(FRONTEND_ELEMENTS);
@@ -434,9 +433,9 @@ impl ServiceUpdate<'_> {
             // The installed elements stay until the next claimant is updated.
             let claimed = &mut self.diff.frontends;
             if claimed.release(frontend, self.name, precedence, &mut self.updated) {
-                self.diff.serving.want(*frontend, None);
+                self.diff.serving.set_desired(*frontend, None);
                 // Nothing is added, and source ranges are deleted later, so all of it fits.
-                let _ = self.diff.install(*frontend, Goal::default(), piece);
+                let _ = self.diff.install(*frontend, DesiredState::default(), piece);
             }
             false
         });
@@ -445,7 +444,8 @@ impl ServiceUpdate<'_> {
 
     /// Deletes slots that no route uses any more.
     fn cut_lists(&mut self, piece: &mut Piece) -> Result<(), Full> {
-        for (port, scope) in self.wanted.ports.iter().flat_map(|it| Scope::ALL.map(|of| (it, of))) {
+        for (port, scope) in self.desired.ports.iter().flat_map(|it| Scope::ALL.map(|of| (it, of)))
+        {
             let purpose = purpose_of(port, scope);
             let lists = [false, true].map(|has_affinity| self.lists.find(purpose, has_affinity));
             for list in lists.into_iter().flatten() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use nft::{Operation, Set};
 
-use super::ruleset::{self, DirectElement, List, NodeNumber};
+use super::ruleset::{self, DirectElement, NodeListId, NodeNumber};
 use crate::ruleset::base::Base;
 
 /// A part of a change that is committed before the next one.
@@ -24,14 +24,14 @@ impl Stage {
 
 /// A change of one element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum DirectChange {
     Add(DirectElement),
     /// Of the same key.
     Replace(DirectElement, DirectElement),
     Delete(DirectElement),
 }
 
-impl Change {
+impl DirectChange {
     /// Returns the change between the elements at one place.
     pub(super) fn between(old: Option<DirectElement>, new: Option<DirectElement>) -> Option<Self> {
         match (old, new) {
@@ -45,7 +45,7 @@ impl Change {
 
     /// Returns the changes between the slots of one list.
     pub(super) fn of_slots<'a>(
-        list: List,
+        list: NodeListId,
         old: &'a [Option<NodeNumber>],
         new: &'a [Option<NodeNumber>],
     ) -> impl Iterator<Item = Self> + 'a {
@@ -97,15 +97,15 @@ impl Change {
 }
 
 /// Returns the operations of changes, deletions first, so that an element can be replaced.
-pub(super) fn operations(changes: &[Change], base: &Base) -> Vec<Operation> {
-    let elements = |set: &Set, of: fn(&Change) -> Option<&DirectElement>| {
+pub(super) fn operations(changes: &[DirectChange], base: &Base) -> Vec<Operation> {
+    let elements = |set: &Set, of: fn(&DirectChange) -> Option<&DirectElement>| {
         let elements = changes.iter().filter_map(of);
         let elements = elements.filter(|it| it.set().name() == set.name);
         elements.copied().collect::<Vec<_>>()
     };
     let mut operations = Vec::new();
     for set in &base.sets {
-        let deleted = elements(set, Change::deleted);
+        let deleted = elements(set, DirectChange::deleted);
         if !deleted.is_empty() {
             let deleted = deleted.iter().map(DirectElement::to_key).collect();
             let set = Arc::clone(set);
@@ -113,7 +113,7 @@ pub(super) fn operations(changes: &[Change], base: &Base) -> Vec<Operation> {
         }
     }
     for set in &base.sets {
-        let added = elements(set, Change::added);
+        let added = elements(set, DirectChange::added);
         if !added.is_empty() {
             let added = added.iter().map(DirectElement::to_element).collect();
             let set = Arc::clone(set);

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::num::NonZeroU16;
 
 use super::elements::Place;
-use super::ruleset::{Destination, DirectElement, Route};
+use super::ruleset::{Destination, DirectElement, DirectRoute};
 use super::table::Table;
 use crate::model::Protocol;
 
@@ -18,36 +18,36 @@ pub(super) struct Destinations {
 }
 
 impl Destinations {
-    /// Wants the elements of a destination with this route.
-    pub(super) fn want(&mut self, destination: Destination, route: Route, table: &mut Table) {
+    /// Adds the elements of a destination with this route.
+    pub(super) fn put(&mut self, destination: Destination, route: DirectRoute, table: &mut Table) {
         self.all.insert(destination);
-        table.want(DirectElement::Address(destination.address));
-        table.want(DirectElement::Frontend(destination, route));
-        table.want(DirectElement::ErrorFrontend(destination, route));
+        table.put(DirectElement::Address(destination.address));
+        table.put(DirectElement::Frontend(destination, route));
+        table.put(DirectElement::ErrorFrontend(destination, route));
     }
 
-    /// Wants no elements of a destination.
-    pub(super) fn want_no(&mut self, destination: Destination, table: &mut Table) {
+    /// Removes the elements of a destination.
+    pub(super) fn remove(&mut self, destination: Destination, table: &mut Table) {
         if !self.all.remove(&destination) {
             return;
         }
-        table.want_no(Place::Frontend(destination));
-        table.want_no(Place::ErrorFrontend(destination));
-        self.want_no_address(destination.address, table);
+        table.remove(Place::Frontend(destination));
+        table.remove(Place::ErrorFrontend(destination));
+        self.remove_address(destination.address, table);
     }
 
-    /// Wants the elements of these addresses, whether or not they have destinations.
+    /// Keeps the elements of these addresses, whether or not they have destinations.
     pub(super) fn keep(&mut self, addresses: BTreeSet<IpAddr>, table: &mut Table) {
-        addresses.iter().for_each(|address| table.want(DirectElement::Address(*address)));
+        addresses.iter().for_each(|address| table.put(DirectElement::Address(*address)));
         for former in std::mem::replace(&mut self.kept, addresses) {
-            self.want_no_address(former, table);
+            self.remove_address(former, table);
         }
     }
 
-    /// Wants no element of an address that needs none.
-    fn want_no_address(&self, address: IpAddr, table: &mut Table) {
+    /// Removes the element of an address that needs none.
+    fn remove_address(&self, address: IpAddr, table: &mut Table) {
         if self.at(address).is_none() && !self.kept.contains(&address) {
-            table.want_no(Place::Address(address));
+            table.remove(Place::Address(address));
         }
     }
 

@@ -5,14 +5,14 @@ use std::net::IpAddr;
 
 use nft::Family;
 
-use super::ruleset::{Destination, DirectElement, List, NodeNumber, Route};
+use super::ruleset::{Destination, DirectElement, DirectRoute, NodeListId, NodeNumber};
 
 /// Elements by their places.
 ///
 /// A list has hundreds or thousands of slots, so these are stored as an array.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Elements {
-    lists: BTreeMap<List, Vec<Option<NodeNumber>>>,
+    lists: BTreeMap<NodeListId, Vec<Option<NodeNumber>>>,
     others: BTreeMap<Place, DirectElement>,
 }
 
@@ -25,7 +25,7 @@ pub(super) enum Place {
     ErrorFrontend(Destination),
     NodeAddress(NodeNumber, Family),
     NodeDevice(NodeNumber),
-    Slot(List, u32),
+    Slot(NodeListId, u32),
 }
 
 impl Place {
@@ -78,22 +78,22 @@ impl Elements {
     }
 
     /// Replaces the slots of a list.
-    pub(super) fn put_list(&mut self, list: List, slots: Vec<Option<NodeNumber>>) {
+    pub(super) fn put_list(&mut self, list: NodeListId, slots: Vec<Option<NodeNumber>>) {
         self.lists.insert(list, slots);
     }
 
     /// Removes a list with its slots.
-    pub(super) fn remove_list(&mut self, list: List) {
+    pub(super) fn remove_list(&mut self, list: NodeListId) {
         self.lists.remove(&list);
     }
 
     /// Returns the nodes in the slots of a list.
-    pub(super) fn slots(&self, list: List) -> &[Option<NodeNumber>] {
+    pub(super) fn slots(&self, list: NodeListId) -> &[Option<NodeNumber>] {
         self.lists.get(&list).map_or(&[], Vec::as_slice)
     }
 
     /// Returns the route of a frontend.
-    pub(super) fn route(&self, destination: Destination) -> Option<Route> {
+    pub(super) fn route(&self, destination: Destination) -> Option<DirectRoute> {
         let element = self.others.get(&Place::Frontend(destination))?;
         if let DirectElement::Frontend(_, route) = element { Some(*route) } else { None }
     }
@@ -104,7 +104,7 @@ impl Elements {
     }
 
     /// Returns all lists.
-    pub(super) fn lists(&self) -> impl Iterator<Item = List> + '_ {
+    pub(super) fn lists(&self) -> impl Iterator<Item = NodeListId> + '_ {
         self.lists.keys().copied()
     }
 

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use super::desired_slots::DesiredSlots;
 use super::elements::Elements;
 use super::phase::Phase;
 use super::planned::{FamilyPlan, PortPlan};
-use super::ruleset::{Destination, NodeNumber, Route};
-use super::target::Target;
+use super::ruleset::{Destination, DirectRoute, NodeNumber};
 use crate::model::{Cluster, ObjectName, ServicePort};
 use crate::ruleset::Frontend;
 
@@ -45,9 +45,9 @@ impl Former<'_> {
     }
 
     /// Takes over the lists of a service, and returns its phase then.
-    pub(super) fn adopt(self, plan: &mut FamilyPlan, target: &Target) -> Option<Phase> {
+    pub(super) fn adopt(self, plan: &mut FamilyPlan, desired: &DesiredSlots) -> Option<Phase> {
         let mut phase = None;
-        for (port, _) in &target.ports {
+        for (port, _) in &desired.ports {
             let routes = port.destinations.iter();
             let mut routes = routes.filter_map(|it| Some((*it, self.elements.route(*it)?)));
             let Some((destination, route)) = routes.next() else { continue };
@@ -62,7 +62,7 @@ impl Former<'_> {
 
     /// Returns whether nodes handed packets to each other: the list has another node than this one,
     /// or packets were translated as if it could.
-    fn is_direct(self, destination: Destination, route: Route) -> bool {
+    fn is_direct(self, destination: Destination, route: DirectRoute) -> bool {
         let mut nodes = self.elements.slots(route.list).iter().flatten();
         let leads_here = |frontend| self.local.contains(&frontend);
         leads_here(destination.frontend())

@@ -7,32 +7,32 @@
 //! translates to one of its own endpoints, by the list of local endpoints in table kube-proxy.
 //!
 //! ```text
-//!  Cluster, Reach --> wanted --> phase --> table, desired --changes, by stages--> Engine
+//!  Cluster, Reach --> ports  --> phase --> table, desired --changes, by stages--> Engine
 //!                                           installed <-- read
 //! ```
 
 mod changes;
+mod desired_slots;
 mod destinations;
 mod elements;
 mod former;
 mod hops;
 mod links;
-mod lists;
+mod node_lists;
 mod nodes;
 mod obstacle;
 mod phase;
 mod planned;
 mod plans;
+mod ports;
 mod reach;
 mod room;
 pub mod ruleset;
 mod table;
-mod target;
-mod wanted;
 
+pub(crate) use desired_slots::World;
 pub use hops::node_number;
 pub use links::{Links, Unsuitable};
 pub use reach::{Reach, Unreachable};
 pub use room::Direct;
 pub use table::{Found, is_own};
-pub(crate) use target::World;

@@ -72,12 +72,12 @@ impl Nodes {
         self.links = Some(links);
     }
 
-    /// Wants the elements of all nodes that can be reached, and of no others.
-    pub(super) fn want(&mut self, cluster: &Cluster, table: &mut Table) {
+    /// Puts the elements of all nodes that can be reached, and of no others, into the table.
+    pub(super) fn put(&mut self, cluster: &Cluster, table: &mut Table) {
         let elements = self.elements(cluster);
         let places: BTreeSet<Place> = elements.iter().map(Place::of).collect();
-        self.places.difference(&places).for_each(|gone| table.want_no(*gone));
-        elements.into_iter().for_each(|element| table.want(element));
+        self.places.difference(&places).for_each(|gone| table.remove(*gone));
+        elements.into_iter().for_each(|element| table.put(element));
         self.places = places;
     }
 

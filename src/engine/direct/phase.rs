@@ -4,9 +4,9 @@
 //! remembers all connections for a while before, and hands on only new ones.
 //!
 //! ```text
-//!  none --wanted--> Learning --time--> Direct --not wanted--> Leaving --time--> none
-//!                      |                  ^                      |
-//!                      +--not wanted--> none       wanted -------+
+//!  none --desired--> Learning --time--> Direct --not desired--> Leaving --time--> none
+//!                       |                 ^                       |
+//!                       +--not desired--> none      desired ------+
 //! ```
 
 use std::time::{Duration, Instant};
@@ -35,9 +35,9 @@ pub(super) struct Times {
 
 impl Phase {
     /// Returns the phase at a time; `None` if the service has no elements for direct return.
-    pub(super) fn after(phase: Option<Self>, is_wanted: bool, times: Times) -> Option<Self> {
+    pub(super) fn after(phase: Option<Self>, is_desired: bool, times: Times) -> Option<Self> {
         let Times { now, learning, leaving } = times;
-        match (phase, is_wanted) {
+        match (phase, is_desired) {
             (None, true) if learning.is_zero() => Some(Self::Direct),
             (None, true) => Some(Self::Learning(now + learning)),
             (Some(Self::Learning(end)), true) if now >= end => Some(Self::Direct),
@@ -75,7 +75,7 @@ mod tests {
         let (learning, leaving) =
             (Some(Phase::Learning(start + seconds(5))), Some(Phase::Leaving(start + seconds(7))));
         let direct = Some(Phase::Direct);
-        for (phase, is_wanted, passed, expected) in [
+        for (phase, is_desired, passed, expected) in [
             (None, false, 0, None),
             (None, true, 0, learning),
             (learning, true, 4, learning),
@@ -88,9 +88,9 @@ mod tests {
             (leaving, true, 6, direct),
         ] {
             assert_eq!(
-                Phase::after(phase, is_wanted, at(passed)),
+                Phase::after(phase, is_desired, at(passed)),
                 expected,
-                "{phase:?} {is_wanted}"
+                "{phase:?} {is_desired}"
             );
         }
         let fresh = Times { learning: Duration::ZERO, ..at(0) };

@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 use std::time::Instant;
 
 use super::phase::Phase;
-use super::ruleset::{Destination, List};
+use super::ruleset::{Destination, NodeListId};
 use crate::model::{Handed, Problem, Protocol};
 
 /// A service with direct return, now or before.
@@ -26,7 +26,7 @@ pub(super) struct FamilyPlan {
 /// The elements of a port.
 #[derive(Debug)]
 pub(super) struct PortPlan {
-    pub(super) list: List,
+    pub(super) list: NodeListId,
     pub(super) destinations: Vec<Destination>,
 }
 

@@ -1,4 +1,4 @@
-//! The services with direct return: their phases, and the elements that they want.
+//! The services with direct return: their phases and desired elements.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -6,19 +6,19 @@ use std::time::{Duration, Instant};
 
 use nft::Family;
 
+use super::desired_slots::{DesiredSlots, World};
 use super::destinations::Destinations;
 use super::elements::Elements;
 use super::former::Former;
 use super::hops::hop_of;
-use super::lists::Lists;
+use super::node_lists::NodeLists;
 use super::nodes::Nodes;
 use super::obstacle::Obstacle;
 use super::phase::{Phase, Times};
 use super::planned::{FamilyPlan, Planned, PortPlan};
-use super::ruleset::{Destination, NodeNumber, Route};
+use super::ports::{self, DirectPort, NodeSlots};
+use super::ruleset::{Destination, DirectRoute, NodeNumber};
 use super::table::Table;
-use super::target::{Target, World};
-use super::wanted::{self, Slots, WantedPort};
 use crate::model::{Cluster, Handed, ObjectName, Problem, ServiceView};
 use crate::routing::DirectReturn;
 use crate::ruleset::Frontend;
@@ -43,7 +43,7 @@ pub(super) struct Plans {
     destinations: Destinations,
     /// Frontends whose packets table kube-proxy translates to endpoints of this node alone, if known.
     local: BTreeSet<Frontend>,
-    pub(super) lists: Lists,
+    pub(super) lists: NodeLists,
     refusals: Refusals,
     now: Instant,
     /// The earliest end of a phase.
@@ -72,7 +72,7 @@ impl Plans {
             open: BTreeSet::new(),
             destinations: Destinations::default(),
             local: BTreeSet::new(),
-            lists: Lists::default(),
+            lists: NodeLists::default(),
             refusals: Refusals::default(),
             now,
             next_end: None,
@@ -216,7 +216,7 @@ impl Plans {
         planned.handed(self.settings.node_ports)
     }
 
-    /// Wants the elements of the touched services. Returns those whose packets are to be translated
+    /// Plans the elements of the touched services. Returns those whose packets are to be translated
     /// otherwise than before, with what is to be recorded of them.
     pub(super) fn plan(
         &mut self,
@@ -251,11 +251,11 @@ impl Plans {
         let view = world.cluster.service(name);
         planned.problems.clear();
         for family in Family::ALL {
-            let target = self.target(view.as_ref(), family, nodes, world);
-            planned.problems.extend(target.obstacle.as_ref().map(|it| problem(name, family, it)));
-            planned.problems.extend(answered(name, &target, nodes));
+            let desired = self.desired(view.as_ref(), family, nodes, world);
+            planned.problems.extend(desired.obstacle.as_ref().map(|it| problem(name, family, it)));
+            planned.problems.extend(answered(name, &desired, nodes));
             let plan = &mut planned.families[family.index()];
-            self.plan_family(name, plan, target, (world.cluster, table));
+            self.plan_family(name, plan, desired, (world.cluster, table));
         }
         if planned.has_elements() {
             self.fresh.remove(name);
@@ -267,29 +267,29 @@ impl Plans {
         view.is_some_and(|view| self.settings.includes(&view.service))
     }
 
-    fn target(
+    fn desired(
         &self,
         view: Option<&ServiceView<'_>>,
         family: Family,
         nodes: &Nodes,
         world: World<'_>,
-    ) -> Target {
-        let Some(view) = view else { return Target::default() };
+    ) -> DesiredSlots {
+        let Some(view) = view else { return DesiredSlots::default() };
         let obstacle = match (self.refusals.forwarding, self.refusals.table) {
             (true, _) => Some(Obstacle::KernelWithoutFwd),
             (false, true) => Some(Obstacle::Refused),
             (false, false) => None,
         };
-        let ports = wanted::ports(view, self.node_port_address(view, family), family, world.diff);
+        let ports = ports::ports(view, self.node_port_address(view, family), family, world.diff);
         if self.refusals.services.contains(&view.service.name) {
             let obstacle = (!ports.is_empty()).then_some(Obstacle::Refused);
-            return Target { ports: Vec::new(), obstacle };
+            return DesiredSlots { ports: Vec::new(), obstacle };
         }
         if self.includes(Some(view)) && obstacle.is_none() {
-            return Target::of((view, ports), family, (nodes, &self.node_addresses), world);
+            return DesiredSlots::of((view, ports), family, (nodes, &self.node_addresses), world);
         }
         let obstacle = obstacle.filter(|_| self.includes(Some(view)) && !ports.is_empty());
-        Target::translated(ports, obstacle)
+        DesiredSlots::translated(ports, obstacle)
     }
 
     /// Returns the address of this node whose node ports have direct return: the one that other nodes
@@ -302,38 +302,38 @@ impl Plans {
         &mut self,
         name: &ObjectName,
         plan: &mut FamilyPlan,
-        target: Target,
+        desired: DesiredSlots,
         (cluster, table): (&Cluster, &mut Table),
     ) {
         let own = own_number(cluster);
         if plan.phase.is_none() {
             let (elements, local) = (table.installed(), &self.local);
             let former = own.map(|own| Former { elements, own, local });
-            plan.phase = former.and_then(|former| former.adopt(plan, &target));
+            plan.phase = former.and_then(|former| former.adopt(plan, &desired));
         }
         let remember = self.settings.remember;
         let learning = if self.fresh.contains(name) { remember.min(NEW) } else { remember };
         let times = Times { now: self.now, learning, leaving: remember };
-        let phase = Phase::after(plan.phase, target.is_wanted(), times);
-        plan.phase = phase.filter(|_| !target.ports.is_empty() && own.is_some());
+        let phase = Phase::after(plan.phase, desired.is_direct(), times);
+        plan.phase = phase.filter(|_| !desired.ports.is_empty() && own.is_some());
         let mut ports = Vec::new();
         if let (Some(phase), Some(own)) = (plan.phase, own) {
-            let slots = |slots: Option<Slots>| match phase {
+            let slots = |slots: Option<NodeSlots>| match phase {
                 Phase::Direct => slots,
                 Phase::Learning(_) | Phase::Leaving(_) => Some(own_slots(own)),
             };
-            let all = target.ports.into_iter();
+            let all = desired.ports.into_iter();
             ports.extend(all.filter_map(|(port, given)| Some((port, slots(given)?))));
         }
-        self.want_ports(name, plan, ports, table);
+        self.put_ports(name, plan, ports, table);
     }
 
-    /// Wants the elements of these ports, and of no others.
-    fn want_ports(
+    /// Puts the elements of these ports, and of no others, into the table.
+    fn put_ports(
         &mut self,
         name: &ObjectName,
         plan: &mut FamilyPlan,
-        ports: Vec<(WantedPort, Slots)>,
+        ports: Vec<(DirectPort, NodeSlots)>,
         table: &mut Table,
     ) {
         let mut former = std::mem::take(&mut plan.ports);
@@ -343,22 +343,22 @@ impl Plans {
             let list = known.as_ref().map(|known| known.list);
             let Some(list) = list.or_else(|| self.lists.give(table)) else { continue };
             self.lists.hold(list, name);
-            table.want_list(list, slots);
+            table.put_list(list, slots);
             let gone = known.into_iter().flat_map(|known| known.destinations);
             for destination in gone.filter(|it| !port.destinations.contains(it)) {
-                self.destinations.want_no(destination, table);
+                self.destinations.remove(destination, table);
             }
             for destination in &port.destinations {
                 let from_start = self.node_addresses.contains(&destination.address);
                 let by_address = port.by_address;
-                let route = Route { list, size, by_address, remembered: true, from_start };
-                self.destinations.want(*destination, route, table);
+                let route = DirectRoute { list, size, by_address, remembered: true, from_start };
+                self.destinations.put(*destination, route, table);
             }
             plan.ports.insert(key, PortPlan { list, destinations: port.destinations });
         }
         for PortPlan { list, destinations } in former.into_values() {
-            destinations.into_iter().for_each(|it| self.destinations.want_no(it, table));
-            table.want_no_list(list);
+            destinations.into_iter().for_each(|it| self.destinations.remove(it, table));
+            table.remove_list(list);
             self.lists.free(list);
         }
     }
@@ -369,15 +369,15 @@ fn own_number(cluster: &Cluster) -> Option<NodeNumber> {
 }
 
 /// The slots of a list all of whose packets this node serves.
-fn own_slots(own: NodeNumber) -> Slots {
+fn own_slots(own: NodeNumber) -> NodeSlots {
     let [size, ..] = TableSize::ALL;
     (size, vec![Some(own); size.slots() as usize])
 }
 
 /// Returns a problem if this node answers for an address of the service on the link, so that all
 /// packets may come to it.
-fn answered(service: &ObjectName, target: &Target, nodes: &Nodes) -> Option<Problem> {
-    let handed = target.ports.iter().filter(|(_, slots)| slots.is_some());
+fn answered(service: &ObjectName, desired: &DesiredSlots, nodes: &Nodes) -> Option<Problem> {
+    let handed = desired.ports.iter().filter(|(_, slots)| slots.is_some());
     let mut addresses = handed.flat_map(|(port, _)| &port.destinations).map(|it| it.address);
     let (address, device) = addresses.find_map(|it| Some((it, nodes.answers_on(it)?)))?;
     let message = format!(

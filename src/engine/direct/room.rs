@@ -6,12 +6,12 @@ use std::time::Instant;
 
 use nft::{Name, Operation};
 
+use super::desired_slots::World;
 use super::links::Links;
 use super::nodes::Nodes;
 use super::plans::Plans;
-use super::ruleset::{self, DirectElement, DirectSubject, SetId, Settings};
+use super::ruleset::{self, DirectElement, DirectSet, DirectSettings, DirectSubject};
 use super::table::Table;
-use super::target::World;
 use crate::diff::Diff;
 use crate::model::{Cluster, Handed, ObjectName};
 use crate::routing::DirectReturn;
@@ -29,7 +29,7 @@ pub struct Direct {
     plans: Plans,
     table: Table,
     /// The settings of the desired rules; `None` without any.
-    settings: Option<Settings>,
+    settings: Option<DirectSettings>,
     /// Nothing was rendered since the start.
     is_new: bool,
 }
@@ -149,7 +149,7 @@ impl Direct {
             return Vec::new();
         }
         if std::mem::take(&mut self.nodes.is_stale) {
-            self.nodes.want(world.cluster, &mut self.table);
+            self.nodes.put(world.cluster, &mut self.table);
             self.plans.note_nodes(world.cluster, &mut self.table);
         }
         self.plans.plan((&self.nodes, &mut self.table), world)
@@ -161,7 +161,7 @@ impl Direct {
         let has_use = !self.devices.is_empty() || exists;
         let is_needed = self.plans.need_table() && has_use;
         let settings = self.plans.settings();
-        let settings = is_needed.then(|| Settings {
+        let settings = is_needed.then(|| DirectSettings {
             devices: self.devices.clone(),
             tunnel: self.tunnel.clone(),
             remember: settings.remember,
@@ -211,7 +211,7 @@ impl Direct {
         key: &[u8],
         diff: &'a Diff,
     ) -> Option<&'a ObjectName> {
-        let destination = match DirectSubject::read(SetId::by_name(set)?, key)? {
+        let destination = match DirectSubject::read(DirectSet::by_name(set)?, key)? {
             DirectSubject::List(list) => return self.plans.lists.holder(list),
             DirectSubject::Destination(destination) => destination,
             DirectSubject::Address(address) => self.plans.destination_at(address)?,

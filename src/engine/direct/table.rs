@@ -9,9 +9,9 @@ use std::collections::BTreeSet;
 use nft::Operation;
 use nft::kernel::Contents;
 
-use super::changes::{Change, Stage, operations};
+use super::changes::{DirectChange, Stage, operations};
 use super::elements::{Elements, Place};
-use super::ruleset::{self, DirectElement, List, NodeNumber};
+use super::ruleset::{self, DirectElement, NodeListId, NodeNumber};
 use crate::ruleset::base::Base;
 
 /// The elements of the table of direct return.
@@ -21,7 +21,7 @@ pub(super) struct Table {
     installed: Elements,
     /// Places and lists whose installed elements may differ.
     places: BTreeSet<Place>,
-    lists: BTreeSet<List>,
+    lists: BTreeSet<NodeListId>,
 }
 
 /// The table as it was read.
@@ -36,8 +36,8 @@ pub struct Found {
 }
 
 impl Table {
-    /// Wants an element, other than a slot, in place of the one with its key.
-    pub(super) fn want(&mut self, element: DirectElement) {
+    /// Adds a desired element, other than a slot, in place of the one with its key.
+    pub(super) fn put(&mut self, element: DirectElement) {
         let place = Place::of(&element);
         if self.desired.at(&place) != Some(element) {
             self.desired.put(element);
@@ -45,22 +45,22 @@ impl Table {
         }
     }
 
-    /// Wants no element at a place other than a slot.
-    pub(super) fn want_no(&mut self, place: Place) {
+    /// Removes the desired element at a place other than a slot.
+    pub(super) fn remove(&mut self, place: Place) {
         self.desired.remove(&place);
         self.places.insert(place);
     }
 
-    /// Wants these nodes in the slots of a list.
-    pub(super) fn want_list(&mut self, list: List, slots: Vec<Option<NodeNumber>>) {
+    /// Sets the desired nodes in the slots of a list.
+    pub(super) fn put_list(&mut self, list: NodeListId, slots: Vec<Option<NodeNumber>>) {
         if self.desired.slots(list) != slots {
             self.desired.put_list(list, slots);
             self.lists.insert(list);
         }
     }
 
-    /// Wants a list no longer.
-    pub(super) fn want_no_list(&mut self, list: List) {
+    /// Removes a desired list.
+    pub(super) fn remove_list(&mut self, list: NodeListId) {
         self.desired.remove_list(list);
         self.lists.insert(list);
     }
@@ -71,7 +71,7 @@ impl Table {
     }
 
     /// Returns whether a number is that of a list, desired or installed.
-    pub(super) fn has_list(&self, list: List) -> bool {
+    pub(super) fn has_list(&self, list: NodeListId) -> bool {
         [&self.desired, &self.installed].iter().any(|elements| !elements.slots(list).is_empty())
     }
 
@@ -96,23 +96,23 @@ impl Table {
     }
 
     /// Returns at most `most` changes of a stage.
-    fn changes(&self, stage: Stage, most: usize) -> Vec<Change> {
+    fn changes(&self, stage: Stage, most: usize) -> Vec<DirectChange> {
         let slots = self.lists.iter().flat_map(|list| {
             let (old, new) = (self.installed.slots(*list), self.desired.slots(*list));
-            Change::of_slots(*list, old, new)
+            DirectChange::of_slots(*list, old, new)
         });
-        let between = |place| Change::between(self.installed.at(place), self.desired.at(place));
-        let others = self.places.iter().filter_map(between);
+        let ends = self.places.iter().map(|it| (self.installed.at(it), self.desired.at(it)));
+        let others = ends.filter_map(|(old, new)| DirectChange::between(old, new));
         others.chain(slots).filter(|change| change.stage() == stage).take(most).collect()
     }
 
     /// Records a change, and forgets its place or list if that is as desired now.
-    fn apply(&mut self, change: &Change) {
+    fn apply(&mut self, change: &DirectChange) {
         let element = change.element();
         let place = Place::of(element);
         match change {
-            Change::Add(new) | Change::Replace(_, new) => self.installed.put(*new),
-            Change::Delete(_) => self.installed.remove(&place),
+            DirectChange::Add(new) | DirectChange::Replace(_, new) => self.installed.put(*new),
+            DirectChange::Delete(_) => self.installed.remove(&place),
         }
         if let DirectElement::Slot(list, ..) = element {
             if self.installed.slots(*list) == self.desired.slots(*list) {

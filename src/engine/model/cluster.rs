@@ -42,7 +42,7 @@ pub struct Cluster {
     external: External,
     listings: [Listing; Resource::ALL.len()],
     pub(super) balanced: Balanced,
-    /// What direct return makes of the services that want it.
+    /// What direct return makes of the services that have it on.
     handed: HashMap<ObjectName, Handed>,
 }
 
@@ -157,7 +157,7 @@ impl Cluster {
     }
 
     /// Returns whether direct return makes something of a service.
-    pub fn wants_direct_return(&self, service: &ObjectName) -> bool {
+    pub fn has_direct_return(&self, service: &ObjectName) -> bool {
         self.handed.contains_key(service)
     }
 

@@ -53,19 +53,19 @@ impl Cluster {
 
     /// Returns the services whose turn it is, with all their endpoints, each without connections.
     pub fn to_be_balanced(&self) -> LiveConnections {
-        let mut wanted = LiveConnections::default();
+        let mut desired = LiveConnections::default();
         for name in self.balanced.in_turn() {
-            if wanted.endpoints.len() >= ENDPOINTS {
+            if desired.endpoints.len() >= ENDPOINTS {
                 break;
             }
             let Some(view) = self.service(name) else { continue };
-            wanted.services.push(name.clone());
+            desired.services.push(name.clone());
             for (port, _, targets) in lists(&view) {
                 let keys = targets.iter().map(|target| ((port.protocol, *target), 0));
-                wanted.endpoints.extend(keys);
+                desired.endpoints.extend(keys);
             }
         }
-        wanted
+        desired
     }
 
     /// Adjusts the shares of services to live connections, while the allowance lasts. `changes`

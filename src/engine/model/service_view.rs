@@ -40,7 +40,7 @@ pub struct Handed {
     pub families: [bool; 2],
     /// They also do so with packets to node ports of TCP.
     pub node_ports: bool,
-    /// Why they do not, although the service wants it.
+    /// Why they do not, although the service has it on.
     pub problems: Vec<Problem>,
 }
 
@@ -56,7 +56,7 @@ impl ServiceView<'_> {
         has_node_ports && protocol == Protocol::Tcp && self.is_handed(family)
     }
 
-    /// Returns why nodes do not, although the service wants it.
+    /// Returns why nodes do not, although the service has it on.
     pub fn handing_problems(&self) -> &[Problem] {
         self.handed.map_or(&[], |handed| &handed.problems)
     }

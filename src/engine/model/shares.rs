@@ -129,14 +129,14 @@ fn desired_shares(loads: &[Load]) -> Vec<i32> {
     let count = loads.len() as f64;
     let mean_weight = loads.iter().map(|load| f64::from(load.weight.max(1))).sum::<f64>() / count;
     let mean = loads.iter().map(|load| f64::from(load.live)).sum::<f64>() / count;
-    let wanted = |load: &Load| {
+    let desired = |load: &Load| {
         let live = f64::from(load.live) * mean_weight / f64::from(load.weight.max(1));
         ((mean + DAMPING) / (live + DAMPING)).powi(2)
     };
-    let all: f64 = loads.iter().map(wanted).sum();
+    let all: f64 = loads.iter().map(desired).sum();
     let even = f64::from(EVEN) * f64::from(PARTS);
     let most = f64::from(MOST) * f64::from(PARTS);
-    let target = |load: &Load| (wanted(load) * count / all * even).round();
+    let target = |load: &Load| (desired(load) * count / all * even).round();
     loads.iter().map(|load| target(load).clamp(f64::from(PARTS), most) as i32).collect()
 }
 
@@ -168,13 +168,13 @@ impl Move<'_> {
         let mut givers: Ranking = places().map(|i| (self.excess(i.0), i)).collect();
         let mut takers: Ranking = places().map(|i| (-self.excess(i.0), i)).collect();
         let sum: usize = self.loads.iter().map(|load| usize::from(load.share)).sum();
-        let wanted = self.loads.len() * usize::from(EVEN);
+        let desired = self.loads.len() * usize::from(EVEN);
         let mut moved = 0;
         // Added and removed endpoints changed the sum.
-        for _ in wanted..sum.min(wanted.saturating_add(limit)) {
+        for _ in desired..sum.min(desired.saturating_add(limit)) {
             moved += usize::from(self.take(&mut givers).is_some());
         }
-        for _ in sum..wanted.min(sum.saturating_add(limit)) {
+        for _ in sum..desired.min(sum.saturating_add(limit)) {
             moved += usize::from(self.give(&mut takers).is_some());
         }
         while moved < limit {

@@ -111,7 +111,7 @@ fn distinct<'a>(
     room: usize,
 ) -> TargetList {
     let mut found = TargetList::with_capacity(room);
-    let mut index = Index::default();
+    let mut index = TargetIndex::default();
     for (target, _) in entries {
         if index.adds(target, &found, room) {
             found.push(target);
@@ -124,9 +124,9 @@ fn distinct<'a>(
 ///
 /// Stores positions instead of targets, because services have thousands of endpoints.
 #[derive(Default)]
-struct Index(Option<(HashTable<usize>, RandomState)>);
+struct TargetIndex(Option<(HashTable<usize>, RandomState)>);
 
-impl Index {
+impl TargetIndex {
     const FEW: usize = 16;
 
     /// Returns whether `found` lacks `target`; the caller then pushes it. `found` grows to about

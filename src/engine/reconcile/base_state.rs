@@ -206,10 +206,10 @@ impl BaseState {
     }
 
     /// Returns the flags of the table after [`BaseState::operations`].
-    pub(crate) fn flags_after(&self, wanted: TableFlags) -> TableFlags {
+    pub(crate) fn flags_after(&self, desired: TableFlags) -> TableFlags {
         match self {
-            Self::Absent | Self::Foreign { .. } => wanted,
-            Self::Ours(InstalledBase { flags, .. }) if can_own(*flags, wanted) => wanted,
+            Self::Absent | Self::Foreign { .. } => desired,
+            Self::Ours(InstalledBase { flags, .. }) if can_own(*flags, desired) => desired,
             Self::Ours(InstalledBase { flags, .. }) => *flags,
         }
     }
@@ -243,8 +243,8 @@ fn serves_another(contents: &Contents) -> bool {
 
 /// Returns whether the table can get an owner. The kernel accepts one only for a table that was
 /// created with an owner and has lost it (`nf_tables_updtable`).
-fn can_own(found: TableFlags, wanted: TableFlags) -> bool {
-    wanted.owner && found.persist && !found.owner
+fn can_own(found: TableFlags, desired: TableFlags) -> bool {
+    desired.owner && found.persist && !found.owner
 }
 
 fn are_same(desired: &[Rule], found: &[&ListedRule]) -> bool {
@@ -266,8 +266,8 @@ fn update(desired: &Base, table: &TableRef, installed: &InstalledBase) -> Vec<Op
     let flowtable = desired.flowtable.iter().filter(|it| !installed.flowtables.contains(&it.name));
     operations.extend(flowtable.map(|it| Operation::AddFlowtable(table.clone(), it.clone())));
     operations.extend(missing_sets);
-    let wanted_sets: BTreeSet<&Name> = desired.sets.iter().map(|set| &set.name).collect();
-    let wanted_flowtable = desired.flowtable.as_ref().map(|flowtable| &flowtable.name);
+    let desired_sets: BTreeSet<&Name> = desired.sets.iter().map(|set| &set.name).collect();
+    let desired_flowtable = desired.flowtable.as_ref().map(|flowtable| &flowtable.name);
     let desired = &desired.chains;
 
     let unwanted = chains.iter().filter(|(name, installed)| {
@@ -296,10 +296,10 @@ fn update(desired: &Base, table: &TableRef, installed: &InstalledBase) -> Vec<Op
     let rules = changed.iter().flat_map(|spec| &*spec.rules);
     operations.extend(rules.map(|rule| Operation::AddRule(table.clone(), rule.clone())));
     // Elements of an unknown map may jump to an unwanted chain.
-    let unknown = sets.iter().filter(|name| !wanted_sets.contains(name));
+    let unknown = sets.iter().filter(|name| !desired_sets.contains(name));
     operations.extend(unknown.map(|name| Operation::DeleteSet(table.clone(), name.clone())));
     operations.extend(regular.into_iter().map(delete));
-    let unknown = installed.flowtables.iter().filter(|name| Some(*name) != wanted_flowtable);
+    let unknown = installed.flowtables.iter().filter(|name| Some(*name) != desired_flowtable);
     operations.extend(unknown.map(|name| Operation::DeleteFlowtable(table.clone(), name.clone())));
     operations
 }

@@ -31,7 +31,7 @@ struct Excluded {
 
 /// The services that a step updates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Services {
+pub struct StepServices {
     /// Their number.
     pub count: usize,
     /// The first of them, for reports.
@@ -39,7 +39,7 @@ pub struct Services {
     pub(super) last: Option<ObjectName>,
 }
 
-impl Services {
+impl StepServices {
     pub(super) fn add(&mut self, service: ObjectName) {
         self.count += 1;
         if self.first.len() < self.first.inline_size() {
@@ -61,7 +61,7 @@ impl Bisect {
     }
 
     /// Returns whether a transaction may update one more service.
-    pub(super) fn admits(&self, updated: &Services) -> bool {
+    pub(super) fn admits(&self, updated: &StepServices) -> bool {
         self.most.is_none_or(|most| updated.count < most)
     }
 
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn the_limit_halves_with_each_refusal_and_doubles_with_each_commit() {
         let mut bisect = Bisect::default();
-        let updated = |count| Services { count, ..Services::default() };
+        let updated = |count| StepServices { count, ..StepServices::default() };
         assert!(bisect.admits(&updated(MANY)));
         bisect.narrow(5);
         assert_eq!(

@@ -204,9 +204,9 @@ impl FlowtableDevices {
         if is_vanished { DeviceAnswer::Again } else { DeviceAnswer::LeftOut }
     }
 
-    fn index_of(&self, wanted: &Device) -> u32 {
+    fn index_of(&self, desired: &Device) -> u32 {
         let mut links = self.links.values();
-        links.find(|link| device(link) == *wanted).map_or(0, |link| link.index)
+        links.find(|link| device(link) == *desired).map_or(0, |link| link.index)
     }
 
     fn installed_of(&mut self, operation: &Operation) -> Option<&mut BTreeMap<Device, u32>> {

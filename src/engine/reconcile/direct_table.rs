@@ -28,7 +28,7 @@ impl Tables {
         let exists = self.have_direct_return();
         let Some(direct) = &mut self.direct else { return false };
         let differ = direct.learn(links, cluster);
-        self.want_rules_of_direct_return();
+        self.set_rules_of_direct_return();
         differ && exists
     }
 
@@ -93,7 +93,7 @@ impl Tables {
             cluster.hand(name.clone(), handed);
             updates.again(name);
         }
-        self.want_rules_of_direct_return();
+        self.set_rules_of_direct_return();
         must_render
     }
 
@@ -121,10 +121,10 @@ impl Tables {
     }
 
     /// A table whose devices are gone stays: it remembers the connections until they are back.
-    fn want_rules_of_direct_return(&mut self) {
+    fn set_rules_of_direct_return(&mut self) {
         let exists = self.have_direct_return();
         if let Some(base) = self.direct.as_mut().and_then(|direct| direct.new_rules(exists)) {
-            self.of_mut(TableId::DirectReturn).want(base);
+            self.of_mut(TableId::DirectReturn).set_desired(base);
         }
     }
 }

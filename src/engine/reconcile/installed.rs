@@ -5,9 +5,9 @@ use std::sync::Arc;
 use nft::kernel::Contents;
 use nft::{Family, Operation, Transaction};
 
+use super::balance::adopt_weights;
 use super::changed_elements::{self, Corrected};
-use super::found::{FoundTable, FoundTables};
-use super::least_connections::adopt_weights;
+use super::found_tables::{FoundTable, FoundTables};
 use super::not_applied::Refused;
 use super::table_id::TableId;
 use super::{Engine, context};

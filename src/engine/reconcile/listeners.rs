@@ -12,7 +12,7 @@ pub(super) struct Listeners {
 }
 
 impl Listeners {
-    /// Records what a service wants now.
+    /// Records what a service has now.
     pub(super) fn note(&mut self, service: &ObjectName, cluster: &Cluster) {
         self.health_checks.note(service, cluster.health_check(service));
         if let Some(localhost) = &mut self.localhost {

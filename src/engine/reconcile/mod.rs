@@ -9,6 +9,7 @@
 //! and the outcome of each transaction.
 
 mod answer;
+mod balance;
 mod base_state;
 mod bisect;
 mod blocked;
@@ -16,14 +17,13 @@ mod changed_elements;
 mod devices;
 mod direct_table;
 pub mod doubt;
-mod found;
+mod found_tables;
 mod health_checks;
 mod installed;
-mod least_connections;
 mod listeners;
 mod localhost;
-mod node;
 mod node_addresses;
+mod node_state;
 mod not_applied;
 mod outcome;
 mod piece_size;
@@ -36,24 +36,22 @@ mod steps;
 mod table_id;
 mod tables;
 mod transactions;
-mod unused;
 mod updates;
 
 pub use crate::desired::SlotUse;
-pub use crate::diff::{Changed, ElementId, Finding, InstalledElement, Kept, NoLocalPorts};
+pub use crate::diff::{Changed, ElementId, Finding, GRACE, InstalledElement, Kept, NoLocalPorts};
 pub use answer::{Answer, Cause};
-pub use bisect::Services;
+pub use bisect::StepServices;
 pub use blocked::Blocked;
 pub use changed_elements::{Corrected, Difference};
 pub use devices::{DeviceAnswer, FlowtableDevices};
-pub use found::{FoundTable, FoundTables};
-pub use node::NodeState;
+pub use found_tables::{FoundTable, FoundTables};
+pub use node_state::NodeState;
 pub use not_applied::Refused;
 pub use queue::ChangeSize;
 pub use routing::ClosedNodePorts;
 pub use table_id::TableId;
 pub use tables::Tables;
-pub use unused::GRACE;
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Instant, SystemTime};
@@ -351,7 +349,7 @@ impl Engine {
         self.cluster.forget_handed();
         self.tables.start_direct_return(&self.routing, now);
         if let Some(direct) = &mut self.tables.direct {
-            direct.note_open_node_ports(self.node.serving.wanted());
+            direct.note_open_node_ports(self.node.serving.desired());
         }
     }
 
@@ -394,7 +392,7 @@ impl Engine {
     /// changes is limited as configured.
     pub fn balance(&mut self, counted: &LiveConnections) -> Adjusted {
         let Some(settings) = self.routing.least_connections else { return Adjusted::default() };
-        least_connections::balance(&mut self.cluster, &mut self.updates, settings, counted)
+        balance::balance(&mut self.cluster, &mut self.updates, settings, counted)
     }
 
     /// Sets the addresses of this node's interfaces, and of what it must reach. Returns whether its own
@@ -454,7 +452,7 @@ impl Engine {
         // The daemon serves them there.
         open.extend(self.listeners.localhost.as_ref().map(|_| IpAddr::V6(Ipv6Addr::LOCALHOST)));
         state.closed_node_ports = self.routing.closed_node_ports(node, &open);
-        self.diff.node_port_ips.want(&addresses);
+        self.diff.node_port_ips.set_desired(&addresses);
         self.listeners.health_checks.open_at(&addresses, &self.routing);
         let served = state.addresses.local.iter().filter(|address| {
             self.routing.node_ports_everywhere(Family::of(**address))
@@ -462,9 +460,9 @@ impl Engine {
         });
         let mut serving = addresses;
         serving.extend(served);
-        state.serving.want(serving);
+        state.serving.set_desired(serving);
         if let Some(direct) = &mut self.tables.direct {
-            direct.note_open_node_ports(self.node.serving.wanted());
+            direct.note_open_node_ports(self.node.serving.desired());
         }
     }
 }

@@ -13,10 +13,10 @@ use crate::model::Target;
 #[derive(Debug, Default)]
 pub(super) struct NodeAddresses {
     /// Desired addresses, also in families where all addresses serve. Sorted.
-    wanted: Vec<IpAddr>,
+    desired: Vec<IpAddr>,
     /// Installed addresses; `None` before the first read-back.
     served: Option<HashSet<IpAddr>>,
-    /// `wanted` and `served` may differ.
+    /// `desired` and `served` may differ.
     is_stale: bool,
 }
 
@@ -29,22 +29,22 @@ pub(super) struct AddressChanges {
 
 impl NodeAddresses {
     /// Returns the desired addresses.
-    pub(super) fn wanted(&self) -> &[IpAddr] {
-        &self.wanted
+    pub(super) fn desired(&self) -> &[IpAddr] {
+        &self.desired
     }
 
     /// Returns whether node ports are open at `address`.
     pub(super) fn serves(&self, address: IpAddr) -> bool {
-        self.wanted.binary_search(&address).is_ok()
+        self.desired.binary_search(&address).is_ok()
             && self.served.as_ref().is_some_and(|served| served.contains(&address))
     }
 
     /// Sets the desired addresses.
-    pub(super) fn want(&mut self, mut addresses: Vec<IpAddr>) {
+    pub(super) fn set_desired(&mut self, mut addresses: Vec<IpAddr>) {
         addresses.sort_unstable();
         addresses.dedup();
-        self.is_stale |= addresses != self.wanted;
-        self.wanted = addresses;
+        self.is_stale |= addresses != self.desired;
+        self.desired = addresses;
     }
 
     /// Replaces the addresses for which `listed` holds by `installed`, the addresses with an
@@ -55,7 +55,7 @@ impl NodeAddresses {
         listed: impl Fn(&IpAddr) -> bool,
     ) {
         let former = self.served.take();
-        let mut served = former.unwrap_or_else(|| self.wanted.iter().copied().collect());
+        let mut served = former.unwrap_or_else(|| self.desired.iter().copied().collect());
         served.retain(|address| !listed(address));
         served.extend(installed);
         self.served = Some(served);
@@ -67,16 +67,16 @@ impl NodeAddresses {
         let (Some(served), true) = (&mut self.served, self.is_stale) else {
             return AddressChanges::default();
         };
-        let missing = self.wanted.iter().copied().filter(|address| !served.contains(address));
+        let missing = self.desired.iter().copied().filter(|address| !served.contains(address));
         let begun: Vec<_> = missing.filter(|address| is_committed(*address)).collect();
         let unwanted = served.extract_if(|address| {
-            self.wanted.binary_search(address).is_err() && is_committed(*address)
+            self.desired.binary_search(address).is_err() && is_committed(*address)
         });
         let mut ceased: Vec<_> = unwanted.collect();
         ceased.sort_unstable();
         served.extend(&begun);
-        self.is_stale = served.len() != self.wanted.len()
-            || self.wanted.iter().any(|address| !served.contains(address));
+        self.is_stale = served.len() != self.desired.len()
+            || self.desired.iter().any(|address| !served.contains(address));
         AddressChanges { begun, ceased }
     }
 }
@@ -120,14 +120,14 @@ mod tests {
     #[test]
     fn an_address_begins_and_ceases_to_serve_once_and_when_it_is_in_the_kernel() {
         let mut addresses = NodeAddresses::default();
-        addresses.want(ips("192.0.2.1 2001:db8::1"));
+        addresses.set_desired(ips("192.0.2.1 2001:db8::1"));
         assert_eq!(changes(&mut addresses, ""), [ips(""), ips("")], "nothing has been read");
         // All IPv6 addresses serve without an element.
         addresses.adopt(ips("192.0.2.9").into_iter(), IpAddr::is_ipv4);
         assert_eq!(changes(&mut addresses, "192.0.2.1 192.0.2.9"), [ips(""), ips("")]);
         assert_eq!(changes(&mut addresses, "192.0.2.9"), [ips("192.0.2.1"), ips("")]);
         assert_eq!(changes(&mut addresses, ""), [ips(""), ips("192.0.2.9")]);
-        addresses.want(ips("192.0.2.1 2001:db8::2"));
+        addresses.set_desired(ips("192.0.2.1 2001:db8::2"));
         assert_eq!(changes(&mut addresses, ""), [ips("2001:db8::2"), ips("2001:db8::1")]);
         assert_eq!(changes(&mut addresses, ""), [ips(""), ips("")]);
         // Another program deleted the element.

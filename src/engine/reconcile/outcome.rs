@@ -7,7 +7,7 @@ use nft::{Errno, Expression, Family, Operation, TableFlags, Transaction};
 
 use super::Engine;
 use super::answer::{Answer, Cause};
-use super::bisect::Services;
+use super::bisect::StepServices;
 use super::blocked::Blocked;
 use super::table_id::TableId;
 use crate::model::{ObjectName, ObjectRef, Problem, ProblemKind};
@@ -61,13 +61,13 @@ impl Engine {
     }
 
     /// Returns the services of the oldest transaction in flight.
-    pub fn services_in_flight(&self) -> Services {
+    pub fn services_in_flight(&self) -> StepServices {
         self.steps.in_flight.front().map(|it| it.services.clone()).unwrap_or_default()
     }
 
     /// Returns the services whose update is not committed or not answered, and forgets them, because
     /// the daemon ends.
-    pub fn take_uncommitted(&mut self) -> Services {
+    pub fn take_uncommitted(&mut self) -> StepServices {
         let mut services = self.services_in_flight();
         for name in self.updates.take_all() {
             // Often the rest of the service in flight.

@@ -14,7 +14,7 @@ use ahash::HashSet;
 use ipnet::IpNet;
 use nft::family::Family;
 
-use super::node::NodeState;
+use super::node_state::NodeState;
 use super::stale_by_commit;
 use crate::diff::Diff;
 use crate::flow::{Flow, StaleFlow};
@@ -74,7 +74,7 @@ impl StaleFlows {
             for change in changes.iter().filter(|change| change.after.is_none()) {
                 self.ended.add(change.frontend);
             }
-            let own = node.serving.wanted();
+            let own = node.serving.desired();
             self.found
                 .extend(changes.iter().flat_map(|change| stale_by_commit::flows(change, own)));
         }

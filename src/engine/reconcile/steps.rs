@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use ahash::HashSet;
 use nft::{Operation, Transaction};
 
-use super::bisect::Services;
+use super::bisect::StepServices;
 use super::piece_size::PieceSize;
 use super::table_id::TableId;
 use crate::model::ObjectName;
@@ -44,7 +44,7 @@ pub(super) struct InFlight {
     /// Approximate size in bytes.
     pub(super) bytes: usize,
     /// The services that the step updates.
-    pub(super) services: Services,
+    pub(super) services: StepServices,
     /// The number of its step.
     pub(super) step: u64,
 }
@@ -100,7 +100,7 @@ impl Steps {
         &mut self,
         mut operations: Vec<Operation>,
         mut bases: [Option<(BaseChange, usize)>; 3],
-        services: &Services,
+        services: &StepServices,
     ) {
         self.count += 1;
         while let Some(first) = operations.iter().filter_map(table_of).min() {

@@ -7,9 +7,9 @@ use nft::kernel::Contents;
 use nft::{Family, Operation, Table, TableFlags};
 
 use super::base_state::BaseState;
-use super::bisect::{Bisect, Services};
+use super::bisect::{Bisect, StepServices};
 use super::blocked::Blocked;
-use super::node::NodeState;
+use super::node_state::NodeState;
 use super::steps::BaseChange;
 use super::table_id::TableId;
 use crate::counters::Counters;
@@ -169,7 +169,7 @@ impl Tables {
             };
             if self.settings[family.index()].as_ref() != Some(&settings) {
                 let base = Base::new(self.layouts.of(family), &settings);
-                self.of_mut(family).want(Some(base));
+                self.of_mut(family).set_desired(Some(base));
                 self.settings[family.index()] = Some(settings);
             }
         }
@@ -211,7 +211,7 @@ impl Tables {
     }
 
     /// Returns whether a step that updates these services may update one more.
-    pub(super) fn admit(&self, updated: &Services) -> bool {
+    pub(super) fn admit(&self, updated: &StepServices) -> bool {
         self.states.iter().all(|table| table.bisect.admits(updated))
     }
 
@@ -248,7 +248,7 @@ impl TableState {
     }
 
     /// Replaces the desired chains, rules and sets.
-    pub(super) fn want(&mut self, desired: Option<Base>) {
+    pub(super) fn set_desired(&mut self, desired: Option<Base>) {
         self.desired = desired;
         if let Some(found) = self.found.take() {
             self.installed = self.compared(Some(&found));
@@ -277,9 +277,9 @@ impl TableState {
     }
 
     /// Records the installed state after a transaction.
-    pub(super) fn applied(&mut self, change: Option<BaseChange>, wanted: TableFlags) {
+    pub(super) fn applied(&mut self, change: Option<BaseChange>, flags: TableFlags) {
         self.found = None;
-        let flags = self.installed.flags_after(wanted);
+        let flags = self.installed.flags_after(flags);
         match change {
             None => return,
             Some(BaseChange::Owner) => return self.installed.set_flags(flags),
@@ -300,20 +300,20 @@ impl TableState {
     pub(super) fn operations_from(
         &self,
         installed: &BaseState,
-        wanted: TableFlags,
+        flags: TableFlags,
     ) -> Vec<Operation> {
-        installed.operations(self.desired.as_ref(), &self.header(installed, wanted))
+        installed.operations(self.desired.as_ref(), &self.header(installed, flags))
     }
 
-    fn operations(&self, wanted: TableFlags) -> Vec<Operation> {
-        self.operations_from(&self.installed, wanted)
+    fn operations(&self, flags: TableFlags) -> Vec<Operation> {
+        self.operations_from(&self.installed, flags)
     }
 
     /// Returns the operation that only gives the table its owner, if that must come before other
     /// changes.
-    pub(super) fn owner_first(&self, wanted: TableFlags) -> Option<Operation> {
+    pub(super) fn owner_first(&self, flags: TableFlags) -> Option<Operation> {
         let desired = self.desired.as_ref().filter(|_| self.is_stale)?;
-        let header = self.header(&self.installed, wanted);
+        let header = self.header(&self.installed, flags);
         let comes_first = self.installed.needs_owner_first(desired, &header);
         comes_first.then_some(Operation::AddTable(header))
     }
@@ -332,8 +332,8 @@ impl TableState {
     }
 
     /// Returns the table with its flags after the next transaction.
-    fn header(&self, installed: &BaseState, wanted: TableFlags) -> Table {
-        let (reference, flags) = (self.id.reference(), installed.flags_after(wanted));
+    fn header(&self, installed: &BaseState, flags: TableFlags) -> Table {
+        let (reference, flags) = (self.id.reference(), installed.flags_after(flags));
         let comment = Some(self.id.comment());
         Table { flags, comment, ..Table::new(reference.family, reference.name) }
     }

@@ -6,7 +6,7 @@
 
 use nft::{Acknowledge, Family, Operation, Transaction};
 
-use super::bisect::Services;
+use super::bisect::StepServices;
 use super::queue::Lane;
 use super::steps::{BaseChange, InFlight};
 use super::table_id::TableId;
@@ -28,7 +28,7 @@ struct Step {
     operations: Vec<Operation>,
     /// The change of each table, with the bytes of its operations.
     bases: [Option<(BaseChange, usize)>; 3],
-    services: Services,
+    services: StepServices,
 }
 
 impl Engine {
@@ -123,8 +123,8 @@ impl Engine {
 
     /// Records the installed state after a transaction.
     pub(super) fn applied(&mut self, in_flight: InFlight) {
-        let wanted = self.tables.flags;
-        self.tables.of_mut(in_flight.table).applied(in_flight.base, wanted);
+        let desired = self.tables.flags;
+        self.tables.of_mut(in_flight.table).applied(in_flight.base, desired);
         match &mut self.tables.direct {
             Some(direct) if in_flight.table == TableId::DirectReturn => direct.committed(),
             _ if self.steps.has_step(in_flight.step) => {}
@@ -241,12 +241,12 @@ impl Engine {
     ///
     /// While services are postponed, pieces are mixed. A service of one lane may take a frontend
     /// that a service of the other lane takes back; within one piece both cancel out.
-    fn fill(&mut self, piece: &mut Piece, interrupted: &impl Fn() -> bool) -> Services {
+    fn fill(&mut self, piece: &mut Piece, interrupted: &impl Fn() -> bool) -> StepServices {
         self.updates.share_slots(&self.cluster, self.routing.direct_return.as_ref());
         let may_go_first =
             !std::mem::take(&mut self.updates.small_went_first) && self.updates.postponed.is_none();
         let (mut taken, mut is_small) = (0, may_go_first);
-        let mut updated = Services::default();
+        let mut updated = StepServices::default();
         while piece.has_room() && self.tables.admit(&updated) {
             if is_small && self.updates.queue.next_lane() == Some(Lane::Slow) {
                 if !piece.is_empty() {
@@ -302,7 +302,7 @@ impl Engine {
         };
         // Only an update of the whole service finds out whether its problems are over, and whether
         // packets that nodes hand to each other have an endpoint here.
-        let is_whole = self.problems.has(&name) || self.cluster.wants_direct_return(&name);
+        let is_whole = self.problems.has(&name) || self.cluster.has_direct_return(&name);
         let extent = if is_whole { &Extent::Whole } else { extent };
         let updated = self.diff.update(&name, extent, context, piece);
         if updated.progress == Progress::Complete {

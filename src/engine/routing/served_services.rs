@@ -36,8 +36,8 @@ impl ServedServices {
 
     /// Returns whether a Service is served by its name and its label [`SERVICE_PROXY_NAME`].
     pub fn admit(&self, name: &ObjectName, proxy_name: Option<&str>) -> bool {
-        let wanted = self.proxy_name.as_ref().map(|LabelValue(name)| name.as_str());
-        proxy_name == wanted && self.exception(name).is_none()
+        let desired = self.proxy_name.as_ref().map(|LabelValue(name)| name.as_str());
+        proxy_name == desired && self.exception(name).is_none()
     }
 
     /// Returns the setting of [`Self::except`] that leaves a Service of this name to other
@@ -129,7 +129,7 @@ impl LabelRequirement {
         match &self.condition {
             Condition::Present => value.is_some(),
             Condition::Absent => value.is_none(),
-            Condition::Is(wanted) => value == Some(wanted),
+            Condition::Is(desired) => value == Some(desired),
             Condition::IsNot(unwanted) => value != Some(unwanted),
         }
     }

@@ -37,7 +37,7 @@ pub(super) const AFFINITY: &str = "affinity";
 const HASH: &str = "affinity-hash";
 
 /// Timeouts in seconds, by number.
-pub type Timeouts = BTreeMap<Timeout, u32>;
+pub type NumberedTimeouts = BTreeMap<Timeout, u32>;
 
 const SESSION: Field = Field::PriorityBits(SESSION_BITS);
 
@@ -50,7 +50,7 @@ const CLIENT: &[Field] =
 const JUMPS: usize = 4;
 
 /// Returns the chains, each after those that it refers to.
-pub(super) fn chains(phrases: Phrases, timeouts: &Timeouts, seed: u32) -> Vec<ChainSpec> {
+pub(super) fn chains(phrases: Phrases, timeouts: &NumberedTimeouts, seed: u32) -> Vec<ChainSpec> {
     let powers = || SizeClass::LARGEST_SESSION.powers();
     let draws = powers().map(|size| draw_for(phrases, size, size.most()));
     let again = jumps("affinity-draw-of-many");
@@ -82,7 +82,7 @@ pub(super) fn chains(phrases: Phrases, timeouts: &Timeouts, seed: u32) -> Vec<Ch
 }
 
 /// Returns the timeouts with chains in a table, from the rules of the chain `affinity`.
-pub fn timeouts_of<'a>(rules: impl Iterator<Item = &'a ListedRule>) -> Timeouts {
+pub fn timeouts_of<'a>(rules: impl Iterator<Item = &'a ListedRule>) -> NumberedTimeouts {
     let timeout = |rule: &ListedRule| match rule.expressions.as_slice() {
         [
             ..,
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn timeouts_are_read_from_the_rules_that_were_written() {
-        let timeouts: Timeouts =
+        let timeouts: NumberedTimeouts =
             [(1, 10_800), (7, 60)].map(|(n, secs)| (Timeout::new(n).unwrap(), secs)).into();
         let decoded = |rule: &Rule| ListedRule::of(rule, "t", 0);
         let chains = chains(Phrases(Family::Ip), &timeouts, 1);

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use nft::Name;
 
-use super::affinity::Timeouts;
+use super::affinity::NumberedTimeouts;
 use super::lookups::Lookups;
 use super::phrase::{self, Comparison, Phrase};
 use crate::flowtable::Threshold;
@@ -33,7 +33,7 @@ pub struct Settings {
     /// Addresses in these ranges to which packets are never dropped.
     pub exempt: Vec<IpAddr>,
     /// Timeouts of session affinity, in seconds.
-    pub timeouts: Timeouts,
+    pub timeouts: NumberedTimeouts,
     /// The seed of the hash of a packet's source. Nodes with the same seed choose alike.
     pub hash_seed: u32,
     /// How the kernel looks up elements while it commits.

@@ -64,12 +64,12 @@ pub fn read_slots<E>(
 #[derive(Debug)]
 struct SlotKeys<I> {
     lists: I,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<PartlyRead>,
 }
 
 /// A list whose slots are being read.
 #[derive(Debug)]
-struct Waiting {
+struct PartlyRead {
     list: NamedList,
     /// Number of slots read so far.
     read: u32,
@@ -81,7 +81,7 @@ impl<I: Iterator<Item = NamedList>> SlotKeys<I> {
         let room = KEYS_AT_ONCE.saturating_sub(self.waiting.len());
         // An empty list has no slots to answer for.
         let lists = self.lists.by_ref().filter(|list| list.size.most() > 0);
-        self.waiting.extend(lists.take(room).map(Waiting::new));
+        self.waiting.extend(lists.take(room).map(PartlyRead::new));
         let mut keys = Vec::new();
         for waiting in &self.waiting {
             keys.extend(waiting.keys().take(KEYS_AT_ONCE - keys.len()));
@@ -110,7 +110,7 @@ impl<I: Iterator<Item = NamedList>> SlotKeys<I> {
     }
 }
 
-impl Waiting {
+impl PartlyRead {
     fn new(list: NamedList) -> Self {
         Self { list, read: 0 }
     }

@@ -1,6 +1,6 @@
 //! Direct return of a packet: what table direct-return made of it, or why it is translated here.
 
-use engine::direct::ruleset::{DirectElement, Route, table};
+use engine::direct::ruleset::{DirectElement, DirectRoute, table};
 use engine::ruleset;
 
 use super::direct_elements::{DirectWay, direct_element, remembered};
@@ -54,7 +54,7 @@ fn not_chosen(table: &TableRules, prediction: &Prediction) -> DirectWay {
     DirectWay::OtherDevice(devices.map(ToString::to_string).collect())
 }
 
-fn chosen(route: Route, prediction: &Prediction) -> DirectWay {
+fn chosen(route: DirectRoute, prediction: &Prediction) -> DirectWay {
     if let Some(node) = events(prediction).find_map(remembered) {
         return DirectWay::Chosen { route, slot: None, node: Some(node), is_remembered: true };
     }

@@ -1,6 +1,6 @@
 //! Elements of table direct-return that rules found, and what they make of a packet.
 
-use engine::direct::ruleset::{DirectElement, NodeNumber, Route, SetId};
+use engine::direct::ruleset::{DirectElement, DirectRoute, DirectSet, NodeNumber};
 use nft::ElementView;
 
 use super::step::{Event, value};
@@ -8,14 +8,14 @@ use super::step::{Event, value};
 /// Returns the element of the table that an event found; `None` for those that packets write.
 pub(super) fn direct_element(event: &Event) -> Option<DirectElement> {
     let Event::Found { set, key, data, .. } = event else { return None };
-    let data = value(data.as_ref());
-    DirectElement::read(SetId::by_name(set)?, &ElementView { key, data, ..ElementView::default() })
+    let view = ElementView { key, data: value(data.as_ref()), ..ElementView::default() };
+    DirectElement::read(DirectSet::by_name(set)?, &view)
 }
 
 /// Returns the node of a connection that an event found.
 pub(super) fn remembered(event: &Event) -> Option<NodeNumber> {
     let Event::Found { set, data, .. } = event else { return None };
-    let bytes = value(data.as_ref()).filter(|_| set == SetId::Connections.name())?;
+    let bytes = value(data.as_ref()).filter(|_| set == DirectSet::Connections.name())?;
     NodeNumber::of(u32::from_ne_bytes(bytes.try_into().ok()?))
 }
 
@@ -25,7 +25,7 @@ pub enum DirectWay {
     /// The table has the destination.
     Chosen {
         /// The list of nodes, and how one is chosen.
-        route: Route,
+        route: DirectRoute,
         /// The slot of the client; `None` if its port is not known, or if its connection is
         /// remembered.
         slot: Option<u32>,

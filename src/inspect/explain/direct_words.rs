@@ -1,6 +1,6 @@
 //! Descriptions of events at the rules of table direct-return, and of its result.
 
-use engine::direct::ruleset::{DirectElement, NodeNumber, Route, SetId};
+use engine::direct::ruleset::{DirectElement, DirectRoute, DirectSet, NodeNumber};
 use nft::Verdict;
 
 use super::direct_elements::{DirectWay, direct_element, remembered};
@@ -54,18 +54,18 @@ fn found(element: DirectElement, protocol: &str) -> Option<String> {
 }
 
 fn missing(set: &str) -> Option<&'static str> {
-    let set = SetId::by_name(set)?;
-    let texts: [(&[SetId], _); 4] = [
+    let set = DirectSet::by_name(set)?;
+    let texts: [(&[DirectSet], _); 4] = [
         (
-            &[SetId::Frontends4, SetId::Frontends6],
+            &[DirectSet::Frontends4, DirectSet::Frontends6],
             "no service has direct return at this protocol and port",
         ),
-        (&[SetId::Nodes], "the slot has no node"),
+        (&[DirectSet::Nodes], "the slot has no node"),
         (
-            &[SetId::NodeAddresses4, SetId::NodeAddresses6, SetId::NodeDevices],
+            &[DirectSet::NodeAddresses4, DirectSet::NodeAddresses6, DirectSet::NodeDevices],
             "no other node has this number: it is that of this node",
         ),
-        (&[SetId::Connections], "the connection is not remembered"),
+        (&[DirectSet::Connections], "the connection is not remembered"),
     ];
     texts.into_iter().find_map(|(sets, text)| sets.contains(&set).then_some(text))
 }
@@ -74,13 +74,13 @@ fn node_words(node: NodeNumber) -> String {
     format!("node {:#x}", node.get())
 }
 
-fn route_words(route: Route) -> String {
+fn route_words(route: DirectRoute) -> String {
     let remembered = if route.remembered { ", connections are remembered" } else { "" };
     let start = if route.from_start { ", only those whose start was seen" } else { "" };
     format!("list {}, {}{remembered}{start}", route.list.get(), slots_words(route))
 }
 
-fn slots_words(route: Route) -> String {
+fn slots_words(route: DirectRoute) -> String {
     let by = if route.by_address { "address" } else { "address and port" };
     format!("{} slots by the client's {by}", route.size.slots())
 }

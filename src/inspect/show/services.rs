@@ -8,7 +8,7 @@ use std::ops;
 use ahash::{HashMap, HashSet};
 use conntrack::Connection;
 use engine::model::{Protocol, Target};
-use engine::ruleset::affinity::Timeouts;
+use engine::ruleset::affinity::NumberedTimeouts;
 use engine::ruleset::number::{EndpointId, ListId, Route};
 use engine::ruleset::{Frontend, Refusal, Unserved, without_scheduler};
 use ipnet::IpNet;
@@ -23,7 +23,7 @@ pub struct Services {
     /// Sorted by service, port, kind and address.
     pub(super) entries: Vec<Entry>,
     pub(super) lists: [HashMap<ListId, EndpointList>; 2],
-    pub(super) timeouts: [Timeouts; 2],
+    pub(super) timeouts: [NumberedTimeouts; 2],
     /// Endpoints on this node.
     local: HashSet<(Target, Protocol)>,
     /// Addresses with NodePorts by family; `None` if every address of the node has them.

@@ -7,12 +7,12 @@ use nft::{BaseChain, Chain, Family, Verdict};
 use super::chain::{chain, named};
 use super::choose::{CHOOSE, choose, choose_of_error, chosen};
 use super::errors;
+use super::layout::DirectSettings;
 use super::packet::{
     begins_tcp, is_for_others, is_from_node, is_later_fragment, is_of, is_to, packet, service,
 };
 use super::send::{goto_send, here, send};
-use super::sets::SetId;
-use super::settings::Settings;
+use super::sets::DirectSet;
 use crate::ruleset::ChainSpec;
 use crate::ruleset::base::Base;
 use crate::ruleset::number::CHOSEN_NODE;
@@ -39,12 +39,12 @@ const DIRECT: &str = "direct";
 const FROM_NODE: &str = "from-node";
 
 /// Returns the table's sets and chains, each chain after those that it refers to.
-pub fn base(settings: &Settings) -> Base {
-    let sets = SetId::ALL.map(|set| Arc::new(set.set(settings.connections)));
+pub fn base(settings: &DirectSettings) -> Base {
+    let sets = DirectSet::ALL.map(|set| Arc::new(set.set(settings.connections)));
     Base { chains: chains(settings), sets: sets.to_vec(), flowtable: None }
 }
 
-fn chains(settings: &Settings) -> Vec<ChainSpec> {
+fn chains(settings: &DirectSettings) -> Vec<ChainSpec> {
     let mut chains = vec![here(settings)];
     chains.extend(Family::ALL.map(send));
     chains.extend(Family::ALL.into_iter().flat_map(|family| chosen(family, settings)));
@@ -64,9 +64,9 @@ fn chains(settings: &Settings) -> Vec<ChainSpec> {
 
 /// Packets that another node has handed on are served here, also if the tables of two nodes
 /// contradict each other. So a packet is handed on at most once.
-fn direct(family: Family, settings: &Settings) -> ChainSpec {
+fn direct(family: Family, settings: &DirectSettings) -> ChainSpec {
     let packet = packet(family, settings.hash_seed);
-    let of_first = Phrases(family).set_mark(&packet, SetId::fragments(family).name());
+    let of_first = Phrases(family).set_mark(&packet, DirectSet::fragments(family).name());
     let from_node =
         if settings.node_ports { goto(named(FROM_NODE, family)) } else { verdict(Verdict::Accept) };
     let rules = [
@@ -98,16 +98,16 @@ fn from_node(family: Family) -> ChainSpec {
 
 /// Sets the priority to the route of the packet's service; the rule ends without one.
 fn route(family: Family) -> Phrase {
-    Phrases(family).set_priority(&service(family), SetId::frontends(family).name())
+    Phrases(family).set_priority(&service(family), DirectSet::frontends(family).name())
 }
 
 /// Packets that another node has handed on through the tunnel are served here. Anybody who reaches its
 /// port may send what seems to be one, so no other address can be reached by it.
-fn ingress_of_tunnel(settings: &Settings) -> Option<ChainSpec> {
+fn ingress_of_tunnel(settings: &DirectSettings) -> Option<ChainSpec> {
     let device = settings.tunnel.clone()?;
     let mut rules = Vec::new();
     for family in Family::ALL {
-        let to_service = || is_to(family, SetId::addresses(family));
+        let to_service = || is_to(family, DirectSet::addresses(family));
         if settings.node_ports {
             rules.push(vec![to_service(), jump(named(FROM_NODE, family))]);
         }
@@ -121,7 +121,7 @@ fn ingress_of_tunnel(settings: &Settings) -> Option<ChainSpec> {
 
 /// The kernel sends what leaves by the tunnel as packets of this node, which other tables and routes
 /// would select by the number of a node as their mark.
-fn egress_of_tunnel(settings: &Settings) -> Option<ChainSpec> {
+fn egress_of_tunnel(settings: &DirectSettings) -> Option<ChainSpec> {
     let device = settings.tunnel.clone()?;
     let base = BaseChain::at_egress([device], PRIORITY);
     let spec = ChainSpec::new(EGRESS_OF_TUNNEL, [vec![clear_mark()], vec![clear_priority()]]);
@@ -130,12 +130,12 @@ fn egress_of_tunnel(settings: &Settings) -> Option<ChainSpec> {
 
 /// Every packet of the devices passes these rules, so they only compare the destination. Without
 /// devices there are no packets.
-fn ingress(settings: &Settings) -> Option<ChainSpec> {
+fn ingress(settings: &DirectSettings) -> Option<ChainSpec> {
     if settings.devices.is_empty() {
         return None;
     }
     let rule = |family| -> Vec<Phrase> {
-        vec![is_to(family, SetId::addresses(family)), goto(named(DIRECT, family))]
+        vec![is_to(family, DirectSet::addresses(family)), goto(named(DIRECT, family))]
     };
     let base = BaseChain::at_ingress(settings.devices.iter().cloned(), PRIORITY);
     let spec = ChainSpec::new(INGRESS, Family::ALL.map(rule));
@@ -151,10 +151,10 @@ mod tests {
 
     use super::*;
 
-    fn settings() -> Settings {
+    fn settings() -> DirectSettings {
         let devices = vec!["eth0".into(), "eth1".into()];
         let remember = Duration::from_secs(60);
-        Settings {
+        DirectSettings {
             devices,
             tunnel: Some("tunnel".into()),
             remember,
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn only_the_last_chains_have_a_hook_and_they_have_all_devices() {
-        let hooked = |settings: &Settings| {
+        let hooked = |settings: &DirectSettings| {
             let base = base(settings);
             let first = base.chains.iter().position(|spec| spec.chain.base.is_some());
             let (regular, hooked) = base.chains.split_at(first.unwrap_or(base.chains.len()));
@@ -206,9 +206,9 @@ mod tests {
                        priority 0; policy accept; }";
         let (regular, whole) = hooked(&settings());
         assert_eq!(whole, [&of_tunnel[..], &[ingress]].concat());
-        let without_devices = Settings { devices: Vec::new(), ..settings() };
+        let without_devices = DirectSettings { devices: Vec::new(), ..settings() };
         assert_eq!(hooked(&without_devices), (regular, of_tunnel.map(String::from).to_vec()));
-        let without_tunnel = Settings { tunnel: None, ..settings() };
+        let without_tunnel = DirectSettings { tunnel: None, ..settings() };
         assert_eq!(hooked(&without_tunnel), (regular, vec![ingress.to_owned()]));
     }
 

@@ -9,12 +9,12 @@ use std::time::Duration;
 use nft::{Family, Verdict};
 
 use super::chain::{chain, named};
-use super::inner::Place;
+use super::inner::Inner;
+use super::layout::DirectSettings;
 use super::number::{FROM_START, REMEMBERED};
 use super::packet::{begins_tcp, is_fragment, is_of, packet};
 use super::send::{HERE, SEND};
-use super::sets::SetId;
-use super::settings::Settings;
+use super::sets::DirectSet;
 use crate::model::HashedSource;
 use crate::ruleset::ChainSpec;
 use crate::ruleset::chain::compare;
@@ -39,7 +39,7 @@ const FRAGMENT_TIMEOUT: Duration = Duration::from_secs(5);
 const BY_ADDRESS_BITS: u32 = 0x1c;
 
 /// Returns the chains for a packet whose node is chosen, or known, or chosen by its address.
-pub(super) fn chosen(family: Family, settings: &Settings) -> [ChainSpec; 4] {
+pub(super) fn chosen(family: Family, settings: &DirectSettings) -> [ChainSpec; 4] {
     [
         chain(
             REMEMBER,
@@ -56,7 +56,7 @@ pub(super) fn chosen(family: Family, settings: &Settings) -> [ChainSpec; 4] {
 }
 
 /// Returns the chain that chooses a node for a packet to a service.
-pub(super) fn choose(family: Family, settings: &Settings) -> ChainSpec {
+pub(super) fn choose(family: Family, settings: &DirectSettings) -> ChainSpec {
     let from_start = vec![compare(FROM_START, FROM_START), jump(named(AT_NODE, family))];
     let tables = of_tables(HashedSource::AddressAndPort).map(|class| {
         let slot = slot(SOURCE_ADDRESS_AND_PORT, class, settings);
@@ -70,13 +70,13 @@ pub(super) fn choose(family: Family, settings: &Settings) -> ChainSpec {
 
 /// Returns the chain that chooses a node for an ICMP error. It is the node of the connection of the
 /// packet inside.
-pub(super) fn choose_of_error(family: Family, settings: &Settings) -> ChainSpec {
-    const ADDRESS4: &[Field] = &[Place::client_address(Family::Ip).field()];
-    const ADDRESS6: &[Field] = &[Place::client_address(Family::Ip6).field()];
+pub(super) fn choose_of_error(family: Family, settings: &DirectSettings) -> ChainSpec {
+    const ADDRESS4: &[Field] = &[Inner::client_address(Family::Ip).field()];
+    const ADDRESS6: &[Field] = &[Inner::client_address(Family::Ip6).field()];
     const BOTH4: &[Field] =
-        &[Place::client_address(Family::Ip).field(), Place::client_port(Family::Ip).field()];
+        &[Inner::client_address(Family::Ip).field(), Inner::client_port(Family::Ip).field()];
     const BOTH6: &[Field] =
-        &[Place::client_address(Family::Ip6).field(), Place::client_port(Family::Ip6).field()];
+        &[Inner::client_address(Family::Ip6).field(), Inner::client_port(Family::Ip6).field()];
     let (address, both) = match family {
         Family::Ip => (ADDRESS4, BOTH4),
         Family::Ip6 => (ADDRESS6, BOTH6),
@@ -84,10 +84,10 @@ pub(super) fn choose_of_error(family: Family, settings: &Settings) -> ChainSpec 
     let tables = [(HashedSource::AddressAndPort, both), (HashedSource::Address, address)];
     let rules = tables.into_iter().flat_map(|(source, of)| {
         of_tables(source).map(move |class| {
-            vec![is_class(class), set_node(family, slot(of, class, settings), SetId::Nodes)]
+            vec![is_class(class), set_node(family, slot(of, class, settings), DirectSet::Nodes)]
         })
     });
-    let known = set_node(family, connection(both, settings), SetId::Connections);
+    let known = set_node(family, connection(both, settings), DirectSet::Connections);
     let known = vec![compare(REMEMBERED, REMEMBERED), known];
     let comment = "the packet inside is an answer: its destination is the client";
     chain(CHOOSE_OF_ERROR, family, Some(comment), rules.chain([known]))
@@ -95,35 +95,35 @@ pub(super) fn choose_of_error(family: Family, settings: &Settings) -> ChainSpec 
 
 /// A connection that is known keeps its node. One that needs to be remembered, and cannot be because
 /// the memory is full, stays on this node: its later packets would.
-fn remember(family: Family, settings: &Settings) -> [Vec<Phrase>; 4] {
+fn remember(family: Family, settings: &DirectSettings) -> [Vec<Phrase>; 4] {
     let key = connection(SOURCE_ADDRESS_AND_PORT, settings);
     let update = ElementChange::Update(Some(settings.remember));
     let from_start = || compare(FROM_START, FROM_START);
-    let known = set_node(family, key, SetId::Connections);
+    let known = set_node(family, key, DirectSet::Connections);
     [
-        vec![is_of(family), set_node(family, key, SetId::Connections)],
-        vec![is_of(family), write(family, update, SetId::Connections, &key)],
+        vec![is_of(family), set_node(family, key, DirectSet::Connections)],
+        vec![is_of(family), write(family, update, DirectSet::Connections, &key)],
         vec![from_start(), is_of(family), known, verdict(Verdict::Return)],
         vec![from_start(), goto(HERE)],
     ]
 }
 
 /// Notes the node for later packets of the connection, and for later fragments of the packet.
-fn note(family: Family, settings: &Settings) -> [Vec<Phrase>; 3] {
+fn note(family: Family, settings: &DirectSettings) -> [Vec<Phrase>; 3] {
     let update = ElementChange::Update(Some(FRAGMENT_TIMEOUT));
     let key = packet(family, settings.hash_seed);
     [
         vec![compare(REMEMBERED, REMEMBERED), jump(named(REMEMBER, family))],
-        vec![is_fragment(family), write(family, update, SetId::fragments(family), &key)],
+        vec![is_fragment(family), write(family, update, DirectSet::fragments(family), &key)],
         vec![goto(named(SEND, family))],
     ]
 }
 
 /// A packet of TCP at an address of a node is handed on only if the connection's start was. Answers
 /// to connections that this node masquerades come to the same ports.
-fn at_node(family: Family, settings: &Settings) -> [Vec<Phrase>; 3] {
+fn at_node(family: Family, settings: &DirectSettings) -> [Vec<Phrase>; 3] {
     let key = connection(SOURCE_ADDRESS_AND_PORT, settings);
-    let known = set_node(family, key, SetId::Connections);
+    let known = set_node(family, key, DirectSet::Connections);
     [
         vec![begins_tcp(), verdict(Verdict::Return)],
         vec![is_of(family), known, goto(named(CHOSEN, family))],
@@ -131,7 +131,7 @@ fn at_node(family: Family, settings: &Settings) -> [Vec<Phrase>; 3] {
     ]
 }
 
-fn by_address(family: Family, settings: &Settings) -> impl Iterator<Item = Vec<Phrase>> {
+fn by_address(family: Family, settings: &DirectSettings) -> impl Iterator<Item = Vec<Phrase>> {
     let tables = of_tables(HashedSource::Address);
     let rules =
         tables.map(move |class| choice(family, class, slot(SOURCE_ADDRESS, class, settings)));
@@ -141,7 +141,7 @@ fn by_address(family: Family, settings: &Settings) -> impl Iterator<Item = Vec<P
 /// Leads to the chain for a chosen node; the rule ends if the route has another class, or the slot
 /// no node.
 fn choice(family: Family, class: SizeClass, slot: [Field; 2]) -> Vec<Phrase> {
-    let node = set_node(family, slot, SetId::Nodes);
+    let node = set_node(family, slot, DirectSet::Nodes);
     vec![is_class(class), is_of(family), node, goto(named(CHOSEN, family))]
 }
 
@@ -155,25 +155,25 @@ fn is_class(class: SizeClass) -> Phrase {
 }
 
 /// Returns the key of the slot of a client in `nodes`.
-fn slot(client: &'static [Field], class: SizeClass, settings: &Settings) -> [Field; 2] {
+fn slot(client: &'static [Field], class: SizeClass, settings: &DirectSettings) -> [Field; 2] {
     hashed(client, class.most(), settings)
 }
 
 /// Returns the key of a client in `connections`. Clients with the same hash share a node.
-fn connection(client: &'static [Field], settings: &Settings) -> [Field; 2] {
+fn connection(client: &'static [Field], settings: &DirectSettings) -> [Field; 2] {
     hashed(client, u32::MAX, settings)
 }
 
-fn hashed(of: &'static [Field], modulus: u32, settings: &Settings) -> [Field; 2] {
+fn hashed(of: &'static [Field], modulus: u32, settings: &DirectSettings) -> [Field; 2] {
     let seed = settings.hash_seed;
     [Field::PriorityBits(LIST_BITS), Field::Hash { of, modulus, seed }]
 }
 
-fn set_node(family: Family, key: [Field; 2], map: SetId) -> Phrase {
+fn set_node(family: Family, key: [Field; 2], map: DirectSet) -> Phrase {
     Phrases(family).set_mark(&key, map.name())
 }
 
 /// Writes the chosen node to a map of packets.
-fn write(family: Family, change: ElementChange, map: SetId, key: &[Field]) -> Phrase {
+fn write(family: Family, change: ElementChange, map: DirectSet, key: &[Field]) -> Phrase {
     Phrases(family).change_element(change, map.name(), key, Some(Field::Mark))
 }

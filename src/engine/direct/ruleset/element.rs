@@ -5,8 +5,8 @@ use std::num::NonZeroU16;
 
 use nft::{Element, ElementView, Family, Value};
 
-use super::number::{List, NodeNumber, Route};
-use super::sets::SetId;
+use super::number::{DirectRoute, NodeListId, NodeNumber};
+use super::sets::DirectSet;
 use crate::model::Protocol;
 use crate::ruleset::number::TableSize;
 use crate::ruleset::{Fields, Frontend};
@@ -30,11 +30,11 @@ pub enum DirectElement {
     /// An address with a service of direct return.
     Address(IpAddr),
     /// The route of packets to a service.
-    Frontend(Destination, Route),
+    Frontend(Destination, DirectRoute),
     /// The route of ICMP errors about answers of a service.
-    ErrorFrontend(Destination, Route),
+    ErrorFrontend(Destination, DirectRoute),
     /// The node in a slot of a list.
-    Slot(List, u32, NodeNumber),
+    Slot(NodeListId, u32, NodeNumber),
     /// The address of another node.
     NodeAddress(NodeNumber, IpAddr),
     /// The index of the device that leads to another node, which is not 0.
@@ -70,15 +70,15 @@ impl Destination {
 
 impl DirectElement {
     /// Returns the set or map of the element.
-    pub fn set(&self) -> SetId {
+    pub fn set(&self) -> DirectSet {
         match self {
-            Self::HardwareAddress(_) => SetId::NodeHardwareAddresses,
-            Self::Address(address) => SetId::addresses(Family::of(*address)),
-            Self::Frontend(destination, _) => SetId::frontends(destination.family()),
-            Self::ErrorFrontend(destination, _) => SetId::error_frontends(destination.family()),
-            Self::Slot(..) => SetId::Nodes,
-            Self::NodeAddress(_, address) => SetId::node_addresses(Family::of(*address)),
-            Self::NodeDevice(..) => SetId::NodeDevices,
+            Self::HardwareAddress(_) => DirectSet::NodeHardwareAddresses,
+            Self::Address(address) => DirectSet::addresses(Family::of(*address)),
+            Self::Frontend(destination, _) => DirectSet::frontends(destination.family()),
+            Self::ErrorFrontend(destination, _) => DirectSet::error_frontends(destination.family()),
+            Self::Slot(..) => DirectSet::Nodes,
+            Self::NodeAddress(_, address) => DirectSet::node_addresses(Family::of(*address)),
+            Self::NodeDevice(..) => DirectSet::NodeDevices,
         }
     }
 
@@ -110,48 +110,48 @@ impl DirectElement {
     }
 
     /// Reads an element of one of our sets; `None` if this program never writes such an element.
-    pub fn read(set: SetId, view: &ElementView<'_>) -> Option<Self> {
+    pub fn read(set: DirectSet, view: &ElementView<'_>) -> Option<Self> {
         let mut key = Fields::new(view.key);
         let mut data = Fields::new(view.data.unwrap_or_default());
         let frontend = |family, key: &mut _, data: &mut Fields<'_>| {
             let destination = Destination::read(family, key)?;
-            Some((destination, Route::from_bits(data.number()?)?))
+            Some((destination, DirectRoute::from_bits(data.number()?)?))
         };
         let element = match set {
             // A single field has no padding, unlike fields of a concatenation.
-            SetId::NodeHardwareAddresses => {
+            DirectSet::NodeHardwareAddresses => {
                 return view.key.try_into().ok().map(Self::HardwareAddress);
             }
-            SetId::Addresses4 => Self::Address(key.address(Family::Ip)?),
-            SetId::Addresses6 => Self::Address(key.address(Family::Ip6)?),
-            SetId::Frontends4 => {
+            DirectSet::Addresses4 => Self::Address(key.address(Family::Ip)?),
+            DirectSet::Addresses6 => Self::Address(key.address(Family::Ip6)?),
+            DirectSet::Frontends4 => {
                 let (destination, route) = frontend(Family::Ip, &mut key, &mut data)?;
                 Self::Frontend(destination, route)
             }
-            SetId::Frontends6 => {
+            DirectSet::Frontends6 => {
                 let (destination, route) = frontend(Family::Ip6, &mut key, &mut data)?;
                 Self::Frontend(destination, route)
             }
-            SetId::ErrorFrontends4 => {
+            DirectSet::ErrorFrontends4 => {
                 let (destination, route) = frontend(Family::Ip, &mut key, &mut data)?;
                 Self::ErrorFrontend(destination, route)
             }
-            SetId::ErrorFrontends6 => {
+            DirectSet::ErrorFrontends6 => {
                 let (destination, route) = frontend(Family::Ip6, &mut key, &mut data)?;
                 Self::ErrorFrontend(destination, route)
             }
-            SetId::Nodes => {
-                let list = List::from_key(key.number()?)?;
+            DirectSet::Nodes => {
+                let list = NodeListId::from_key(key.number()?)?;
                 let slot = key.number().filter(|slot| *slot < TableSize::LARGEST.slots())?;
                 Self::Slot(list, slot, NodeNumber::of(data.number()?)?)
             }
-            SetId::NodeAddresses4 => Self::node_address(Family::Ip, &mut key, &mut data)?,
-            SetId::NodeAddresses6 => Self::node_address(Family::Ip6, &mut key, &mut data)?,
-            SetId::NodeDevices => {
+            DirectSet::NodeAddresses4 => Self::node_address(Family::Ip, &mut key, &mut data)?,
+            DirectSet::NodeAddresses6 => Self::node_address(Family::Ip6, &mut key, &mut data)?,
+            DirectSet::NodeDevices => {
                 let node = NodeNumber::of(key.number()?)?;
                 Self::NodeDevice(node, data.number().filter(|index| *index != 0)?)
             }
-            SetId::Connections | SetId::Fragments4 | SetId::Fragments6 => return None,
+            DirectSet::Connections | DirectSet::Fragments4 | DirectSet::Fragments6 => return None,
         };
         (key.is_empty() && data.is_empty()).then_some(element)
     }
@@ -167,9 +167,10 @@ mod tests {
 
     use super::*;
 
-    fn any_route() -> impl Strategy<Value = Route> {
+    fn any_route() -> impl Strategy<Value = DirectRoute> {
         let bits = (0u32..8, 0x18u32..0x20).prop_map(|(flags, class)| flags << 5 & 0x60 | class);
-        (1..=List::LAST, bits).prop_map(|(list, bits)| Route::from_bits(list << 8 | bits).unwrap())
+        (1..=NodeListId::LAST, bits)
+            .prop_map(|(list, bits)| DirectRoute::from_bits(list << 8 | bits).unwrap())
     }
 
     fn any_element() -> impl Strategy<Value = DirectElement> {
@@ -177,10 +178,10 @@ mod tests {
             let [a, b, c, d, ..] = bytes;
             if is_ip6 { IpAddr::from(bytes) } else { IpAddr::from([a, b, c, d]) }
         });
-        let numbers = (1..=List::LAST, 0u32..65_521, 1u32.., 1u32..);
+        let numbers = (1..=NodeListId::LAST, 0u32..65_521, 1u32.., 1u32..);
         (0usize..7, address, 1u16.., any::<[u8; 6]>(), numbers, any_route()).prop_map(
             |(kind, address, port, octets, (list, slot, node, index), route)| {
-                let (list, node) = (List::new(list).unwrap(), NodeNumber::of(node).unwrap());
+                let (list, node) = (NodeListId::new(list).unwrap(), NodeNumber::of(node).unwrap());
                 let (port, protocol) = (NonZeroU16::new(port).unwrap(), Protocol::Sctp);
                 let destination = Destination { address, protocol, port };
                 match kind {
@@ -197,7 +198,7 @@ mod tests {
     }
 
     /// Reads an element as the kernel lists it: a single field without padding.
-    fn read(set: SetId, element: &Element) -> Option<DirectElement> {
+    fn read(set: DirectSet, element: &Element) -> Option<DirectElement> {
         let types = set.set(1);
         let listed = |value: &Value, types: &[nft::Type]| match types {
             [only] => value.as_bytes()[..only.length() as usize].to_vec(),
@@ -234,17 +235,17 @@ mod tests {
         let number = |number| Value::new().mark(number);
         let slot = |list, slot| Value::new().class_id(list).integer(slot);
         let rows = [
-            (SetId::NodeDevices, number(1), number(0)),
-            (SetId::NodeDevices, number(0), number(1)),
-            (SetId::Nodes, slot(0x100, 1), number(0)),
-            (SetId::Nodes, slot(0x101, 1), number(1)),
-            (SetId::Nodes, slot(0x100, 65_521), number(1)),
-            (SetId::Connections, slot(0x100, 1), number(1)),
+            (DirectSet::NodeDevices, number(1), number(0)),
+            (DirectSet::NodeDevices, number(0), number(1)),
+            (DirectSet::Nodes, slot(0x100, 1), number(0)),
+            (DirectSet::Nodes, slot(0x101, 1), number(1)),
+            (DirectSet::Nodes, slot(0x100, 65_521), number(1)),
+            (DirectSet::Connections, slot(0x100, 1), number(1)),
         ];
         for (set, key, data) in rows {
             assert_eq!(read(set, &Element::with_value(key, data)), None, "{}", set.name());
         }
         let last = Element::with_value(slot(0x100, 65_520), number(1));
-        assert!(read(SetId::Nodes, &last).is_some());
+        assert!(read(DirectSet::Nodes, &last).is_some());
     }
 }

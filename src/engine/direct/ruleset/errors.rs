@@ -7,10 +7,10 @@ use nft::Family;
 
 use super::chain::{chain, named};
 use super::choose::CHOOSE_OF_ERROR;
-use super::inner::Place;
+use super::inner::Inner;
 use super::packet::is_icmp;
 use super::send::goto_send;
-use super::sets::SetId;
+use super::sets::DirectSet;
 use crate::ruleset::ChainSpec;
 use crate::ruleset::field::Field;
 use crate::ruleset::phrase::{Phrase, Phrases, clear_mark, goto, jump};
@@ -27,8 +27,8 @@ pub(super) fn error(family: Family) -> ChainSpec {
 /// Returns the rules that find errors about answers of services, one for each type of message.
 pub(super) fn find(family: Family) -> impl Iterator<Item = Vec<Phrase>> {
     let service =
-        [Field::Daddr, Place::protocol(family).field(), Place::service_port(family).field()];
-    let frontends = SetId::error_frontends(family).name();
+        [Field::Daddr, Inner::protocol(family).field(), Inner::service_port(family).field()];
+    let frontends = DirectSet::error_frontends(family).name();
     types(family).iter().map(move |kind| {
         let route = Phrases(family).set_priority(&service, frontends);
         vec![is_icmp(family, *kind), route, goto(named(ERROR, family))]

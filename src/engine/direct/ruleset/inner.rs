@@ -10,7 +10,7 @@ use crate::ruleset::field::Field;
 
 /// Bytes from the ICMP header on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct Inner {
     /// Number of bytes before them.
     offset: u32,
     /// Number of bytes.
@@ -20,7 +20,7 @@ pub(super) struct Place {
 /// Length in bytes of the header of ICMP and ICMPv6 errors (RFC 792, RFC 4443).
 const ICMP_HEADER: u32 = 8;
 
-impl Place {
+impl Inner {
     /// Returns the place of the transport protocol.
     pub(super) const fn protocol(family: Family) -> Self {
         match family {

@@ -1,6 +1,8 @@
-//! Name and layout number of the table.
+//! Name and layout number of the table, and what its rules depend on.
 
-use nft::{TableFamily, TableRef};
+use std::time::Duration;
+
+use nft::{Name, TableFamily, TableRef};
 
 /// The name of the table.
 pub const TABLE: &str = "direct-return";
@@ -14,11 +16,27 @@ pub const TABLE_COMMENT: &str = "direct return of deltaproxy, layout ";
 
 /// Returns the table.
 pub fn table() -> TableRef {
-    let family = TableFamily::Netdev;
-    TableRef::new(family, TABLE)
+    TableRef::new(TableFamily::Netdev, TABLE)
 }
 
 /// Returns the comment of the table with the layout's number. nft(8) keeps it in a listing.
 pub fn table_comment() -> String {
     format!("{TABLE_COMMENT}{LAYOUT}")
+}
+
+/// The settings of the fixed rules of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirectSettings {
+    /// The devices at whose ingress packets are handed on. Without any there is no base chain.
+    pub devices: Vec<Name>,
+    /// The device at whose ingress packets arrive from nodes alone.
+    pub tunnel: Option<Name>,
+    /// Time after its last packet for which a connection keeps its node.
+    pub remember: Duration,
+    /// Maximum number of remembered connections.
+    pub connections: u32,
+    /// Other nodes hand on packets to their own addresses, at node ports of TCP.
+    pub node_ports: bool,
+    /// The seed of the hash of a client. Nodes with the same seed choose alike.
+    pub hash_seed: u32,
 }

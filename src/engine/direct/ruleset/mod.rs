@@ -1,7 +1,7 @@
 //! The chains, rules, sets and maps of the table for direct return, and their elements.
 //!
 //! The table is of family netdev, for both IP families. Its rules run at the ingress of the outer
-//! devices, before conntrack. They depend on [`Settings`] alone: services, nodes, and the devices
+//! devices, before conntrack. They depend on [`DirectSettings`] alone: services, nodes, and the devices
 //! that lead to nodes are elements without verdicts.
 //!
 //! A packet to a service takes these steps:
@@ -31,14 +31,12 @@ mod number;
 mod packet;
 mod send;
 mod sets;
-mod settings;
 mod subject;
 
 pub use base::base;
 pub use element::{Destination, DirectElement};
 pub(crate) use ending::ending;
-pub use layout::{LAYOUT, TABLE, TABLE_COMMENT, table, table_comment};
-pub use number::{List, NodeNumber, Route};
-pub use sets::SetId;
-pub use settings::Settings;
+pub use layout::{DirectSettings, LAYOUT, TABLE, TABLE_COMMENT, table, table_comment};
+pub use number::{DirectRoute, NodeListId, NodeNumber};
+pub use sets::DirectSet;
 pub use subject::DirectSubject;

@@ -1,4 +1,4 @@
-//! The numbers that a packet carries from rule to rule: its priority, a [`Route`], and its mark, a
+//! The numbers that a packet carries from rule to rule: its priority, a [`DirectRoute`], and its mark, a
 //! [`NodeNumber`].
 //!
 //! nft(8) prints a route as two halves, `NNNN:NNFS`:
@@ -19,9 +19,9 @@ use crate::ruleset::number::{LIST_BITS, SIZE_BITS, SizeClass, TableSize};
 
 /// The value of a frontend: the list of nodes, and how rules choose one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Route {
+pub struct DirectRoute {
     /// The list of nodes.
-    pub list: List,
+    pub list: NodeListId,
     /// Number of slots of its table.
     pub size: TableSize,
     /// The hash is of the client's address alone, which session affinity needs.
@@ -32,9 +32,9 @@ pub struct Route {
     pub from_start: bool,
 }
 
-/// The number of a list of nodes, from 1 to [`List::LAST`].
+/// The number of a list of nodes, from 1 to [`NodeListId::LAST`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct List(NonZeroU32);
+pub struct NodeListId(NonZeroU32);
 
 /// The number of a node, which is the same on all nodes. 0 is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -46,7 +46,7 @@ pub(super) const REMEMBERED: u32 = 0x20;
 pub(super) const FROM_START: u32 = 0x40;
 const FLAGS: u32 = REMEMBERED | FROM_START;
 
-impl Route {
+impl DirectRoute {
     /// Returns the packet priority.
     pub fn bits(self) -> u32 {
         let flag = |is_set, bit| if is_set { bit } else { 0 };
@@ -61,7 +61,7 @@ impl Route {
         let class = SizeClass::tables().find(|class| class.bits() == bits & SIZE_BITS)?;
         let (source, size) = class.table()?;
         let route = Self {
-            list: List::new(bits >> LIST_BITS.trailing_zeros())?,
+            list: NodeListId::new(bits >> LIST_BITS.trailing_zeros())?,
             size,
             by_address: source == HashedSource::Address,
             remembered: bits & REMEMBERED != 0,
@@ -71,11 +71,11 @@ impl Route {
     }
 }
 
-impl List {
+impl NodeListId {
     /// The highest number.
     pub const LAST: u32 = 0xff_ffff;
 
-    /// Returns the list with a number from 1 to [`List::LAST`].
+    /// Returns the list with a number from 1 to [`NodeListId::LAST`].
     pub fn new(number: u32) -> Option<Self> {
         NonZeroU32::new(number).filter(|_| number <= Self::LAST).map(Self)
     }
@@ -122,15 +122,15 @@ mod tests {
 
     #[test]
     fn a_route_names_list_size_and_flags() {
-        let route = Route {
-            list: List::new(0x1_02).unwrap(),
+        let route = DirectRoute {
+            list: NodeListId::new(0x1_02).unwrap(),
             size: TableSize::ALL[1],
             by_address: true,
             remembered: true,
             from_start: false,
         };
         assert_eq!(route.bits(), 0x0001_023d);
-        let other = Route { by_address: false, remembered: false, from_start: true, ..route };
+        let other = DirectRoute { by_address: false, remembered: false, from_start: true, ..route };
         assert_eq!(other.bits(), 0x0001_0259);
         assert_eq!(route.list.key(), 0x0001_0200);
     }
@@ -138,26 +138,26 @@ mod tests {
     #[test]
     fn bits_that_no_frontend_has_are_no_route() {
         for bits in [0, 0x18, 0x0000_0118 | 0x80, 0x0000_0115, 0x0000_0120] {
-            assert_eq!(Route::from_bits(bits), None, "{bits:x}");
+            assert_eq!(DirectRoute::from_bits(bits), None, "{bits:x}");
         }
         for key in [0, 0xff, 0x101] {
-            assert_eq!(List::from_key(key), None, "{key:x}");
+            assert_eq!(NodeListId::from_key(key), None, "{key:x}");
         }
-        assert_eq!(List::new(List::LAST + 1), None);
+        assert_eq!(NodeListId::new(NodeListId::LAST + 1), None);
         assert_eq!(NodeNumber::of(0), None);
     }
 
     proptest! {
         #[test]
         fn a_route_is_read_as_it_was_written(
-            list in 1..=List::LAST,
+            list in 1..=NodeListId::LAST,
             size in proptest::sample::select(&TableSize::ALL[..]),
             (by_address, remembered, from_start) in any::<(bool, bool, bool)>(),
         ) {
-            let list = List::new(list).unwrap();
-            let route = Route { list, size, by_address, remembered, from_start };
-            prop_assert_eq!(Route::from_bits(route.bits()), Some(route));
-            prop_assert_eq!(List::from_key(list.key()), Some(list));
+            let list = NodeListId::new(list).unwrap();
+            let route = DirectRoute { list, size, by_address, remembered, from_start };
+            prop_assert_eq!(DirectRoute::from_bits(route.bits()), Some(route));
+            prop_assert_eq!(NodeListId::from_key(list.key()), Some(list));
         }
     }
 }

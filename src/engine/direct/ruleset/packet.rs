@@ -6,7 +6,7 @@
 use nft::expression::{Bitwise, Cmp, Lookup, Meta, Payload, Reg};
 use nft::{Family, key};
 
-use super::sets::SetId;
+use super::sets::DirectSet;
 use crate::ruleset::field::Field;
 use crate::ruleset::phrase::{self, Phrase, Phrases};
 
@@ -40,7 +40,7 @@ pub(super) fn is_from_node() -> Phrase {
         Meta::load(key::META_IIFTYPE, FIRST),
         Cmp::equal(FIRST, is_ethernet),
         source,
-        Lookup::in_set(SetId::NodeHardwareAddresses.name(), FIRST),
+        Lookup::in_set(DirectSet::NodeHardwareAddresses.name(), FIRST),
     ]
 }
 
@@ -156,6 +156,6 @@ pub(super) fn service(family: Family) -> [Field; 3] {
 const IP_PROTOCOL: Field = Field::Network { offset: 9, length: 1 };
 
 /// Matches packets whose destination is in the set.
-pub(super) fn is_to(family: Family, set: SetId) -> Phrase {
+pub(super) fn is_to(family: Family, set: DirectSet) -> Phrase {
     [is_of(family), Phrases(family).in_set(&[Field::Daddr], set.name())].concat()
 }

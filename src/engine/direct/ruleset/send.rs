@@ -4,10 +4,10 @@ use nft::expression::{Fwd, Lookup, Meta, Reg};
 use nft::{Family, Verdict, key};
 
 use super::chain::{chain, named};
+use super::layout::DirectSettings;
 use super::number::FROM_START;
 use super::packet::{begins_tcp, has_hop_left};
-use super::sets::SetId;
-use super::settings::Settings;
+use super::sets::DirectSet;
 use crate::ruleset::ChainSpec;
 use crate::ruleset::chain::compare;
 use crate::ruleset::number::CHOSEN_NODE;
@@ -21,7 +21,7 @@ pub(super) const SEND: &str = "send";
 
 /// Returns the chain for packets that this node serves. Priority and mark would reach the ordinary
 /// tables, where they have another meaning.
-pub(super) fn here(settings: &Settings) -> ChainSpec {
+pub(super) fn here(settings: &DirectSettings) -> ChainSpec {
     let begins = || vec![compare(FROM_START, FROM_START), begins_tcp()];
     let accept = || vec![set_priority(CHOSEN_NODE), verdict(Verdict::Accept)];
     let mut rules = vec![vec![clear_mark()]];
@@ -45,9 +45,9 @@ fn forward(family: Family) -> Phrase {
     let (device, address) = (Reg::of_word(0), Reg::of_word(4));
     vec![
         Meta::load(key::META_MARK, device),
-        Lookup::in_map(SetId::NodeDevices.name(), device, device),
+        Lookup::in_map(DirectSet::NodeDevices.name(), device, device),
         Meta::load(key::META_MARK, address),
-        Lookup::in_map(SetId::node_addresses(family).name(), address, address),
+        Lookup::in_map(DirectSet::node_addresses(family).name(), address, address),
         Fwd::to_neighbour(device, address, family.number()),
     ]
 }

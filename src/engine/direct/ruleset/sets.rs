@@ -2,11 +2,11 @@
 
 use nft::{Family, Set, SetFlags, Type};
 
-use super::inner::Place;
+use super::inner::Inner;
 
 /// A set or map of the table, in the order of creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum SetId {
+pub enum DirectSet {
     /// `hardware address`
     NodeHardwareAddresses,
     /// `address`, IPv4
@@ -41,7 +41,7 @@ pub enum SetId {
 /// Maximum number of packets in fragments whose node is known.
 const FRAGMENTS: u32 = 16_384;
 
-impl SetId {
+impl DirectSet {
     /// All sets and maps, in the order of creation.
     pub const ALL: [Self; 14] = [
         Self::NodeHardwareAddresses,
@@ -176,8 +176,8 @@ impl SetId {
         let (class, mark) = (Type::ClassId, Type::Mark);
         let service = |address| vec![address, Type::InetProto, Type::InetService];
         let inner_service = |address, family| {
-            let places = [Place::protocol(family), Place::service_port(family)];
-            [vec![address], places.map(Place::of_type).to_vec()].concat()
+            let places = [Inner::protocol(family), Inner::service_port(family)];
+            [vec![address], places.map(Inner::of_type).to_vec()].concat()
         };
         match self {
             Self::NodeHardwareAddresses => (vec![Type::EtherAddr], vec![]),
@@ -206,8 +206,8 @@ mod tests {
 
     #[test]
     fn each_set_is_found_by_its_name_and_has_a_comment_that_nft_can_load() {
-        for (i, set) in SetId::ALL.into_iter().enumerate() {
-            assert_eq!(SetId::by_name(set.name()), Some(set));
+        for (i, set) in DirectSet::ALL.into_iter().enumerate() {
+            assert_eq!(DirectSet::by_name(set.name()), Some(set));
             assert_eq!(set as usize, i);
             assert!(set.comment().len() <= 128, "{}", set.name());
         }
@@ -215,21 +215,21 @@ mod tests {
 
     #[test]
     fn the_places_of_the_packet_inside_an_error_are_those_of_its_header() {
-        let text = |set: SetId| set.set(1).to_string();
+        let text = |set: DirectSet| set.set(1).to_string();
         let start = "error-frontends4 { typeof ip daddr . @th,136,8 . @th,224,16 : meta priority;";
-        assert!(text(SetId::ErrorFrontends4).starts_with(start));
+        assert!(text(DirectSet::ErrorFrontends4).starts_with(start));
         let start = "error-frontends6 { typeof ip6 daddr . @th,112,8 . @th,384,16 : meta priority;";
-        assert!(text(SetId::ErrorFrontends6).starts_with(start));
+        assert!(text(DirectSet::ErrorFrontends6).starts_with(start));
     }
 
     #[test]
     fn sets_that_packets_write_have_a_size_and_no_other_has_one() {
-        for set in SetId::ALL {
+        for set in DirectSet::ALL {
             let Set { size, flags, .. } = set.set(7);
             assert_eq!(size.is_some(), set.is_written_by_packets());
             assert_eq!((flags.dynamic, flags.timeout), (size.is_some(), size.is_some()));
         }
-        assert_eq!(SetId::Connections.set(7).size, Some(7));
-        assert_eq!(SetId::Fragments4.set(7).size, Some(16_384));
+        assert_eq!(DirectSet::Connections.set(7).size, Some(7));
+        assert_eq!(DirectSet::Fragments4.set(7).size, Some(16_384));
     }
 }

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use nft::Family;
 
 use super::element::Destination;
-use super::number::List;
-use super::sets::SetId;
+use super::number::NodeListId;
+use super::sets::DirectSet;
 use crate::ruleset::Fields;
 
 /// The part of a service that an element belongs to.
@@ -17,30 +17,30 @@ pub enum DirectSubject {
     /// A destination of one service.
     Destination(Destination),
     /// A list of nodes of one service.
-    List(List),
+    List(NodeListId),
 }
 
 impl DirectSubject {
     /// Reads the key of an element; `None` for elements of nodes and for those of packets.
-    pub fn read(set: SetId, key: &[u8]) -> Option<Self> {
+    pub fn read(set: DirectSet, key: &[u8]) -> Option<Self> {
         let mut key = Fields::new(key);
         match set {
-            SetId::Addresses4 => key.address(Family::Ip).map(Self::Address),
-            SetId::Addresses6 => key.address(Family::Ip6).map(Self::Address),
-            SetId::Frontends4 | SetId::ErrorFrontends4 => {
+            DirectSet::Addresses4 => key.address(Family::Ip).map(Self::Address),
+            DirectSet::Addresses6 => key.address(Family::Ip6).map(Self::Address),
+            DirectSet::Frontends4 | DirectSet::ErrorFrontends4 => {
                 Destination::read(Family::Ip, &mut key).map(Self::Destination)
             }
-            SetId::Frontends6 | SetId::ErrorFrontends6 => {
+            DirectSet::Frontends6 | DirectSet::ErrorFrontends6 => {
                 Destination::read(Family::Ip6, &mut key).map(Self::Destination)
             }
-            SetId::Nodes => List::from_key(key.number()?).map(Self::List),
-            SetId::NodeHardwareAddresses
-            | SetId::NodeAddresses4
-            | SetId::NodeAddresses6
-            | SetId::NodeDevices
-            | SetId::Connections
-            | SetId::Fragments4
-            | SetId::Fragments6 => None,
+            DirectSet::Nodes => NodeListId::from_key(key.number()?).map(Self::List),
+            DirectSet::NodeHardwareAddresses
+            | DirectSet::NodeAddresses4
+            | DirectSet::NodeAddresses6
+            | DirectSet::NodeDevices
+            | DirectSet::Connections
+            | DirectSet::Fragments4
+            | DirectSet::Fragments6 => None,
         }
     }
 }

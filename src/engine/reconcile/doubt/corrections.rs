@@ -22,12 +22,12 @@ pub struct Corrections {
     /// Number of services that were compared.
     pub checked: usize,
     /// The round that ended.
-    pub ended: Option<Ended>,
+    pub ended: Option<EndedRound>,
 }
 
 /// The end of a comparison of everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum EndedRound {
     /// That of the background check.
     Background,
     /// That of the urgent check.

@@ -4,7 +4,7 @@ use crate::reconcile::{ElementId, Refused};
 
 /// An event that may change the doubt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Input {
+pub enum DoubtInput {
     /// The kernel refused a transaction.
     Refused(Refused),
     /// The outcome of a transaction is unknown, or it failed so that lookups by key do not suffice,
@@ -25,7 +25,7 @@ pub enum Input {
 
 /// Why something is not certain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
+pub enum DoubtCause {
     /// The daemon starts.
     Start,
     /// A transaction was refused, or its outcome is unknown.

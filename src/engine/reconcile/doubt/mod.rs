@@ -51,8 +51,8 @@ mod request;
 mod round;
 mod search;
 
-pub use corrections::{Corrections, Ended};
-pub use input::{Cause, Input};
+pub use corrections::{Corrections, EndedRound};
+pub use input::{DoubtCause, DoubtInput};
 pub use request::{Reading, Reply, Request, Rules, Size};
 
 use std::time::{Duration, Instant};
@@ -90,13 +90,13 @@ pub struct Doubt {
     not_before: Instant,
     /// The origin of the last request.
     asked: Origin,
-    cause: Cause,
+    cause: DoubtCause,
     since: Instant,
 }
 
 /// How much is not certain. A larger extent includes the smaller ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Extent {
+pub enum Uncertain {
     /// Nothing.
     Nothing,
     /// Elements.
@@ -128,47 +128,47 @@ impl Doubt {
             is_changed: false,
             not_before: now,
             asked: Origin::default(),
-            cause: Cause::Start,
+            cause: DoubtCause::Start,
             since: now,
         }
     }
 
     /// Applies `input`, which happened at `now`.
-    pub fn handle(&mut self, input: Input, now: Instant) {
+    pub fn handle(&mut self, input: DoubtInput, now: Instant) {
         match input {
-            Input::Committed => {
+            DoubtInput::Committed => {
                 self.failures = 0;
                 self.is_start = false;
             }
-            Input::ReadNow => self.widen_to_tables(Cause::Request, now, now),
-            Input::Failed => {
-                self.widen_to_tables(Cause::Commit, now, now);
+            DoubtInput::ReadNow => self.widen_to_tables(DoubtCause::Request, now, now),
+            DoubtInput::Failed => {
+                self.widen_to_tables(DoubtCause::Commit, now, now);
                 self.tables = Some(now + backoff(self.failures));
                 self.failures = self.failures.saturating_add(1);
             }
-            Input::Anything => self.note_anything(now),
-            Input::Elements(_) if self.is_start || self.is_changed => self.note_anything(now),
-            Input::Refused(_) | Input::DirectReturn | Input::Elements(_)
+            DoubtInput::Anything => self.note_anything(now),
+            DoubtInput::Elements(_) if self.is_start || self.is_changed => self.note_anything(now),
+            DoubtInput::Refused(_) | DoubtInput::DirectReturn | DoubtInput::Elements(_)
                 if self.tables.is_some() => {}
-            Input::Refused(Refused::DirectReturn) => {
-                self.note_cause(Cause::Commit, now);
+            DoubtInput::Refused(Refused::DirectReturn) => {
+                self.note_cause(DoubtCause::Commit, now);
                 self.parts.add_direct_return(Origin::Refused);
             }
-            Input::DirectReturn => {
-                self.note_cause(Cause::OtherProgram, now);
+            DoubtInput::DirectReturn => {
+                self.note_cause(DoubtCause::OtherProgram, now);
                 self.parts.add_direct_return(Origin::OtherProgram);
             }
-            Input::Elements(mut keys) => {
+            DoubtInput::Elements(mut keys) => {
                 // Packets write this map.
                 keys.retain(|it| it.set != SetId::AffinityClients);
-                self.note_cause(Cause::OtherProgram, now);
+                self.note_cause(DoubtCause::OtherProgram, now);
                 self.parts.add_keys(keys, Origin::OtherProgram);
             }
-            Input::Refused(Refused::Elements(keys)) if keys.len() > MAX_REFUSED => {
-                self.widen_to_tables(Cause::Commit, now, now);
+            DoubtInput::Refused(Refused::Elements(keys)) if keys.len() > MAX_REFUSED => {
+                self.widen_to_tables(DoubtCause::Commit, now, now);
             }
-            Input::Refused(Refused::Elements(keys)) => {
-                self.note_cause(Cause::Commit, now);
+            DoubtInput::Refused(Refused::Elements(keys)) => {
+                self.note_cause(DoubtCause::Commit, now);
                 self.parts.add_rules(Origin::Refused);
                 self.parts.add_keys(keys, Origin::Refused);
             }
@@ -190,27 +190,27 @@ impl Doubt {
     }
 
     /// Returns how much is not certain.
-    pub fn extent(&self) -> Extent {
+    pub fn extent(&self) -> Uncertain {
         if self.tables.is_some() {
-            Extent::Tables
+            Uncertain::Tables
         } else if self.is_changed || self.round.is_urgent {
-            Extent::All
+            Uncertain::All
         } else if self.search.is_active() {
-            Extent::Sets
+            Uncertain::Sets
         } else if self.parts.have_rules() {
-            Extent::Rules
+            Uncertain::Rules
         } else if self.has_unread_lists {
-            Extent::Lists
+            Uncertain::Lists
         } else if self.parts.are_none() {
-            Extent::Nothing
+            Uncertain::Nothing
         } else {
-            Extent::Keys
+            Uncertain::Keys
         }
     }
 
     /// Returns why something is not certain, and since when.
-    pub fn reason(&self) -> Option<(Cause, Instant)> {
-        (self.extent() != Extent::Nothing).then_some((self.cause, self.since))
+    pub fn reason(&self) -> Option<(DoubtCause, Instant)> {
+        (self.extent() != Uncertain::Nothing).then_some((self.cause, self.since))
     }
 
     /// Returns when the tables are to be read as a whole, if they must be. Nothing may be committed
@@ -357,7 +357,7 @@ impl Doubt {
         }
         let began = self.round.began();
         corrections.ended = self.round.end(now);
-        if let Some(Ended::Urgent { .. }) = corrections.ended {
+        if let Some(EndedRound::Urgent { .. }) = corrections.ended {
             self.not_before = now + pause_after(now - began);
         }
         corrections
@@ -435,7 +435,7 @@ impl Doubt {
 
     /// Lets the urgent check look at a difference of the background check again.
     fn confirm(&mut self, now: Instant) {
-        self.note_cause(Cause::Check, now);
+        self.note_cause(DoubtCause::Check, now);
         if !std::mem::replace(&mut self.is_changed, true) {
             self.not_before = self.not_before.max(now + SECOND_LOOKUP);
         }
@@ -448,14 +448,14 @@ impl Doubt {
         let is_enough = wrong.iter().all(|(_, _, excess)| *excess > 0);
         corrections.sizes = wrong;
         if is_enough && !sets.is_empty() {
-            self.note_cause(Cause::Check, now);
+            self.note_cause(DoubtCause::Check, now);
             self.search = Search::Due(sets);
         }
         is_enough
     }
 
     fn note_anything(&mut self, now: Instant) {
-        self.note_cause(Cause::OtherProgram, now);
+        self.note_cause(DoubtCause::OtherProgram, now);
         self.is_changed = true;
         if self.round.is_urgent {
             // Packets pass rules first.
@@ -474,7 +474,7 @@ impl Doubt {
         }
     }
 
-    fn widen_to_tables(&mut self, cause: Cause, due: Instant, now: Instant) {
+    fn widen_to_tables(&mut self, cause: DoubtCause, due: Instant, now: Instant) {
         self.note_cause(cause, now);
         self.tables.get_or_insert(due);
         self.forget();
@@ -488,8 +488,8 @@ impl Doubt {
         self.round.is_urgent = false;
     }
 
-    fn note_cause(&mut self, cause: Cause, now: Instant) {
-        if self.extent() == Extent::Nothing {
+    fn note_cause(&mut self, cause: DoubtCause, now: Instant) {
+        if self.extent() == Uncertain::Nothing {
             (self.cause, self.since) = (cause, now);
         }
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use nft::Family;
 
-use super::corrections::Ended;
+use super::corrections::EndedRound;
 use super::limits::{KEYS, LEAST_PAUSE, SERVICES};
 use super::parts::Origin;
 use super::request::{Request, Size};
@@ -26,7 +26,7 @@ pub(super) struct Round {
     pub(super) is_urgent: bool,
     began: Instant,
     due: Instant,
-    stage: Stage,
+    stage: RoundStage,
     /// The services of the last piece whose elements were not in an earlier one.
     services: Vec<ObjectName>,
     /// The service before them; the first elements of the piece may be its last.
@@ -41,7 +41,7 @@ pub(super) struct Round {
 
 /// The next part of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum RoundStage {
     /// Chains, rules and sets of a table.
     Rules(Family),
     /// The table of direct return.
@@ -64,7 +64,7 @@ impl Round {
             is_urgent: false,
             began: now,
             due: now,
-            stage: Stage::Rules(Family::Ip),
+            stage: RoundStage::Rules(Family::Ip),
             services: Vec::new(),
             before: None,
             rest: VecDeque::new(),
@@ -92,29 +92,29 @@ impl Round {
     pub(super) fn next(&mut self, engine: &Engine, all: usize, now: Instant) -> (Request, Origin) {
         let (diff, mut elements) = (engine.diff(), 0);
         let request = match self.stage {
-            Stage::Rules(Family::Ip) => {
-                self.stage = Stage::Rules(Family::Ip6);
+            RoundStage::Rules(Family::Ip) => {
+                self.stage = RoundStage::Rules(Family::Ip6);
                 Request::Rules(Family::Ip)
             }
-            Stage::Rules(Family::Ip6) if engine.direct().is_some() => {
-                self.stage = Stage::DirectReturn;
+            RoundStage::Rules(Family::Ip6) if engine.direct().is_some() => {
+                self.stage = RoundStage::DirectReturn;
                 Request::Rules(Family::Ip6)
             }
-            Stage::Rules(Family::Ip6) => {
+            RoundStage::Rules(Family::Ip6) => {
                 self.begin_elements(diff);
                 Request::Rules(Family::Ip6)
             }
-            Stage::DirectReturn => {
+            RoundStage::DirectReturn => {
                 self.begin_elements(diff);
                 Request::DirectReturn
             }
-            Stage::Elements => {
+            RoundStage::Elements => {
                 let keys = self.next_keys(diff);
                 elements = keys.len();
                 Request::Keys(keys)
             }
-            Stage::Sizes | Stage::End => {
-                self.stage = Stage::End;
+            RoundStage::Sizes | RoundStage::End => {
+                self.stage = RoundStage::End;
                 Request::Sizes
             }
         };
@@ -148,13 +148,13 @@ impl Round {
         }
         let keys = self.rest.drain(..KEYS.min(self.rest.len())).collect();
         if is_last && self.rest.is_empty() {
-            self.stage = Stage::Sizes;
+            self.stage = RoundStage::Sizes;
         }
         keys
     }
 
     fn begin_elements(&mut self, diff: &Diff) {
-        self.stage = Stage::Elements;
+        self.stage = RoundStage::Elements;
         self.add_elements(None, diff);
     }
 
@@ -199,15 +199,15 @@ impl Round {
     }
 
     /// Ends the round, if all its pieces were compared.
-    pub(super) fn end(&mut self, now: Instant) -> Option<Ended> {
-        if self.stage != Stage::End {
+    pub(super) fn end(&mut self, now: Instant) -> Option<EndedRound> {
+        if self.stage != RoundStage::End {
             return None;
         }
         let (is_urgent, differences) = (self.is_urgent, self.differences);
         let next = self.began + self.period.unwrap_or_default();
         self.restart(false, next.max(now));
         self.due = self.due.max(now + LEAST_PAUSE);
-        Some(if is_urgent { Ended::Urgent { differences } } else { Ended::Background })
+        Some(if is_urgent { EndedRound::Urgent { differences } } else { EndedRound::Background })
     }
 
     /// Returns the beginning of the round.

@@ -46,7 +46,7 @@ impl NodeState {
     /// Returns an IPv6 address that serves node ports and that this node can connect to without
     /// further settings.
     pub fn ipv6_node_port_address(&self) -> Option<Ipv6Addr> {
-        self.serving.wanted().iter().find_map(|address| match address {
+        self.serving.desired().iter().find_map(|address| match address {
             IpAddr::V6(address) if !address.is_loopback() && !address.is_unicast_link_local() => {
                 Some(*address)
             }
@@ -62,6 +62,6 @@ impl NodeState {
 
     /// Returns whether an address belongs to this node or serves its node ports.
     pub(super) fn has(&self, address: IpAddr) -> bool {
-        self.serving.wanted().contains(&address) || self.addresses.local.contains(&address)
+        self.serving.desired().contains(&address) || self.addresses.local.contains(&address)
     }
 }

@@ -1,4 +1,4 @@
-//! What a service wants of direct return, in one family.
+//! The ports of a service with direct return in one family, and the slots of their nodes.
 
 use std::net::IpAddr;
 use std::num::NonZeroU16;
@@ -17,7 +17,7 @@ use crate::ruleset::{Frontend, Subject};
 
 /// A port of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct WantedPort {
+pub(super) struct DirectPort {
     /// Its position in the service.
     pub(super) index: usize,
     pub(super) protocol: Protocol,
@@ -29,7 +29,7 @@ pub(super) struct WantedPort {
 }
 
 /// A table of slots: its size, and the node in each.
-pub(super) type Slots = (TableSize, Vec<Option<NodeNumber>>);
+pub(super) type NodeSlots = (TableSize, Vec<Option<NodeNumber>>);
 
 /// The nodes of the endpoints of a port, in an order that all nodes share, with their weights.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub(super) fn ports(
     node_address: Option<IpAddr>,
     family: Family,
     diff: &Diff,
-) -> Vec<WantedPort> {
+) -> Vec<DirectPort> {
     let service = &view.service;
     let by_address = service.session_affinity.is_some();
     let external = || service.load_balancer_ips.iter().chain(&service.external_ips).copied();
@@ -66,7 +66,7 @@ pub(super) fn ports(
         destinations.extend(node_address.zip(node_port).map(at_node));
         destinations.sort_unstable();
         destinations.dedup();
-        WantedPort { index, protocol, port, destinations, by_address }
+        DirectPort { index, protocol, port, destinations, by_address }
     };
     let ports = service.ports.iter().enumerate().map(of_port);
     ports.filter(|port| !port.destinations.is_empty()).collect()
@@ -80,7 +80,7 @@ impl NodeList {
     /// See [`Nodes::hop`].
     pub(super) fn of(
         view: &ServiceView<'_>,
-        port: &WantedPort,
+        port: &DirectPort,
         family: Family,
         (nodes, cluster): (&Nodes, &Cluster),
     ) -> Result<Self, Obstacle> {
@@ -103,7 +103,7 @@ impl NodeList {
 
     /// Returns the slots of the table for these nodes, at most `most`; `None` if no such table holds
     /// all of them.
-    pub(super) fn slots(&self, most: u32) -> Option<Slots> {
+    pub(super) fn slots(&self, most: u32) -> Option<NodeSlots> {
         let size = maglev::size_within(self.0.len(), most)?;
         let hashes: Vec<_> = self.0.iter().map(|(hop, _)| hop.hash).collect();
         let weights: Vec<_> = self.0.iter().map(|(_, weight)| *weight).collect();

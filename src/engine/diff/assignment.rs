@@ -124,8 +124,8 @@ impl Patch {
         let former = installed.len();
         let mut gaps = SmallVec::<[usize; 2]>::new();
         let mut new = SmallVec::<[Target; 2]>::new();
-        for (target, is_wanted) in endpoints {
-            match (installed.position(&target), is_wanted) {
+        for (target, is_desired) in endpoints {
+            match (installed.position(&target), is_desired) {
                 (Some(slot), false) => gaps.push(slot),
                 (None, true) => new.push(target),
                 (Some(_), true) | (None, false) => {}
@@ -175,9 +175,9 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(before: &[u32], wanted: &[u32], expected: &[u32]) {
-        let wanted: Vec<_> = wanted.iter().copied().map(target).collect();
-        assert_eq!(assign(&installed(before), &wanted, &SlotPlan::Once), installed(expected));
+    fn check(before: &[u32], desired: &[u32], expected: &[u32]) {
+        let desired: Vec<_> = desired.iter().copied().map(target).collect();
+        assert_eq!(assign(&installed(before), &desired, &SlotPlan::Once), installed(expected));
     }
 
     #[test]
@@ -203,8 +203,8 @@ mod tests {
     #[test]
     fn a_hole_found_in_the_kernel_is_filled() {
         let found = [Some(target(1)), None, Some(target(3))];
-        let wanted = [target(1), target(2), target(3)];
-        assert_eq!(assign(&found, &wanted, &SlotPlan::Once), installed(&[1, 2, 3]));
+        let desired = [target(1), target(2), target(3)];
+        assert_eq!(assign(&found, &desired, &SlotPlan::Once), installed(&[1, 2, 3]));
     }
 
     #[test]
@@ -215,8 +215,8 @@ mod tests {
     #[test]
     fn an_endpoint_has_as_many_slots_as_its_weight_and_a_change_of_it_moves_no_other() {
         let check = |before: &[u32], counts: &[u32], expected: &[u32]| {
-            let wanted: Vec<_> = (1..=3).map(target).collect();
-            let found = assign(&installed(before), &wanted, &SlotPlan::Weighted(counts.into()));
+            let desired: Vec<_> = (1..=3).map(target).collect();
+            let found = assign(&installed(before), &desired, &SlotPlan::Weighted(counts.into()));
             assert_eq!(found, installed(expected));
         };
         check(&[], &[1, 2, 3], &[1, 2, 2, 3, 3, 3]);
@@ -229,22 +229,22 @@ mod tests {
         #[test]
         fn slots_are_dense_hold_everything_once_and_move_minimally(
             before in proptest::collection::hash_set(0u32..40, 0..30),
-            wanted in proptest::collection::hash_set(0u32..40, 0..30),
+            desired in proptest::collection::hash_set(0u32..40, 0..30),
         ) {
             let before: Vec<_> = before.into_iter().collect();
-            let wanted: Vec<_> = wanted.into_iter().map(target).collect();
+            let desired: Vec<_> = desired.into_iter().map(target).collect();
             let old = installed(&before);
-            let new = assign(&old, &wanted, &SlotPlan::Once);
+            let new = assign(&old, &desired, &SlotPlan::Once);
 
             let mut held: Vec<_> = new.iter().map(|slot| slot.unwrap()).collect();
-            let mut all = wanted.clone();
+            let mut all = desired.clone();
             held.sort();
             all.sort();
             prop_assert_eq!(held, all);
 
             let kept = old.iter().zip(&new).filter(|(old, new)| old == new).count();
-            let can_stay = old.iter().take(wanted.len());
-            let could_stay = can_stay.filter(|slot| wanted.contains(&slot.unwrap())).count();
+            let can_stay = old.iter().take(desired.len());
+            let could_stay = can_stay.filter(|slot| desired.contains(&slot.unwrap())).count();
             prop_assert_eq!(kept, could_stay);
         }
     }
@@ -276,7 +276,7 @@ mod patch_tests {
 
     fn patch(installed: &[u8], changes: &[(u8, bool)]) -> Option<(usize, Vec<(usize, u8)>)> {
         let installed = list(installed.iter().map(|number| target(*number, false)), false);
-        let changes = changes.iter().map(|(number, wanted)| (target(*number, false), *wanted));
+        let changes = changes.iter().map(|(number, desired)| (target(*number, false), *desired));
         let patch = Patch::new(&installed, changes)?;
         let number = |target: &Target| match target.address {
             IpAddr::V4(address) => address.octets()[3],
@@ -312,12 +312,12 @@ mod patch_tests {
             let installed = list(before.iter().map(|number| target(*number, ipv6)), ipv6);
             let old: Vec<_> = installed.iter().collect();
             let changed = changes.iter().map(|(number, is)| (target(*number, ipv6), *is));
-            let wanted: Vec<Target> = (0..40)
+            let desired: Vec<Target> = (0..40)
                 .filter(|number| *changes.get(number).unwrap_or(&before.contains(number)))
                 .map(|number| target(number, ipv6))
                 .collect();
             let Some(patch) = Patch::new(&installed, changed) else {
-                prop_assert!(wanted.is_empty());
+                prop_assert!(desired.is_empty());
                 return Ok(());
             };
             let mut new = old.clone();
@@ -325,14 +325,14 @@ mod patch_tests {
             patch.slots.iter().for_each(|(slot, target)| new[*slot] = Some(*target));
             let mut held: Vec<_> = new.iter().map(|slot| slot.unwrap()).collect();
             held.sort();
-            let mut all = wanted.clone();
+            let mut all = desired.clone();
             all.sort();
             prop_assert_eq!(held, all);
             prop_assert_eq!(patch.is_nothing(), new == old);
             let kept_by = |slots: &[Option<Target>]| {
                 old.iter().zip(slots).filter(|(old, new)| old == new).count()
             };
-            prop_assert_eq!(kept_by(&new), kept_by(&assign(&old, &wanted, &SlotPlan::Once)));
+            prop_assert_eq!(kept_by(&new), kept_by(&assign(&old, &desired, &SlotPlan::Once)));
         }
     }
 }

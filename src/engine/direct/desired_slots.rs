@@ -1,4 +1,4 @@
-//! The slots that a service is to have in one family, or why it has none.
+//! The desired slots of a service in one family, or why it has none.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use nft::Family;
 
 use super::nodes::Nodes;
 use super::obstacle::Obstacle;
-use super::wanted::{NodeList, Slots, WantedPort};
+use super::ports::{DirectPort, NodeList, NodeSlots};
 use crate::desired::SlotBudget;
 use crate::diff::Diff;
 use crate::model::{Cluster, Protocol, ServiceView};
@@ -21,25 +21,25 @@ pub(crate) struct World<'a> {
     pub(crate) slots: &'a SlotBudget,
 }
 
-/// The slots of a service in one family.
+/// The desired slots of a service in one family.
 #[derive(Debug, Default)]
-pub(super) struct Target {
+pub(super) struct DesiredSlots {
     /// The ports, each with its slots; without these, none of its nodes takes packets.
-    pub(super) ports: Vec<(WantedPort, Option<Slots>)>,
-    /// Why packets are translated, although the service wants direct return.
+    pub(super) ports: Vec<(DirectPort, Option<NodeSlots>)>,
+    /// Why packets are translated, although the service has direct return.
     pub(super) obstacle: Option<Obstacle>,
 }
 
-impl Target {
-    /// Returns the target of a service that wants direct return.
+impl DesiredSlots {
+    /// Returns the slots of a service with direct return.
     pub(super) fn of(
-        (view, ports): (&ServiceView<'_>, Vec<WantedPort>),
+        (view, ports): (&ServiceView<'_>, Vec<DirectPort>),
         family: Family,
         (nodes, node_addresses): (&Nodes, &BTreeSet<IpAddr>),
         world: World<'_>,
     ) -> Self {
         let grants = world.slots.of(&view.service.name);
-        let slots = |port: &WantedPort| {
+        let slots = |port: &DirectPort| {
             check_addresses(port, node_addresses)?;
             let nodes = NodeList::of(view, port, family, (nodes, world.cluster))?;
             let slots = nodes.slots(grants.of_nodes(family, port.index).given);
@@ -52,18 +52,18 @@ impl Target {
     }
 
     /// Returns one whose packets this node translates.
-    pub(super) fn translated(ports: Vec<WantedPort>, obstacle: Option<Obstacle>) -> Self {
+    pub(super) fn translated(ports: Vec<DirectPort>, obstacle: Option<Obstacle>) -> Self {
         Self { ports: ports.into_iter().map(|port| (port, None)).collect(), obstacle }
     }
 
     /// Returns whether packets are to be handed on.
-    pub(super) fn is_wanted(&self) -> bool {
+    pub(super) fn is_direct(&self) -> bool {
         self.ports.iter().any(|(_, slots)| slots.is_some())
     }
 }
 
 /// Checks that answers of other connections cannot come to the destinations of a port.
-fn check_addresses(port: &WantedPort, node_addresses: &BTreeSet<IpAddr>) -> Result<(), Obstacle> {
+fn check_addresses(port: &DirectPort, node_addresses: &BTreeSet<IpAddr>) -> Result<(), Obstacle> {
     let mut at_node = port.destinations.iter().filter(|it| node_addresses.contains(&it.address));
     match at_node.next() {
         Some(destination) if port.protocol != Protocol::Tcp => {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::ruleset::List;
+use super::ruleset::NodeListId;
 use super::table::Table;
 use crate::diff::Numbers;
 use crate::model::ObjectName;
@@ -10,22 +10,22 @@ use crate::model::ObjectName;
 /// The numbers of lists. Connections are remembered by the number of their list, so a service keeps
 /// it, and a freed one is used again late.
 #[derive(Debug)]
-pub(super) struct Lists {
+pub(super) struct NodeLists {
     numbers: Numbers,
     /// The services of the lists in use.
-    holders: BTreeMap<List, ObjectName>,
+    holders: BTreeMap<NodeListId, ObjectName>,
 }
 
-impl Default for Lists {
+impl Default for NodeLists {
     fn default() -> Self {
-        Self { numbers: Numbers::new(1, List::LAST), holders: BTreeMap::new() }
+        Self { numbers: Numbers::new(1, NodeListId::LAST), holders: BTreeMap::new() }
     }
 }
 
-impl Lists {
+impl NodeLists {
     /// Continues after the numbers of the table.
     pub(super) fn adopt(&mut self, table: &Table) {
-        self.numbers.adopt(table.installed().lists().map(List::get));
+        self.numbers.adopt(table.installed().lists().map(NodeListId::get));
     }
 
     /// Lets numbers that were freed two commits ago be used again.
@@ -34,22 +34,22 @@ impl Lists {
     }
 
     /// Returns a number that no list of the table has; `None` if all are in use.
-    pub(super) fn give(&mut self, table: &Table) -> Option<List> {
-        let taken = |number| List::new(number).is_none_or(|list| table.has_list(list));
-        self.numbers.give(taken).and_then(List::new)
+    pub(super) fn give(&mut self, table: &Table) -> Option<NodeListId> {
+        let taken = |number| NodeListId::new(number).is_none_or(|list| table.has_list(list));
+        self.numbers.give(taken).and_then(NodeListId::new)
     }
 
     /// Records the service of a list.
-    pub(super) fn hold(&mut self, list: List, service: &ObjectName) {
+    pub(super) fn hold(&mut self, list: NodeListId, service: &ObjectName) {
         self.holders.insert(list, service.clone());
     }
 
     /// Returns the service of a list.
-    pub(super) fn holder(&self, list: List) -> Option<&ObjectName> {
+    pub(super) fn holder(&self, list: NodeListId) -> Option<&ObjectName> {
         self.holders.get(&list)
     }
 
-    pub(super) fn free(&mut self, list: List) {
+    pub(super) fn free(&mut self, list: NodeListId) {
         self.holders.remove(&list);
         self.numbers.free(list.get());
     }

@@ -160,10 +160,10 @@ fn counts(weights: &[Weight], limit: u32) -> Vec<u32> {
 /// Returns the largest difference between the shares by weight and by slots, in percentage points.
 fn deviation(weights: &[Weight], counts: &[u32]) -> f64 {
     let sum = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>().max(1.0);
-    let wanted = sum(&mut weights.iter().map(|it| f64::from(*it)));
+    let desired = sum(&mut weights.iter().map(|it| f64::from(*it)));
     let found = sum(&mut counts.iter().map(|it| f64::from(*it)));
     let difference = |(weight, count): (&Weight, &u32)| {
-        (f64::from(*weight) / wanted - f64::from(*count) / found).abs() * 100.0
+        (f64::from(*weight) / desired - f64::from(*count) / found).abs() * 100.0
     };
     weights.iter().zip(counts).map(difference).fold(0.0, f64::max)
 }
