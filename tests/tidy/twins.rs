@@ -12,9 +12,6 @@ type Twins = &'static [(&'static str, &'static [&'static str])];
 /// Types of one name. `Followed` of `program` is one type or the other, by a feature.
 #[rustfmt::skip]
 const TYPES: Twins = &[
-    ("daemon", &[
-        "Answered", "Follower", "Lists",
-    ]),
     ("program", &[
         "Followed",
     ]),

@@ -63,7 +63,7 @@ fn hardware_address(node: &str) -> HardwareAddress {
     [0x06, 0x64, a, b, c, d]
 }
 
-/// The tunnels of this node as they are wanted.
+/// The tunnels of this node as they are desired.
 #[derive(Clone, Debug)]
 pub struct TunnelSettings {
     /// The port of UDP.
@@ -114,7 +114,7 @@ impl Tunnel {
     pub(super) fn look(&mut self) -> io::Result<()> {
         let found = self.kernel.find(DEVICE)?;
         self.state = State::Missing;
-        if let Some(found) = found.filter(|it| it.vxlan.is_some() && it.vxlan == self.wanted()) {
+        if let Some(found) = found.filter(|it| it.vxlan.is_some() && it.vxlan == self.desired()) {
             self.entries = self.kernel.entries(found.index)?;
             self.state = State::Made(found.index);
         }
@@ -128,7 +128,7 @@ impl Tunnel {
     /// entry that it refuses keeps out no other.
     pub(super) fn update(&mut self, is_far: impl Fn(IpAddr) -> bool) -> io::Result<()> {
         let ends = self.settings.ends.borrow_and_update().clone();
-        let Some(vxlan) = self.wanted() else {
+        let Some(vxlan) = self.desired() else {
             self.state = State::Unknown;
             return Ok(());
         };
@@ -136,7 +136,7 @@ impl Tunnel {
         let found = self.kernel.find(DEVICE)?;
         let index = self.device(found, &vxlan).inspect_err(|_| self.state = State::Missing)?;
         let far = ends.others.into_iter().filter(|(address, _)| is_far(*address));
-        let wanted: BTreeSet<TunnelEntry> = far
+        let desired: BTreeSet<TunnelEntry> = far
             .flat_map(|(address, end)| {
                 let hardware_address = end.hardware_address;
                 [
@@ -147,14 +147,14 @@ impl Tunnel {
             .collect();
         let present = self.kernel.entries(index)?;
         let (mut written, mut refused) = (BTreeSet::new(), Ok(()));
-        for entry in &wanted {
+        for entry in &desired {
             let is_present = present.contains(entry);
             let added = if is_present { Ok(()) } else { self.kernel.add(index, entry) };
             written.extend(added.is_ok().then_some(*entry));
             refused = refused.and(added);
         }
-        let gone = present.difference(&wanted);
-        for entry in gone.filter(|it| !wanted.iter().any(|other| it.has_place_of(other))) {
+        let gone = present.difference(&desired);
+        for entry in gone.filter(|it| !desired.iter().any(|other| it.has_place_of(other))) {
             refused = refused.and(self.kernel.delete(index, entry));
         }
         (self.state, self.entries) = (State::Made(index), written);
@@ -180,7 +180,7 @@ impl Tunnel {
         self.kernel.create(DEVICE, vxlan)
     }
 
-    fn wanted(&self) -> Option<Vxlan> {
+    fn desired(&self) -> Option<Vxlan> {
         let TunnelEnd { address, hardware_address } = self.settings.ends.borrow().own?;
         let port = self.settings.port;
         Some(Vxlan { id: NETWORK, port, local: address, hardware_address })

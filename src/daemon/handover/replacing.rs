@@ -74,7 +74,7 @@ pub trait Replace<K>: Send {
 pub struct Replacing {
     table: TableRef,
     own: WholeTable,
-    lists: Lists,
+    lists: ListMessages,
     purpose: Purpose,
     /// Our table does not only get other priorities.
     replaces: bool,
@@ -95,7 +95,7 @@ enum Phase {
 
 /// Messages that list the elements of named sets.
 #[derive(Debug)]
-struct Lists {
+struct ListMessages {
     of_commits: Vec<Vec<u8>>,
     /// Of sets that packets write, too.
     of_packets: Vec<Vec<u8>>,
@@ -125,7 +125,7 @@ struct Creation {
     next: usize,
 }
 
-impl Lists {
+impl ListMessages {
     fn get(&self, number: usize) -> Option<&Vec<u8>> {
         self.of_commits.iter().chain(&self.of_packets).nth(number)
     }
@@ -148,7 +148,7 @@ impl Creation {
     fn send(
         &mut self,
         kernel: &mut Nftables,
-        lists: &Lists,
+        lists: &ListMessages,
         piece: usize,
         may_complete: bool,
     ) -> Result<bool, HandoverError> {
@@ -190,7 +190,7 @@ impl Replacing {
             return Ok(None);
         }
         let Some(own) = kernel.read_definition(&table)? else { return Ok(None) };
-        let lists = Lists {
+        let lists = ListMessages {
             of_commits: list_sets(
                 kernel,
                 (&own, &table),

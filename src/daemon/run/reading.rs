@@ -11,7 +11,7 @@ use nft::kernel::{Kernel, OthersChanges, ReadError};
 
 use super::devices::devices_of;
 use super::own_node::report_lost_guard;
-use super::reads::Answered;
+use super::reads::ReadAnswer;
 use super::{Run, now};
 use crate::observe::Cause;
 use crate::read_back::answer;
@@ -86,7 +86,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         &self,
         request: Request,
         writer: &Writer<K>,
-    ) -> impl Future<Output = Answered> + Send + use<K> {
+    ) -> impl Future<Output = ReadAnswer> + Send + use<K> {
         let layouts = Arc::clone(self.engine.tables().layouts());
         let observe = self.report.observe.clone();
         writer.run(move |kernel| {

@@ -16,16 +16,16 @@ use crate::writer::{Writer, WriterGone};
 pub type OpenReader<K> = Box<dyn Fn() -> Option<Writer<K>> + Send>;
 
 /// The answer to a request, or the error of the kernel.
-pub(super) type Answered = Result<Result<Reply, ReadError>, WriterGone>;
+pub(super) type ReadAnswer = Result<Result<Reply, ReadError>, WriterGone>;
 
 /// What is not certain about the tables, and the requests that make it certain.
 pub(super) struct Reads<K> {
     pub(super) doubt: Doubt,
     /// A request for which commits do not wait: parts of the tables while the source lists objects,
     /// later dumps.
-    pub(super) long_request: Option<BoxFuture<'static, Answered>>,
+    pub(super) long_request: Option<BoxFuture<'static, ReadAnswer>>,
     /// Requests for endpoint lists that were sent before the answer to the last one was processed.
-    pub(super) lists_ahead: VecDeque<BoxFuture<'static, Answered>>,
+    pub(super) lists_ahead: VecDeque<BoxFuture<'static, ReadAnswer>>,
     /// The parts of the tables that were read while the source lists objects.
     pub(super) early: Option<Box<Reading>>,
     /// The kernel reports changes of our tables by other programs: no process owns them.
@@ -80,7 +80,7 @@ impl<K: Kernel + Send + 'static> Reads<K> {
     }
 
     /// Waits for the answer to the long request.
-    pub(super) async fn answered(&mut self) -> Answered {
+    pub(super) async fn answered(&mut self) -> ReadAnswer {
         match &mut self.long_request {
             Some(request) => {
                 let answered = request.await;

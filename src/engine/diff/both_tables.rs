@@ -7,7 +7,7 @@ use nft::family::Family;
 
 use super::desired_state::DesiredState;
 use super::frontends::{FrontendChange, FrontendState, Frontends};
-use super::held::Held;
+use super::holdings::PackedHoldings;
 use super::lists::Lists;
 use super::members::{Members, NodePortIps};
 use super::no_local::{NoLocalByService, NoLocalPorts};
@@ -274,8 +274,8 @@ impl Diff {
 
     /// Returns the services that elements belong to. Searches all services if one is in a list.
     pub fn services_of(&self, subjects: &HashSet<(Family, Subject)>) -> BTreeSet<&ObjectName> {
-        let has_list = |held: &Held| {
-            let lists = held.unpack().lists;
+        let has_list = |holdings: &PackedHoldings| {
+            let lists = holdings.unpack().lists;
             lists.iter().any(|it| subjects.contains(&(it.family, Subject::List(it.id))))
         };
         let mut services = BTreeSet::new();
@@ -291,8 +291,8 @@ impl Diff {
 
     /// Searches all services, so it is for rare cases only.
     pub(super) fn service_with(&self, family: Family, id: ListId) -> Option<&ObjectName> {
-        let has_it = |held: &Held| {
-            held.unpack().lists.iter().any(|list| (list.family, list.id) == (family, id))
+        let has_it = |holdings: &PackedHoldings| {
+            holdings.unpack().lists.iter().any(|list| (list.family, list.id) == (family, id))
         };
         self.services.with(has_it).pop_first()
     }

@@ -14,7 +14,7 @@ use super::both_tables::{Context, Diff};
 use super::desired_state::DesiredState;
 use super::finding::{Changed, ElementId, Finding, InstalledElement};
 use super::frontends::FrontendState;
-use super::held::{HeldList, Holdings, purpose_of};
+use super::holdings::{Holdings, ServiceList, purpose_of};
 use super::list::List;
 use super::lists::Lists;
 use super::lists_by_purpose::ListsByPurpose;
@@ -38,10 +38,10 @@ impl Diff {
             self.node_port_ips.installed().map(member).for_each(each);
             return;
         };
-        let Some(held) = self.services.get(name) else { return };
-        let Holdings { frontends, members, lists } = held.unpack();
+        let Some(holdings) = self.services.get(name) else { return };
+        let Holdings { frontends, members, lists } = holdings.unpack();
         for frontend in frontends {
-            if let Some(state) = self.held_by(name, &frontend) {
+            if let Some(state) = self.state_of(name, &frontend) {
                 state.each_installed_element(frontend, each);
             }
         }
@@ -97,7 +97,7 @@ impl Diff {
         if members.is_empty() {
             BTreeSet::new()
         } else {
-            self.services.with(|held| held.unpack().members.iter().any(|it| members.contains(it)))
+            self.services.with(|it| it.unpack().members.iter().any(|it| members.contains(it)))
         }
     }
 
@@ -155,8 +155,8 @@ impl Diff {
     /// Drops pending changes of the endpoints that serve the UDP frontends of a service. Its next
     /// update repeats them.
     pub fn forget_serving(&mut self, service: &ObjectName) {
-        let Some(held) = self.services.get(service) else { return };
-        held.unpack().frontends.iter().for_each(|it| self.serving.forget(it));
+        let Some(holdings) = self.services.get(service) else { return };
+        holdings.unpack().frontends.iter().for_each(|it| self.serving.forget(it));
     }
 
     /// Returns whether the installed elements of a service are the desired ones.
@@ -186,7 +186,7 @@ impl Diff {
             (may_be_plain || plain.is_none()) && found.all(|list| self.holds(list, port, scope))
         });
         are_lists_as_desired
-            && port.frontends.iter().all(|it| match self.held_by(name, &it.frontend) {
+            && port.frontends.iter().all(|it| match self.state_of(name, &it.frontend) {
                 Some(state) => state.is_at(DesiredState::of(lists, port, it)),
                 // Another service has the frontend.
                 None => self.frontends.holder(&it.frontend).is_some(),
@@ -194,7 +194,7 @@ impl Diff {
     }
 
     /// Returns whether the slots of a list hold exactly the endpoints of a scope.
-    fn holds(&self, list: HeldList, port: &DesiredPort, scope: Scope) -> bool {
+    fn holds(&self, list: ServiceList, port: &DesiredPort, scope: Scope) -> bool {
         let installed = self.lists[list.family.index()].get(list.id);
         installed.is_some_and(|list| {
             let found: Vec<_> = list.iter().collect();
@@ -202,7 +202,7 @@ impl Diff {
         })
     }
 
-    fn held_by(&self, name: &ObjectName, frontend: &Frontend) -> Option<&FrontendState> {
+    fn state_of(&self, name: &ObjectName, frontend: &Frontend) -> Option<&FrontendState> {
         self.frontends.get(frontend).filter(|_| self.frontends.holder(frontend) == Some(name))
     }
 

@@ -2,7 +2,7 @@
 
 use ipnet::IpNet;
 
-use super::held::purpose_of;
+use super::holdings::purpose_of;
 use super::lists_by_purpose::ListsByPurpose;
 use crate::desired::{DesiredFrontend, DesiredPort, Label, Scope, Traffic};
 use crate::ruleset::Unserved;

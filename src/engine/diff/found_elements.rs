@@ -8,7 +8,7 @@ use nft::{Element, Family};
 use super::both_tables::Diff;
 use super::finding::InstalledElement;
 use super::frontends::{FrontendState, Rare};
-use super::held::HeldList;
+use super::holdings::ServiceList;
 use super::list::List;
 use super::lists::Affinity;
 use super::packed_map::PackedMap;
@@ -300,8 +300,8 @@ impl Diff {
 
     /// Keeps the lists of services, so that none becomes that of another service, updated before.
     fn keep_lists(&mut self) {
-        for held in self.services.iter() {
-            for HeldList { family, protocol, id, .. } in held.unpack().lists {
+        for holdings in self.services.iter() {
+            for ServiceList { family, protocol, id, .. } in holdings.unpack().lists {
                 self.lists[family.index()].keep(id, protocol);
             }
         }

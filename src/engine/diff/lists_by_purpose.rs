@@ -5,14 +5,14 @@ use ahash::HashMap;
 use nft::family::Family;
 use smallvec::SmallVec;
 
-use super::held::{HeldList, ListPurpose};
+use super::holdings::{ListPurpose, ServiceList};
 use crate::desired::SmallSet;
 use crate::ruleset::number::ListId;
 
 /// Lists by purpose. A service has at most one plain list and one with affinity for each purpose.
 #[derive(Debug, Default)]
 pub(super) struct ListsByPurpose {
-    lists: SmallVec<[HeldList; 2]>,
+    lists: SmallVec<[ServiceList; 2]>,
     /// Index of each list, once there are many.
     index: Option<HashMap<(ListPurpose, bool), usize>>,
     ids: SmallSet<(Family, ListId)>,
@@ -22,7 +22,7 @@ pub(super) struct ListsByPurpose {
 const FEW: usize = 16;
 
 impl ListsByPurpose {
-    pub(super) fn push(&mut self, list: HeldList) {
+    pub(super) fn push(&mut self, list: ServiceList) {
         self.lists.push(list);
         self.ids.insert((list.family, list.id));
         let index = || (0..).zip(&self.lists).map(|(i, it)| (it.key(), i)).collect();
@@ -34,7 +34,7 @@ impl ListsByPurpose {
     }
 
     /// Returns the list of a purpose, with affinity or without.
-    pub(super) fn find(&self, purpose: ListPurpose, has_affinity: bool) -> Option<HeldList> {
+    pub(super) fn find(&self, purpose: ListPurpose, has_affinity: bool) -> Option<ServiceList> {
         let key = (purpose, has_affinity);
         match &self.index {
             None => self.lists.iter().find(|list| list.key() == key).copied(),
@@ -47,18 +47,18 @@ impl ListsByPurpose {
         self.ids.contains(&(family, id))
     }
 
-    pub(super) fn contains(&self, list: &HeldList) -> bool {
+    pub(super) fn contains(&self, list: &ServiceList) -> bool {
         self.find(list.purpose(), list.id.has_affinity()).as_ref() == Some(list)
     }
 
     /// Returns the lists in the order in which they were added.
-    pub(super) fn into_lists(self) -> SmallVec<[HeldList; 2]> {
+    pub(super) fn into_lists(self) -> SmallVec<[ServiceList; 2]> {
         self.lists
     }
 }
 
-impl FromIterator<HeldList> for ListsByPurpose {
-    fn from_iter<I: IntoIterator<Item = HeldList>>(lists: I) -> Self {
+impl FromIterator<ServiceList> for ListsByPurpose {
+    fn from_iter<I: IntoIterator<Item = ServiceList>>(lists: I) -> Self {
         let mut all = Self::default();
         lists.into_iter().for_each(|list| all.push(list));
         all
@@ -73,10 +73,10 @@ mod tests {
     use crate::desired::Scope;
     use crate::model::Protocol;
 
-    fn list(number: u16) -> HeldList {
+    fn list(number: u16) -> ServiceList {
         let (family, protocol, scope) = (Family::Ip, Protocol::Tcp, Scope::Cluster);
         let port = NonZeroU16::new(number).unwrap();
-        HeldList { family, protocol, port, scope, id: ListId::plain(number.into()) }
+        ServiceList { family, protocol, port, scope, id: ListId::plain(number.into()) }
     }
 
     #[test]

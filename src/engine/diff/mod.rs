@@ -17,7 +17,7 @@ mod desired_state;
 mod finding;
 mod found_elements;
 mod frontends;
-mod held;
+mod holdings;
 mod list;
 mod lists;
 mod lists_by_purpose;

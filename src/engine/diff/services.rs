@@ -5,7 +5,7 @@ use std::ops::Bound;
 
 use ahash::HashMap;
 
-use super::held::Held;
+use super::holdings::PackedHoldings;
 use crate::model::ObjectName;
 
 /// A hash map for lookups, which each update makes, and the same names sorted.
@@ -14,34 +14,34 @@ use crate::model::ObjectName;
 /// names, so that the same objects lead to the same transactions.
 #[derive(Debug, Default)]
 pub(super) struct Services {
-    held: HashMap<ObjectName, Held>,
+    holdings: HashMap<ObjectName, PackedHoldings>,
     names: BTreeSet<ObjectName>,
 }
 
 impl Services {
-    pub(super) fn get(&self, name: &ObjectName) -> Option<&Held> {
-        self.held.get(name)
+    pub(super) fn get(&self, name: &ObjectName) -> Option<&PackedHoldings> {
+        self.holdings.get(name)
     }
 
-    pub(super) fn insert(&mut self, name: &ObjectName, held: Held) {
-        if self.held.insert(name.clone(), held).is_none() {
+    pub(super) fn insert(&mut self, name: &ObjectName, holdings: PackedHoldings) {
+        if self.holdings.insert(name.clone(), holdings).is_none() {
             self.names.insert(name.clone());
         }
     }
 
     pub(super) fn remove(&mut self, name: &ObjectName) {
-        if self.held.remove(name).is_some() {
+        if self.holdings.remove(name).is_some() {
             self.names.remove(name);
         }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.held.len()
+        self.holdings.len()
     }
 
     /// Returns the holdings of all services, in no order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Held> {
-        self.held.values()
+    pub(super) fn iter(&self) -> impl Iterator<Item = &PackedHoldings> {
+        self.holdings.values()
     }
 
     /// Returns all names, sorted.
@@ -59,12 +59,12 @@ impl Services {
     }
 
     /// Returns the services whose holdings `has` accepts. Searches all services.
-    pub(super) fn with(&self, has: impl Fn(&Held) -> bool) -> BTreeSet<&ObjectName> {
-        self.held.iter().filter(|(_, held)| has(held)).map(|(name, _)| name).collect()
+    pub(super) fn with(&self, has: impl Fn(&PackedHoldings) -> bool) -> BTreeSet<&ObjectName> {
+        self.holdings.iter().filter(|(_, holdings)| has(holdings)).map(|(name, _)| name).collect()
     }
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.held.is_empty() && self.names.is_empty()
+        self.holdings.is_empty() && self.names.is_empty()
     }
 }

@@ -11,7 +11,7 @@ use super::assignment::Patch;
 use super::both_tables::{Context, Diff, FRONTEND_ELEMENTS};
 use super::claims;
 use super::desired_state::{DesiredState, route};
-use super::held::{HeldList, Holdings, purpose_of};
+use super::holdings::{Holdings, ServiceList, purpose_of};
 use super::lists_by_purpose::ListsByPurpose;
 use super::progress::{Progress, Updated};
 use crate::desired::{self, DesiredFrontend, DesiredPort, DesiredService, Label, Scope, SmallSet};
@@ -57,7 +57,7 @@ impl Diff {
             context.may_postpone && desired.ports.iter().any(|port| self.may_be_of_others(port));
         let ports = desired.ports.iter();
         let compared = ports.map(|it| it.endpoints(Scope::Cluster).len() + it.ranges.len()).sum();
-        let holdings = self.services.get(name).map(|held| held.unpack()).unwrap_or_default();
+        let holdings = self.services.get(name).map(|it| it.unpack()).unwrap_or_default();
         let mut update = ServiceUpdate {
             diff: self,
             name,
@@ -128,7 +128,7 @@ impl Diff {
         let is_served =
             Family::ALL.map(|family| holdings.frontends.iter().any(|it| it.family() == family));
         let lists: ListsByPurpose = holdings.lists.iter().copied().collect();
-        let mut patches = SmallVec::<[(HeldList, Label, Patch); 2]>::new();
+        let mut patches = SmallVec::<[(ServiceList, Label, Patch); 2]>::new();
         for port in ports {
             // UDP needs a whole update: established flows depend on all serving endpoints.
             if port.protocol == Protocol::Udp {
@@ -156,7 +156,7 @@ impl Diff {
         }
         self.serving.have_others_changed |= !patches.is_empty();
         let mut resized = Resized::new();
-        for (HeldList { family, id, .. }, label, patch) in patches {
+        for (ServiceList { family, id, .. }, label, patch) in patches {
             let mut list = self.lists[family.index()].open(id)?;
             let former = list.len();
             list.edit(patch.slots, patch.length, piece);
@@ -275,7 +275,7 @@ impl ServiceUpdate<'_> {
             }
             let Some(id) = self.list(port, scope) else { continue };
             let DesiredPort { family, protocol, port: number, .. } = *port;
-            let list = HeldList { family, protocol, port: number, scope, id };
+            let list = ServiceList { family, protocol, port: number, scope, id };
             self.lists.push(list);
             if !self.former_lists.contains(&list) {
                 self.former_lists.push(list);

@@ -38,7 +38,7 @@ pub fn follow(
     problems: Sender<FoundProblems>,
 ) -> Result<JoinHandle<()>, FilesError> {
     folder::scan(path)?;
-    let mut follower = Follower {
+    let mut follower = FolderFollower {
         path: path.to_owned(),
         reader: ManifestReader::of(wanted),
         reported: AHashSet::default(),
@@ -61,7 +61,7 @@ const TICK: Duration = Duration::from_secs(1);
 /// Ticks between scans without a notification; one tick if notifications do not work.
 const RESCAN_TICKS: u32 = 10;
 
-struct Follower {
+struct FolderFollower {
     path: PathBuf,
     reader: ManifestReader,
     reported: AHashSet<FileProblem>,
@@ -72,7 +72,7 @@ struct Follower {
     problems: Sender<FoundProblems>,
 }
 
-impl Follower {
+impl FolderFollower {
     fn run(&mut self) {
         // Capacity 1: a wake-up carries no data, and one scan finds all changes.
         let (wake, woken) = sync_channel(1);

@@ -96,7 +96,7 @@ pub struct Doubt {
 
 /// How much is not certain. A larger extent includes the smaller ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Uncertain {
+pub enum DoubtExtent {
     /// Nothing.
     Nothing,
     /// Elements.
@@ -190,27 +190,27 @@ impl Doubt {
     }
 
     /// Returns how much is not certain.
-    pub fn extent(&self) -> Uncertain {
+    pub fn extent(&self) -> DoubtExtent {
         if self.tables.is_some() {
-            Uncertain::Tables
+            DoubtExtent::Tables
         } else if self.is_changed || self.round.is_urgent {
-            Uncertain::All
+            DoubtExtent::All
         } else if self.search.is_active() {
-            Uncertain::Sets
+            DoubtExtent::Sets
         } else if self.parts.have_rules() {
-            Uncertain::Rules
+            DoubtExtent::Rules
         } else if self.has_unread_lists {
-            Uncertain::Lists
+            DoubtExtent::Lists
         } else if self.parts.are_none() {
-            Uncertain::Nothing
+            DoubtExtent::Nothing
         } else {
-            Uncertain::Keys
+            DoubtExtent::Keys
         }
     }
 
     /// Returns why something is not certain, and since when.
     pub fn reason(&self) -> Option<(DoubtCause, Instant)> {
-        (self.extent() != Uncertain::Nothing).then_some((self.cause, self.since))
+        (self.extent() != DoubtExtent::Nothing).then_some((self.cause, self.since))
     }
 
     /// Returns when the tables are to be read as a whole, if they must be. Nothing may be committed
@@ -489,7 +489,7 @@ impl Doubt {
     }
 
     fn note_cause(&mut self, cause: DoubtCause, now: Instant) {
-        if self.extent() == Uncertain::Nothing {
+        if self.extent() == DoubtExtent::Nothing {
             (self.cause, self.since) = (cause, now);
         }
     }

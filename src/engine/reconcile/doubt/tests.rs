@@ -13,14 +13,14 @@ use crate::model::{Change, Event, ObjectName, Resource, Service, ServicePort};
 use crate::reconcile::{ElementId, Finding, FoundTables};
 use crate::routing::Routing;
 
-const ALL: [Uncertain; 7] = [
-    Uncertain::Nothing,
-    Uncertain::Keys,
-    Uncertain::Lists,
-    Uncertain::Rules,
-    Uncertain::Sets,
-    Uncertain::All,
-    Uncertain::Tables,
+const ALL: [DoubtExtent; 7] = [
+    DoubtExtent::Nothing,
+    DoubtExtent::Keys,
+    DoubtExtent::Lists,
+    DoubtExtent::Rules,
+    DoubtExtent::Sets,
+    DoubtExtent::All,
+    DoubtExtent::Tables,
 ];
 
 fn key(last: u8) -> ElementId {
@@ -29,20 +29,22 @@ fn key(last: u8) -> ElementId {
 }
 
 /// A doubt of this extent, after a start.
-fn doubt(extent: Uncertain, now: Instant) -> Doubt {
+fn doubt(extent: DoubtExtent, now: Instant) -> Doubt {
     let mut doubt = Doubt::new(Duration::ZERO, now);
-    if extent == Uncertain::Tables {
+    if extent == DoubtExtent::Tables {
         return doubt;
     }
     doubt.were_read(false, Duration::ZERO, now);
     doubt.handle(DoubtInput::Committed, now);
     match extent {
-        Uncertain::Nothing | Uncertain::Tables => {}
-        Uncertain::Keys => doubt.handle(DoubtInput::Elements(vec![key(1)]), now),
-        Uncertain::Lists => doubt.has_unread_lists = true,
-        Uncertain::Rules => doubt.handle(DoubtInput::Refused(Refused::Elements(vec![key(1)])), now),
-        Uncertain::Sets => doubt.search = Search::Due(vec![(Family::Ip, SetId::Endpoints)]),
-        Uncertain::All => doubt.handle(DoubtInput::Anything, now),
+        DoubtExtent::Nothing | DoubtExtent::Tables => {}
+        DoubtExtent::Keys => doubt.handle(DoubtInput::Elements(vec![key(1)]), now),
+        DoubtExtent::Lists => doubt.has_unread_lists = true,
+        DoubtExtent::Rules => {
+            doubt.handle(DoubtInput::Refused(Refused::Elements(vec![key(1)])), now)
+        }
+        DoubtExtent::Sets => doubt.search = Search::Due(vec![(Family::Ip, SetId::Endpoints)]),
+        DoubtExtent::All => doubt.handle(DoubtInput::Anything, now),
     }
     doubt
 }
@@ -60,8 +62,8 @@ fn inputs() -> [(&'static str, DoubtInput); 7] {
 }
 
 /// Each extent with the extents after the inputs in the order of [`inputs`].
-fn every_pair() -> [(Uncertain, [Uncertain; 7]); ALL.len()] {
-    use Uncertain::{All, Keys, Lists, Nothing, Rules, Sets, Tables};
+fn every_pair() -> [(DoubtExtent, [DoubtExtent; 7]); ALL.len()] {
+    use DoubtExtent::{All, Keys, Lists, Nothing, Rules, Sets, Tables};
     //         Elements Refused DirectReturn Anything ReadNow Failed  Committed
     [
         (Nothing, [Keys, Rules, Rules, All, Tables, Tables, Nothing]),
@@ -135,7 +137,7 @@ fn the_tables_are_read_before_the_first_commit() {
 #[test]
 fn the_pause_before_the_tables_are_read_doubles_with_each_failure() {
     let now = Instant::now();
-    let mut doubt = doubt(Uncertain::Nothing, now);
+    let mut doubt = doubt(DoubtExtent::Nothing, now);
     let pauses = [(); 3].map(|()| {
         doubt.handle(DoubtInput::Failed, now);
         doubt.tables_due().map(|due| (due - now).as_millis())
@@ -151,7 +153,7 @@ fn changes_of_others_begin_a_round_after_a_pause_or_a_reading() {
     let now = Instant::now();
     let due = now + pause_after(Duration::ZERO);
     for (is_known, expected) in [(true, None), (false, Some(due))] {
-        let mut doubt = doubt(Uncertain::All, now);
+        let mut doubt = doubt(DoubtExtent::All, now);
         doubt.begin_round(is_known, now);
         assert!(!doubt.is_urgent() && doubt.tables_due().is_none(), "the pause goes on");
         doubt.begin_round(is_known, due);
@@ -163,10 +165,10 @@ fn changes_of_others_begin_a_round_after_a_pause_or_a_reading() {
 #[test]
 fn elements_that_packets_write_are_not_compared() {
     let now = Instant::now();
-    let mut doubt = doubt(Uncertain::Nothing, now);
+    let mut doubt = doubt(DoubtExtent::Nothing, now);
     let client = ElementId { set: SetId::AffinityClients, ..key(1) };
     doubt.handle(DoubtInput::Elements(vec![client]), now);
-    assert_eq!(doubt.extent(), Uncertain::Nothing, "packets write this map");
+    assert_eq!(doubt.extent(), DoubtExtent::Nothing, "packets write this map");
 }
 
 /// An engine that has written a service without endpoints.
@@ -220,7 +222,7 @@ fn answers(request: &Request, engine: &Engine) -> [Option<Reply>; 2] {
 
 #[test]
 fn every_answer_leads_to_the_extent_in_this_table() {
-    use Uncertain::{All, Keys, Nothing, Rules, Sets, Tables};
+    use DoubtExtent::{All, Keys, Nothing, Rules, Sets, Tables};
     //        as installed, insufficient, failed
     let table = [
         (Keys, [Some(Nothing), Some(All), Some(All)]),
@@ -260,7 +262,11 @@ fn a_difference_in_the_background_begins_the_urgent_check_a_second_later() {
     let [_, different] = answers(&request, &engine);
     let corrections = doubt.answer(different.unwrap(), &mut engine, now);
     assert_eq!(corrections, Corrections::default());
-    assert_eq!((doubt.extent(), doubt.due()), (Uncertain::All, None), "the background check stops");
+    assert_eq!(
+        (doubt.extent(), doubt.due()),
+        (DoubtExtent::All, None),
+        "the background check stops"
+    );
     for (after, is_urgent) in [(999, false), (1_000, true)] {
         doubt.begin_round(true, now + Duration::from_millis(after));
         assert_eq!(doubt.is_urgent(), is_urgent, "after {after} ms");
@@ -270,10 +276,10 @@ fn a_difference_in_the_background_begins_the_urgent_check_a_second_later() {
 #[test]
 fn the_tables_are_read_after_a_refusal_of_very_many_elements() {
     let now = Instant::now();
-    for (count, expected) in [(1_024, Uncertain::Rules), (1_025, Uncertain::Tables)] {
+    for (count, expected) in [(1_024, DoubtExtent::Rules), (1_025, DoubtExtent::Tables)] {
         let address = |number: u32| Value::new().ip((0x0a60_0000 + number).to_be_bytes().into());
         let refused = (0..count).map(|number| ElementId { key: address(number), ..key(1) });
-        let mut doubt = doubt(Uncertain::Nothing, now);
+        let mut doubt = doubt(DoubtExtent::Nothing, now);
         doubt.handle(DoubtInput::Refused(Refused::Elements(refused.collect())), now);
         assert_eq!(doubt.extent(), expected, "{count}");
     }

@@ -11,9 +11,9 @@ use crate::model::Protocol;
 use crate::ruleset::number::ListId;
 use crate::ruleset::{Frontend, Member};
 
-/// The holdings and claims of a service.
+/// The holdings and claims of a service, in 16 bytes.
 #[derive(Debug)]
-pub(super) enum Held {
+pub(super) enum PackedHoldings {
     /// One port of an IPv4 cluster IP and the list of its endpoints, as for most services.
     Usual { address: Ipv4Addr, protocol: Protocol, port: NonZeroU16, list: Option<ListId> },
     /// All other holdings.
@@ -25,7 +25,7 @@ pub(super) enum Held {
 pub(super) struct Holdings {
     pub(super) frontends: SmallVec<[Frontend; 2]>,
     pub(super) members: SmallVec<[Member; 2]>,
-    pub(super) lists: SmallVec<[HeldList; 2]>,
+    pub(super) lists: SmallVec<[ServiceList; 2]>,
 }
 
 /// The purpose of an endpoint list of a service: port at the cluster IP, and scope.
@@ -33,7 +33,7 @@ pub(super) type ListPurpose = (Family, Protocol, NonZeroU16, Scope);
 
 /// An endpoint list of a service port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct HeldList {
+pub(super) struct ServiceList {
     pub(super) family: Family,
     pub(super) protocol: Protocol,
     /// Port at the cluster IP.
@@ -42,7 +42,7 @@ pub(super) struct HeldList {
     pub(super) id: ListId,
 }
 
-impl HeldList {
+impl ServiceList {
     pub(super) fn purpose(&self) -> ListPurpose {
         (self.family, self.protocol, self.port, self.scope)
     }
@@ -58,12 +58,12 @@ pub(super) fn purpose_of(port: &DesiredPort, scope: Scope) -> ListPurpose {
     (port.family, port.protocol, port.port, scope)
 }
 
-impl Held {
+impl PackedHoldings {
     pub(super) fn unpack(&self) -> Holdings {
         match self {
             Self::Usual { address, protocol, port, list } => {
                 let (address, protocol, port) = (IpAddr::V4(*address), *protocol, *port);
-                let list = list.map(|id| HeldList {
+                let list = list.map(|id| ServiceList {
                     family: Family::Ip,
                     protocol,
                     port,
@@ -88,16 +88,16 @@ impl Holdings {
         self.frontends.is_empty() && self.members.is_empty() && self.lists.is_empty()
     }
 
-    pub(super) fn pack(mut self) -> Held {
+    pub(super) fn pack(mut self) -> PackedHoldings {
         if let [Frontend::Address { address: IpAddr::V4(address), protocol, port }] =
             self.frontends[..]
             && self.members[..] == [Member::ClusterIp(IpAddr::V4(address))]
         {
             let usual = (Family::Ip, protocol, port, Scope::Cluster);
             match self.lists[..] {
-                [] => return Held::Usual { address, protocol, port, list: None },
+                [] => return PackedHoldings::Usual { address, protocol, port, list: None },
                 [list] if list.purpose() == usual => {
-                    return Held::Usual { address, protocol, port, list: Some(list.id) };
+                    return PackedHoldings::Usual { address, protocol, port, list: Some(list.id) };
                 }
                 _ => {}
             }
@@ -105,7 +105,7 @@ impl Holdings {
         self.frontends.shrink_to_fit();
         self.members.shrink_to_fit();
         self.lists.shrink_to_fit();
-        Held::Other(Box::new(self))
+        PackedHoldings::Other(Box::new(self))
     }
 }
 
@@ -115,12 +115,17 @@ mod tests {
 
     #[test]
     fn holdings_are_unpacked_as_they_were_packed_and_take_16_bytes() {
-        assert_eq!(size_of::<Held>(), 16);
+        assert_eq!(size_of::<PackedHoldings>(), 16);
         let [one, other] = [[10, 96, 0, 1], [10, 96, 0, 2]].map(IpAddr::from);
         let (protocol, port) = (Protocol::Tcp, NonZeroU16::MIN);
         let frontend = |address| Frontend::Address { address, protocol, port };
-        let list =
-            |scope| HeldList { family: Family::Ip, protocol, port, scope, id: ListId::plain(300) };
+        let list = |scope| ServiceList {
+            family: Family::Ip,
+            protocol,
+            port,
+            scope,
+            id: ListId::plain(300),
+        };
         for (frontends, members, lists, is_usual) in [
             (&[][..], &[][..], &[][..], false),
             (&[frontend(one)], &[one], &[], true),
@@ -134,9 +139,9 @@ mod tests {
                 members: members.iter().copied().map(Member::ClusterIp).collect(),
                 lists: lists.iter().copied().collect(),
             };
-            let held = holdings.clone().pack();
-            assert_eq!(matches!(held, Held::Usual { .. }), is_usual, "{holdings:?}");
-            assert_eq!(held.unpack(), holdings);
+            let packed = holdings.clone().pack();
+            assert_eq!(matches!(packed, PackedHoldings::Usual { .. }), is_usual, "{holdings:?}");
+            assert_eq!(packed.unpack(), holdings);
         }
     }
 }
