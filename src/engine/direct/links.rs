@@ -1,11 +1,9 @@
-//! What is known of the links of this node.
+//! What is known of the links of this node, and how packets get to other nodes over them.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use nft::{Family, Name};
-
-use super::reach::Reach;
 
 /// The links of this node, as far as direct return depends on them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,5 +40,62 @@ impl Unsuitable {
             Self::BridgeWithNetfilter => "bridge-with-netfilter",
             Self::ReversePathStrict => "reverse-path-strict",
         }
+    }
+}
+
+/// How packets get to a node's address on this node's links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// The address is on a link of this node, or behind its tunnel, and its hardware address is known.
+    OnLink {
+        /// Index of the interface, as the kernel counts them.
+        device: u32,
+        /// Ethernet address of the node there.
+        hardware_address: [u8; 6],
+    },
+    /// Packets cannot be handed to the node.
+    Not(Unreachable),
+}
+
+/// Reason why packets cannot be handed to a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Unreachable {
+    /// There is no route to the address, or the route has a gateway.
+    NotOnLink,
+    /// The address is on the link of a device that is not among the allowed ones.
+    OtherDevice,
+    /// The kernel has not learned the hardware address.
+    HardwareAddressUnknown,
+    /// The node did not answer when the kernel asked for its hardware address: the state of the
+    /// neighbour is `NUD_FAILED` or, after probes, still `NUD_INCOMPLETE`.
+    Failed,
+}
+
+impl Unreachable {
+    /// All reasons.
+    pub const ALL: [Self; 4] =
+        [Self::NotOnLink, Self::OtherDevice, Self::HardwareAddressUnknown, Self::Failed];
+
+    /// Returns the name of the reason in messages and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NotOnLink => "node-not-on-link",
+            Self::OtherDevice => "node-on-other-device",
+            Self::HardwareAddressUnknown => "node-hardware-address-unknown",
+            Self::Failed => "node-neighbour-failed",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_reason_has_a_name_of_its_own() {
+        let names: BTreeSet<&str> = Unreachable::ALL.map(Unreachable::name).into();
+        assert_eq!(names.len(), Unreachable::ALL.len());
     }
 }

@@ -7,13 +7,12 @@ use std::time::{Duration, Instant};
 use nft::{Family, Name};
 
 use super::elements::Place;
-use super::hops::{Hop, hop_of};
-use super::links::Links;
+use super::links::{Links, Reach, Unreachable};
 use super::obstacle::Obstacle;
-use super::reach::{Reach, Unreachable};
-use super::ruleset::DirectElement;
+use super::ruleset::{DirectElement, NodeNumber};
 use super::table::Table;
 use crate::model::{Cluster, ObjectName, Peer};
+use crate::stable_hash;
 
 /// How the addresses of other nodes are reached.
 #[derive(Debug)]
@@ -169,4 +168,23 @@ impl Nodes {
         let known = self.links.as_ref().and_then(|links| links.reach.get(&address));
         known.copied().unwrap_or(Reach::Not(Unreachable::HardwareAddressUnknown))
     }
+}
+
+/// A node to which packets can be handed, or this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Hop {
+    pub(super) number: NodeNumber,
+    /// The hash of its name, for the table of slots.
+    pub(super) hash: u64,
+}
+
+/// Returns the number and hash of a node, which are equal on all nodes.
+pub(super) fn hop_of(name: &str) -> Hop {
+    let hash = stable_hash::of_name(name);
+    Hop { number: NodeNumber::of_hash(hash), hash }
+}
+
+/// Returns the number of a node, the same on all nodes.
+pub fn node_number(name: &str) -> NodeNumber {
+    hop_of(name).number
 }

@@ -5,8 +5,7 @@ use std::net::IpAddr;
 
 use nft::Name;
 
-use super::links::Unsuitable;
-use super::reach::Unreachable;
+use super::links::{Unreachable, Unsuitable};
 
 /// Why packets of a service cannot be handed to other nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]

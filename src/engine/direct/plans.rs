@@ -10,9 +10,8 @@ use super::desired_slots::{DesiredSlots, World};
 use super::destinations::Destinations;
 use super::elements::Elements;
 use super::former::Former;
-use super::hops::hop_of;
 use super::node_lists::NodeLists;
-use super::nodes::Nodes;
+use super::nodes::{Nodes, hop_of};
 use super::obstacle::Obstacle;
 use super::phase::{Phase, Times};
 use super::planned::{FamilyPlan, Planned, PortPlan};
@@ -30,7 +29,7 @@ const NEW: Duration = Duration::from_secs(1);
 
 /// The services with direct return.
 #[derive(Debug)]
-pub(super) struct Plans {
+pub(crate) struct Plans {
     settings: DirectReturn,
     services: BTreeMap<ObjectName, Planned>,
     touched: BTreeSet<ObjectName>,
@@ -101,12 +100,12 @@ impl Plans {
     }
 
     /// Notes that a service was created, so that it has no connections yet.
-    pub(super) fn note_created(&mut self, name: &ObjectName) {
+    pub(crate) fn note_created(&mut self, name: &ObjectName) {
         self.fresh.insert(name.clone());
     }
 
     /// Notes that a service may have changed.
-    pub(super) fn touch(&mut self, name: &ObjectName, cluster: &Cluster) {
+    pub(crate) fn touch(&mut self, name: &ObjectName, cluster: &Cluster) {
         let view = cluster.service(name);
         if self.includes(view.as_ref()) || self.services.contains_key(name) {
             self.touched.insert(name.clone());
@@ -116,20 +115,20 @@ impl Plans {
     }
 
     /// Notes whether the table is not written.
-    pub(super) fn note_blocked(&mut self, is_blocked: bool) {
+    pub(crate) fn note_blocked(&mut self, is_blocked: bool) {
         if std::mem::replace(&mut self.refusals.table, is_blocked) != is_blocked {
             self.touch_all();
         }
     }
 
     /// Leaves a service out, whose elements the kernel refuses, until it changes.
-    pub(super) fn exclude(&mut self, name: &ObjectName, cluster: &Cluster) {
+    pub(crate) fn exclude(&mut self, name: &ObjectName, cluster: &Cluster) {
         self.refusals.services.insert(name.clone());
         self.touch(name, cluster);
     }
 
     /// Notes that a service has changed, so that it is not left out any more.
-    pub(super) fn include(&mut self, name: &ObjectName) {
+    pub(crate) fn include(&mut self, name: &ObjectName) {
         self.refusals.services.remove(name);
     }
 
@@ -139,13 +138,13 @@ impl Plans {
     }
 
     /// Notes that the kernel cannot forward packets to an address.
-    pub(super) fn note_lack_of_fwd(&mut self) {
+    pub(crate) fn note_lack_of_fwd(&mut self) {
         self.refusals.forwarding = true;
         self.touch_all();
     }
 
     /// Records the addresses of this node at which node ports are open.
-    pub(super) fn note_open_node_ports(&mut self, addresses: &[IpAddr]) {
+    pub(crate) fn note_open_node_ports(&mut self, addresses: &[IpAddr]) {
         if !self.settings.node_ports {
             return;
         }

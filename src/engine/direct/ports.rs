@@ -5,8 +5,7 @@ use std::num::NonZeroU16;
 
 use nft::Family;
 
-use super::hops::Hop;
-use super::nodes::Nodes;
+use super::nodes::{Hop, Nodes};
 use super::obstacle::Obstacle;
 use super::ruleset::{Destination, NodeNumber};
 use crate::desired::maglev;

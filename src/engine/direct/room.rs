@@ -1,10 +1,9 @@
 //! Direct return as the engine sees it: objects and links in, transactions out, their outcomes in.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::time::Instant;
 
-use nft::{Name, Operation};
+use nft::Name;
 
 use super::desired_slots::World;
 use super::links::Links;
@@ -26,8 +25,8 @@ pub struct Direct {
     devices: Vec<Name>,
     tunnel: Option<Name>,
     nodes: Nodes,
-    plans: Plans,
-    table: Table,
+    pub(crate) plans: Plans,
+    pub(crate) table: Table,
     /// The settings of the desired rules; `None` without any.
     settings: Option<DirectSettings>,
     /// Nothing was rendered since the start.
@@ -55,44 +54,9 @@ impl Direct {
         self.nodes.note_time(now);
     }
 
-    /// Notes that a service was created, so that it has no connections yet.
-    pub(crate) fn note_created(&mut self, name: &ObjectName) {
-        self.plans.note_created(name);
-    }
-
-    /// Notes that a service may have changed.
-    pub(crate) fn touch(&mut self, name: &ObjectName, cluster: &Cluster) {
-        self.plans.touch(name, cluster);
-    }
-
     /// Notes that other nodes came, went or changed.
     pub(crate) fn touch_nodes(&mut self) {
         self.nodes.is_stale = true;
-    }
-
-    /// Records the addresses of this node at which node ports are open.
-    pub(crate) fn note_open_node_ports(&mut self, addresses: &[IpAddr]) {
-        self.plans.note_open_node_ports(addresses);
-    }
-
-    /// Notes that the table is not written, until it is read.
-    pub(crate) fn block(&mut self) {
-        self.plans.note_blocked(true);
-    }
-
-    /// Leaves a service out, whose elements the kernel refuses, until it changes.
-    pub(crate) fn exclude(&mut self, name: &ObjectName, cluster: &Cluster) {
-        self.plans.exclude(name, cluster);
-    }
-
-    /// Notes that a service has changed, so that it is not left out any more.
-    pub(crate) fn include(&mut self, name: &ObjectName) {
-        self.plans.include(name);
-    }
-
-    /// Notes that the kernel cannot forward packets to an address.
-    pub(crate) fn note_lack_of_fwd(&mut self) {
-        self.plans.note_lack_of_fwd();
     }
 
     /// Records what is known of the links; returns whether there are other devices.
@@ -193,12 +157,6 @@ impl Direct {
         self.plans.note_local(local);
     }
 
-    /// Returns the operations of the next changes of elements; none if nothing differs. They count as
-    /// installed from now on.
-    pub(crate) fn next_stage(&mut self, base: &Base, most: usize) -> Vec<Operation> {
-        self.table.next_stage(base, most)
-    }
-
     /// Records that a transaction was applied.
     pub(crate) fn committed(&mut self) {
         self.plans.lists.end_rest();
@@ -219,11 +177,6 @@ impl Direct {
         let family = destination.family();
         let frontends = [destination.frontend(), destination.node_port()];
         frontends.into_iter().find_map(|it| diff.service_of(family, Subject::Frontend(it)))
-    }
-
-    /// Records that the kernel has no elements any more.
-    pub(crate) fn forget_installed(&mut self) {
-        self.table.forget_installed();
     }
 
     /// Replaces the installed elements by those that were read; returns whether they differed.

@@ -16,7 +16,7 @@ use crate::ruleset::base::Base;
 
 /// The elements of the table of direct return.
 #[derive(Debug, Default)]
-pub(super) struct Table {
+pub(crate) struct Table {
     desired: Elements,
     installed: Elements,
     /// Places and lists whose installed elements may differ.
@@ -82,7 +82,7 @@ impl Table {
 
     /// Returns the operations of the first stage with changes, at most `most` of them. They count as
     /// installed from now on.
-    pub(super) fn next_stage(&mut self, base: &Base, most: usize) -> Vec<Operation> {
+    pub(crate) fn next_stage(&mut self, base: &Base, most: usize) -> Vec<Operation> {
         for stage in Stage::ALL {
             let changes = self.changes(stage, most);
             if !changes.is_empty() {
@@ -124,7 +124,7 @@ impl Table {
     }
 
     /// Records that the kernel has no elements any more.
-    pub(super) fn forget_installed(&mut self) {
+    pub(crate) fn forget_installed(&mut self) {
         self.replace_installed(Vec::new());
     }
 

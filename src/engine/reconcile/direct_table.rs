@@ -58,7 +58,7 @@ impl Tables {
             && cluster.is_listed()
             && cluster.service(&service.name).is_none()
         {
-            direct.note_created(&service.name);
+            direct.plans.note_created(&service.name);
         }
     }
 
@@ -108,7 +108,7 @@ impl Tables {
         let TableState { desired, installed, .. } = self.of(TableId::DirectReturn);
         let (desired, is_kept) = (desired.clone(), desired.is_some() && installed.is_ours());
         if let Some(direct) = self.direct.as_mut().filter(|_| !is_kept) {
-            direct.forget_installed();
+            direct.table.forget_installed();
         }
         desired
     }
@@ -117,7 +117,7 @@ impl Tables {
     pub(super) fn next_stage(&mut self, most: usize) -> Vec<Operation> {
         let base = self.states[TableId::DirectReturn.index()].desired.as_ref();
         let direct = self.direct.as_mut().zip(base);
-        direct.map(|(direct, base)| direct.next_stage(base, most)).unwrap_or_default()
+        direct.map(|(direct, base)| direct.table.next_stage(base, most)).unwrap_or_default()
     }
 
     /// A table whose devices are gone stays: it remembers the connections until they are back.

@@ -12,7 +12,6 @@ mod answer;
 mod balance;
 mod base_state;
 mod bisect;
-mod blocked;
 mod changed_elements;
 mod devices;
 mod direct_table;
@@ -21,7 +20,6 @@ mod found_tables;
 mod health_checks;
 mod installed;
 mod listeners;
-mod localhost;
 mod node_addresses;
 mod node_state;
 mod not_applied;
@@ -40,9 +38,8 @@ mod updates;
 
 pub use crate::desired::SlotUse;
 pub use crate::diff::{Changed, ElementId, Finding, GRACE, InstalledElement, Kept, NoLocalPorts};
-pub use answer::{Answer, Cause};
+pub use answer::{Answer, Blocked, Cause};
 pub use bisect::StepServices;
-pub use blocked::Blocked;
 pub use changed_elements::{Corrected, Difference};
 pub use devices::{DeviceAnswer, FlowtableDevices};
 pub use found_tables::{FoundTable, FoundTables};
@@ -60,7 +57,7 @@ use nft::kernel::Release;
 use nft::{Family, TableFlags, Transaction};
 use smallvec::SmallVec;
 
-use self::listeners::Listeners;
+use self::listeners::{Listeners, LocalhostServices};
 use self::problems::Problems;
 use self::queue::{Lane, SMALL_CHANGE};
 use self::stale_in_conntrack::StaleFlows;
@@ -185,7 +182,7 @@ impl Engine {
                 self.diff.excluded.remove(name);
             }
             if let Some(direct) = &mut self.tables.direct {
-                direct.include(name);
+                direct.plans.include(name);
             }
         }
         let inputs = (&self.cluster, self.routing.direct_return.as_ref());
@@ -331,7 +328,7 @@ impl Engine {
     /// there. For the daemon, which serves them; called before the first event.
     pub fn follow_localhost_ports(&mut self) {
         if self.routing.node_port_addresses.opens_localhost(Family::Ip6) {
-            self.listeners.localhost = Some(localhost::LocalhostServices::default());
+            self.listeners.localhost = Some(LocalhostServices::default());
             self.render_node_ports();
         }
     }
@@ -349,7 +346,7 @@ impl Engine {
         self.cluster.forget_handed();
         self.tables.start_direct_return(&self.routing, now);
         if let Some(direct) = &mut self.tables.direct {
-            direct.note_open_node_ports(self.node.serving.desired());
+            direct.plans.note_open_node_ports(self.node.serving.desired());
         }
     }
 
@@ -462,7 +459,7 @@ impl Engine {
         serving.extend(served);
         state.serving.set_desired(serving);
         if let Some(direct) = &mut self.tables.direct {
-            direct.note_open_node_ports(self.node.serving.desired());
+            direct.plans.note_open_node_ports(self.node.serving.desired());
         }
     }
 }

@@ -6,9 +6,9 @@ use nft::kernel::{CommitError, Committed};
 use nft::{Errno, Expression, Family, Operation, TableFlags, Transaction};
 
 use super::Engine;
+use super::answer::Blocked;
 use super::answer::{Answer, Cause};
 use super::bisect::StepServices;
-use super::blocked::Blocked;
 use super::table_id::TableId;
 use crate::model::{ObjectName, ObjectRef, Problem, ProblemKind};
 use crate::ruleset::{SetId, Subject};
@@ -127,7 +127,7 @@ impl Engine {
         }
         match &mut self.tables.direct {
             Some(direct) if table == TableId::DirectReturn => {
-                direct.exclude(&service, &self.cluster);
+                direct.plans.exclude(&service, &self.cluster);
             }
             _ => {
                 self.exclude(service.clone());
@@ -223,7 +223,7 @@ impl Engine {
         self.drop_parts(table);
         if let Some(direct) = self.tables.direct.as_mut().filter(|_| table == TableId::DirectReturn)
         {
-            direct.block();
+            direct.plans.note_blocked(true);
         }
     }
 
@@ -247,7 +247,7 @@ impl Engine {
         }
         let is_refused = is_lack || errno == Errno::EINVAL;
         let direct = self.tables.direct.as_mut().filter(|_| is_refused)?;
-        has(|it| matches!(it, Expression::Fwd(_))).then(|| direct.note_lack_of_fwd())?;
+        has(|it| matches!(it, Expression::Fwd(_))).then(|| direct.plans.note_lack_of_fwd())?;
         Some(Cause::NoForwarding)
     }
 }

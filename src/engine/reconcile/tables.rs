@@ -6,9 +6,9 @@ use std::sync::Arc;
 use nft::kernel::Contents;
 use nft::{Family, Operation, Table, TableFlags};
 
+use super::answer::Blocked;
 use super::base_state::BaseState;
 use super::bisect::{Bisect, StepServices};
-use super::blocked::Blocked;
 use super::node_state::NodeState;
 use super::steps::BaseChange;
 use super::table_id::TableId;

@@ -310,7 +310,7 @@ impl Engine {
         }
         self.problems.add_updated(updated.conflicts, updated.problems);
         if let Some(direct) = &mut self.tables.direct {
-            direct.touch(&name, &self.cluster);
+            direct.plans.touch(&name, &self.cluster);
         }
         self.updates.note((name.clone(), lane), &updated.progress, updated.affected);
         let rendered = updated.rendered.or(resumed);

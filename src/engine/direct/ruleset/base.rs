@@ -1,13 +1,15 @@
-//! The chains and sets of the table, without elements of services and nodes.
+//! The chains and sets of the table, without elements of services and nodes, and the rules of a
+//! daemon that ended, which stop at a time.
 
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use nft::{BaseChain, Chain, Family, Verdict};
+use nft::{BaseChain, Chain, Family, Operation, Rule, Verdict};
 
 use super::chain::{chain, named};
 use super::choose::{CHOOSE, choose, choose_of_error, chosen};
 use super::errors;
-use super::layout::DirectSettings;
+use super::layout::{DirectSettings, table};
 use super::packet::{
     begins_tcp, is_for_others, is_from_node, is_later_fragment, is_of, is_to, packet, service,
 };
@@ -17,7 +19,7 @@ use crate::ruleset::ChainSpec;
 use crate::ruleset::base::Base;
 use crate::ruleset::number::CHOSEN_NODE;
 use crate::ruleset::phrase::{
-    Phrase, Phrases, clear_mark, clear_priority, goto, jump, set_priority, verdict,
+    self, Phrase, Phrases, clear_mark, clear_priority, goto, jump, set_priority, verdict,
 };
 
 /// The base chain.
@@ -140,6 +142,24 @@ fn ingress(settings: &DirectSettings) -> Option<ChainSpec> {
     let base = BaseChain::at_ingress(settings.devices.iter().cloned(), PRIORITY);
     let spec = ChainSpec::new(INGRESS, Family::ALL.map(rule));
     Some(ChainSpec { chain: Chain::at_hook(INGRESS, base), ..spec })
+}
+
+/// Returns the operations after which nodes hand packets on until `end` only, and each node then
+/// serves what comes to it. The next start replaces these rules.
+pub(crate) fn ending(base: &Base, end: SystemTime) -> Vec<Operation> {
+    let since_1970 = end.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let nanoseconds = u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX);
+    let ingress = base.chains.iter().filter(|spec| spec.chain.name == INGRESS);
+    let of_chain = ingress.flat_map(|spec| {
+        let flush = Operation::FlushChain(table(), spec.chain.name.clone());
+        let rules = spec.rules.iter().map(|rule| {
+            let mut expressions = phrase::before(nanoseconds);
+            expressions.extend(rule.expressions.iter().cloned());
+            Operation::AddRule(table(), Rule { expressions, ..rule.clone() })
+        });
+        std::iter::once(flush).chain(rules).collect::<Vec<_>>()
+    });
+    of_chain.collect()
 }
 
 #[cfg(test)]
