@@ -206,7 +206,7 @@ fn only_the_sets_of_the_setting_have_counters() {
             let is_endpoint = matches!(set, SetId::Endpoints | SetId::AffinityEndpoints);
             let is_refusing = matches!(
                 set,
-                SetId::NoEndpointServices | SetId::NoEndpointNodePorts | SetId::SourceRefusals
+                SetId::UnservedServices | SetId::UnservedNodePorts | SetId::SourceRefusals
             );
             let is_counted = is_refusing
                 || is_frontend && setting >= Counters::Services

@@ -299,7 +299,7 @@ pub(crate) async fn each_changed_element_is_written_again(kernel: impl Shared) {
         (SetId::Services, route),
         (SetId::NodePorts, route),
         (SetId::InternalServices, route),
-        (SetId::NoEndpointServices, unserved),
+        (SetId::UnservedServices, unserved),
         (SetId::AffinityEndpoints, endpoint),
     ];
     for (i, (set, data)) in cases.into_iter().enumerate() {

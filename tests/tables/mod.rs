@@ -154,7 +154,7 @@ impl Table {
             TableElement::Internal(frontend, route) => {
                 self.internal.insert(*frontend, *route);
             }
-            TableElement::NoEndpoint(frontend, ..) => {
+            TableElement::Unserved(frontend, ..) => {
                 self.others.insert(format!("no endpoint: {frontend:?}"), text(element));
             }
             TableElement::Member(_)

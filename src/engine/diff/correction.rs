@@ -111,7 +111,7 @@ impl Diff {
                     && self.correct(found, Finding::Present(Some(found)))
             }
             TableElement::Route(frontend, ..)
-            | TableElement::NoEndpoint(frontend, ..)
+            | TableElement::Unserved(frontend, ..)
             | TableElement::Internal(frontend, _)
             | TableElement::Restricted(frontend)
             | TableElement::SourceRange(frontend, _)
@@ -217,7 +217,7 @@ impl Diff {
         let lists = &mut self.lists[installed.family.index()];
         match installed.element {
             TableElement::Route(frontend, ..)
-            | TableElement::NoEndpoint(frontend, ..)
+            | TableElement::Unserved(frontend, ..)
             | TableElement::Internal(frontend, _)
             | TableElement::Restricted(frontend)
             | TableElement::SourceRange(frontend, _)

@@ -54,7 +54,7 @@ impl FoundElements {
     pub fn add(&mut self, element: &TableElement<'_>) {
         match *element {
             TableElement::Route(frontend, ..)
-            | TableElement::NoEndpoint(frontend, ..)
+            | TableElement::Unserved(frontend, ..)
             | TableElement::Internal(frontend, _)
             | TableElement::Restricted(frontend)
             | TableElement::SourceRange(frontend, _)
@@ -133,7 +133,7 @@ impl FoundElements {
             SetId::InternalServices | SetId::InternalNodePorts => {
                 self.rares_of(set).for_each(|rare| rare.internal = None);
             }
-            SetId::NoEndpointServices | SetId::NoEndpointNodePorts => {
+            SetId::UnservedServices | SetId::UnservedNodePorts => {
                 self.rares_of(set).for_each(|rare| rare.unserved = None);
             }
             SetId::RestrictedServices => {

@@ -191,7 +191,7 @@ impl FrontendState {
         }
         let Some(rare) = self.rare.as_deref() else { return };
         if let Some(unserved) = rare.unserved {
-            give(TableElement::NoEndpoint(frontend, unserved, None), self.label);
+            give(TableElement::Unserved(frontend, unserved, None), self.label);
         }
         if let Some(internal) = rare.internal {
             give(TableElement::Internal(frontend, internal), 0);
@@ -212,7 +212,7 @@ impl FrontendState {
     pub(super) fn find(&mut self, element: &TableElement<'_>, label: u32) -> bool {
         match *element {
             TableElement::Route(_, route, _) => (self.route, self.label) = (Some(route), label),
-            TableElement::NoEndpoint(_, unserved, _) => {
+            TableElement::Unserved(_, unserved, _) => {
                 self.rare().unserved = Some(unserved);
                 self.label = label;
             }
@@ -246,7 +246,7 @@ impl FrontendState {
         }
         match installed {
             TableElement::Route(..) => self.route = None,
-            TableElement::NoEndpoint(..) => self.rare().unserved = None,
+            TableElement::Unserved(..) => self.rare().unserved = None,
             TableElement::Internal(..) => self.rare().internal = None,
             TableElement::Restricted(_) => self.rare().is_restricted = false,
             TableElement::SourceRange(_, range) => self.rare().ranges.retain(|it| *it != range),
@@ -316,7 +316,7 @@ impl FrontendChange<'_> {
         let unserved = state.rare.as_ref().and_then(|rare| rare.unserved);
         if unserved != desired.unserved || (is_relabelled && desired.unserved.is_some()) {
             let label = desired.label.map(Label::as_str);
-            let element = |it| TableElement::NoEndpoint(self.frontend, it, label);
+            let element = |it| TableElement::Unserved(self.frontend, it, label);
             self.replace(unserved.map(element), desired.unserved.map(element));
             state.rare().unserved = desired.unserved;
         }

@@ -547,7 +547,7 @@ fn a_frontend_that_a_service_claims_before_it_is_swept_stays() {
         port: NonZeroU16::new(80).unwrap(),
     };
     let mut found = FoundElements::new(Family::Ip);
-    found.add(&TableElement::NoEndpoint(frontend, Unserved::Drop, None));
+    found.add(&TableElement::Unserved(frontend, Unserved::Drop, None));
     settled.diff.replace_installed_elements([found, FoundElements::new(Family::Ip6)]);
     settled.diff.begin_sweep();
     let (changes, _) = settled.apply(is(with_external_ip(service("web", "10.96.0.1"), 0)));
@@ -616,7 +616,7 @@ fn elements_of_each_kind() -> [TableElement<'static>; 11] {
     let (plain, session) = (ListId::plain(300), ListId::session(3));
     [
         TableElement::Route(frontend, Route::WITHOUT_LIST, None),
-        TableElement::NoEndpoint(frontend, Unserved::Drop, None),
+        TableElement::Unserved(frontend, Unserved::Drop, None),
         TableElement::Internal(frontend, Route::WITHOUT_LIST),
         TableElement::Restricted(frontend),
         TableElement::SourceRange(frontend, address.into()),

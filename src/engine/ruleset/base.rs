@@ -193,7 +193,7 @@ fn looks_up(rule: &ListedRule, set: SetId) -> bool {
 fn services(family: Family, settings: &Settings, chosen_node: bool) -> Vec<Vec<Phrase>> {
     let phrases = Phrases(family);
     let service = vec![phrases.look_up(SERVICE, SetId::Services), jump("service-traffic")];
-    let unserved = vec![phrases.look_up(SERVICE, SetId::NoEndpointServices), goto(NO_ENDPOINT)];
+    let unserved = vec![phrases.look_up(SERVICE, SetId::UnservedServices), goto(NO_ENDPOINT)];
     let [node_port, no_endpoint] = node_ports(phrases);
     let mut rules = if settings.node_ports.everywhere {
         let address = is_not_closed_loopback(family, settings);
@@ -224,7 +224,7 @@ const LOCAL_NODE_PORTS: &str = "local-nodeports";
 fn node_ports(phrases: Phrases) -> [Vec<Phrase>; 2] {
     [
         vec![phrases.look_up(NODE_PORT, SetId::NodePorts), jump("service-traffic")],
-        vec![phrases.look_up(NODE_PORT, SetId::NoEndpointNodePorts), goto(NO_ENDPOINT)],
+        vec![phrases.look_up(NODE_PORT, SetId::UnservedNodePorts), goto(NO_ENDPOINT)],
     ]
 }
 

@@ -75,7 +75,7 @@ pub enum TableElement<'a> {
     /// The internal route of a frontend, if it differs.
     Internal(Frontend, Route),
     /// The fate of packets to a frontend without usable endpoints, with the same comment.
-    NoEndpoint(Frontend, Unserved, Option<&'a str>),
+    Unserved(Frontend, Unserved, Option<&'a str>),
     /// A member of `cluster-ips`, `nodeport-ips` or `hairpin-connections`.
     Member(Member),
     /// An element of `restricted-services`: only some sources may use the frontend.
@@ -179,8 +179,8 @@ impl Subject {
             | SetId::NodePorts
             | SetId::InternalServices
             | SetId::InternalNodePorts
-            | SetId::NoEndpointServices
-            | SetId::NoEndpointNodePorts
+            | SetId::UnservedServices
+            | SetId::UnservedNodePorts
             | SetId::RestrictedServices
             | SetId::SourceRefusals => key.frontend(family, set).map(Self::Frontend),
             SetId::SourceRanges => key.source_range(family).map(|it| Self::Frontend(it.0)),
@@ -207,9 +207,7 @@ impl TableElement<'_> {
             Self::Endpoint(..) => SetId::Endpoints,
             Self::Route(it, ..) => it.choose(SetId::Services, SetId::NodePorts),
             Self::Internal(it, _) => it.choose(SetId::InternalServices, SetId::InternalNodePorts),
-            Self::NoEndpoint(it, ..) => {
-                it.choose(SetId::NoEndpointServices, SetId::NoEndpointNodePorts)
-            }
+            Self::Unserved(it, ..) => it.choose(SetId::UnservedServices, SetId::UnservedNodePorts),
             Self::Member(Member::ClusterIp(_)) => SetId::ClusterIps,
             Self::Member(Member::NodePortIp(_)) => SetId::NodePortIps,
             Self::Member(Member::Hairpin(..)) => SetId::HairpinConnections,
@@ -226,7 +224,7 @@ impl TableElement<'_> {
     pub fn to_key(&self) -> Element {
         let key = match self {
             Self::Endpoint(list, protocol, slot, _) => slot_key(*list, *protocol, *slot),
-            Self::Route(frontend, ..) | Self::NoEndpoint(frontend, ..) => frontend.key(),
+            Self::Route(frontend, ..) | Self::Unserved(frontend, ..) => frontend.key(),
             Self::Internal(frontend, _)
             | Self::Restricted(frontend)
             | Self::SourceRefusals(frontend) => frontend.key(),
@@ -263,7 +261,7 @@ impl TableElement<'_> {
                 (Some(Value::new().ip(target.address).port(target.port.get())), None)
             }
             Self::Route(_, route, label) => (class(route.bits()), label),
-            Self::NoEndpoint(_, unserved, label) => (class(unserved.priority()), label),
+            Self::Unserved(_, unserved, label) => (class(unserved.priority()), label),
             Self::Internal(_, route) | Self::AffinityList(_, route) => (class(route.bits()), None),
             Self::AffinitySlot(list, _, id) => (class(list.endpoint(id)), None),
             Self::Member(_)
@@ -296,8 +294,8 @@ impl<'a> TableElement<'a> {
             Self::Route(frontend, route, label) => {
                 return (TableElement::Route(frontend, route, None), label);
             }
-            Self::NoEndpoint(frontend, unserved, label) => {
-                return (TableElement::NoEndpoint(frontend, unserved, None), label);
+            Self::Unserved(frontend, unserved, label) => {
+                return (TableElement::Unserved(frontend, unserved, None), label);
             }
             Self::Endpoint(list, protocol, slot, target) => {
                 TableElement::Endpoint(list, protocol, slot, target)
@@ -332,10 +330,10 @@ impl<'a> TableElement<'a> {
             SetId::InternalServices | SetId::InternalNodePorts => {
                 Self::Internal(key.frontend(family, set)?, route(view)?)
             }
-            SetId::NoEndpointServices | SetId::NoEndpointNodePorts => {
+            SetId::UnservedServices | SetId::UnservedNodePorts => {
                 let priority = priority(view)?;
                 let unserved = Unserved::ALL.into_iter().find(|it| it.priority() == priority)?;
-                Self::NoEndpoint(key.frontend(family, set)?, unserved, view.comment)
+                Self::Unserved(key.frontend(family, set)?, unserved, view.comment)
             }
             SetId::ClusterIps => Self::Member(Member::ClusterIp(key.address(family)?)),
             SetId::NodePortIps => Self::Member(Member::NodePortIp(key.address(family)?)),
@@ -457,7 +455,7 @@ mod tests {
                     0 => TableElement::Endpoint(list, protocol, slot, target),
                     1 => TableElement::Route(frontend, route, Some("default/web:http")),
                     2 => TableElement::Internal(frontend, sticky),
-                    3 => TableElement::NoEndpoint(frontend, Unserved::Drop, None),
+                    3 => TableElement::Unserved(frontend, Unserved::Drop, None),
                     4 => TableElement::Member(if flag {
                         Member::Hairpin(target, protocol)
                     } else {

@@ -26,9 +26,9 @@ pub enum SetId {
     /// `protocol . port : route`; the same for node ports.
     InternalNodePorts,
     /// `address . protocol . port : refuse or drop`
-    NoEndpointServices,
+    UnservedServices,
     /// `protocol . port : refuse or drop`
-    NoEndpointNodePorts,
+    UnservedNodePorts,
     /// `address`
     ClusterIps,
     /// `address`
@@ -80,8 +80,8 @@ impl SetId {
         Self::NodePorts,
         Self::InternalServices,
         Self::InternalNodePorts,
-        Self::NoEndpointServices,
-        Self::NoEndpointNodePorts,
+        Self::UnservedServices,
+        Self::UnservedNodePorts,
         Self::ClusterIps,
         Self::NodePortIps,
         Self::HairpinConnections,
@@ -102,8 +102,8 @@ impl SetId {
             Self::NodePorts => "nodeports",
             Self::InternalServices => "internal-services",
             Self::InternalNodePorts => "internal-nodeports",
-            Self::NoEndpointServices => "unserved-services",
-            Self::NoEndpointNodePorts => "unserved-nodeports",
+            Self::UnservedServices => "unserved-services",
+            Self::UnservedNodePorts => "unserved-nodeports",
             Self::ClusterIps => "cluster-ips",
             Self::NodePortIps => "nodeport-ips",
             Self::HairpinConnections => "hairpin-connections",
@@ -124,7 +124,7 @@ impl SetId {
 
     /// Returns whether its keys are node ports.
     pub const fn is_of_node_ports(self) -> bool {
-        matches!(self, Self::NodePorts | Self::InternalNodePorts | Self::NoEndpointNodePorts)
+        matches!(self, Self::NodePorts | Self::InternalNodePorts | Self::UnservedNodePorts)
     }
 
     /// Returns whether it belongs to lists with affinity.
@@ -154,8 +154,8 @@ impl SetId {
             Self::InternalNodePorts => {
                 "list of all endpoints, for pods and this node, where nodeports has flag 40"
             }
-            Self::NoEndpointServices => "service addresses without endpoints: 1:0 refuse, 1:1 drop",
-            Self::NoEndpointNodePorts => "node ports without endpoints: 1:0 refuse, 1:1 drop",
+            Self::UnservedServices => "service addresses without endpoints: 1:0 refuse, 1:1 drop",
+            Self::UnservedNodePorts => "node ports without endpoints: 1:0 refuse, 1:1 drop",
             Self::ClusterIps => "active ClusterIPs",
             Self::NodePortIps => "addresses that accept node port traffic",
             Self::HairpinConnections => "endpoints on this node, which may reach themselves",
@@ -185,7 +185,7 @@ impl SetId {
         match self {
             Self::Services | Self::NodePorts => !matches!(counters, Counters::Off),
             Self::Endpoints | Self::AffinityEndpoints => matches!(counters, Counters::Endpoints),
-            Self::NoEndpointServices | Self::NoEndpointNodePorts | Self::SourceRefusals => true,
+            Self::UnservedServices | Self::UnservedNodePorts | Self::SourceRefusals => true,
             Self::InternalServices
             | Self::InternalNodePorts
             | Self::ClusterIps
@@ -208,10 +208,10 @@ impl SetId {
         let service = [address, protocol, port];
         let (key, data): (&[Type], &[Type]) = match self {
             Self::Endpoints => (&[class, protocol, Type::Integer], &[address, port]),
-            Self::Services | Self::InternalServices | Self::NoEndpointServices => {
+            Self::Services | Self::InternalServices | Self::UnservedServices => {
                 (&service, &[class])
             }
-            Self::NodePorts | Self::InternalNodePorts | Self::NoEndpointNodePorts => {
+            Self::NodePorts | Self::InternalNodePorts | Self::UnservedNodePorts => {
                 (&[protocol, port], &[class])
             }
             Self::ClusterIps | Self::NodePortIps => (&[address], &[]),

@@ -31,7 +31,7 @@ pub(super) fn elements(prediction: &Prediction) -> impl Iterator<Item = TableEle
 pub(super) fn service(element: TableElement<'_>) -> Option<Service> {
     let (frontend, label, route) = if let TableElement::Route(frontend, route, label) = element {
         (frontend, label, Some(route))
-    } else if let TableElement::NoEndpoint(frontend, _, label) = element {
+    } else if let TableElement::Unserved(frontend, _, label) = element {
         (frontend, label, None)
     } else {
         return None;

@@ -54,8 +54,8 @@ impl Kernel {
     /// Returns the service of a frontend.
     pub(super) fn service_of(&mut self, table: &TableRef, frontend: Frontend) -> Option<Service> {
         let sets = match frontend {
-            Frontend::Address { .. } => [SetId::Services, SetId::NoEndpointServices],
-            Frontend::NodePort { .. } => [SetId::NodePorts, SetId::NoEndpointNodePorts],
+            Frontend::Address { .. } => [SetId::Services, SetId::UnservedServices],
+            Frontend::NodePort { .. } => [SetId::NodePorts, SetId::UnservedNodePorts],
         };
         sets.into_iter().find_map(|set| self.service_at(table, frontend, set))
     }

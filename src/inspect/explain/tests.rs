@@ -268,7 +268,7 @@ fn a_service_without_endpoints_is_refused_or_dropped() {
         (Unserved::Refuse, "1.0000 refused in refuse"),
         (Unserved::Drop, "1.0000 dropped in no-endpoint"),
     ] {
-        let element = TableElement::NoEndpoint(frontend("10.96.0.10:80"), unserved, None);
+        let element = TableElement::Unserved(frontend("10.96.0.10:80"), unserved, None);
         let mut node = Node::new(&[element]);
         for from in [POD, NODE] {
             assert_eq!(node.outcomes(from, "10.96.0.10:80"), [expected]);

@@ -99,10 +99,10 @@ fn found(event: &Event, family: Family) -> Option<String> {
         TableElement::Internal(_, route) => {
             format!("pods and the node reach all endpoints: {}", route_words(route))
         }
-        TableElement::NoEndpoint(frontend, Unserved::Refuse, comment) => {
+        TableElement::Unserved(frontend, Unserved::Refuse, comment) => {
             format!("{frontend} is service{}, which has no endpoint: refuse", label(comment))
         }
-        TableElement::NoEndpoint(frontend, Unserved::Drop, comment) => format!(
+        TableElement::Unserved(frontend, Unserved::Drop, comment) => format!(
             "{frontend} is service{}, which has endpoints on other nodes only and traffic policy \
              Local: drop",
             label(comment)

@@ -151,7 +151,7 @@ impl TableReading {
         self.found.add(element);
         self.refused.add(element, counted);
         if let TableElement::Route(frontend, _, label)
-        | TableElement::NoEndpoint(frontend, _, label) = *element
+        | TableElement::Unserved(frontend, _, label) = *element
         {
             self.comments.insert(frontend, label.unwrap_or_default().into());
         }

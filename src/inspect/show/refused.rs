@@ -10,7 +10,7 @@ use crate::tables::{TableReader, TablesError};
 
 /// Sets whose elements count refused packets.
 const COUNTING: [SetId; 3] =
-    [SetId::NoEndpointServices, SetId::NoEndpointNodePorts, SetId::SourceRefusals];
+    [SetId::UnservedServices, SetId::UnservedNodePorts, SetId::SourceRefusals];
 
 /// Refused packets of each frontend that may refuse some.
 #[derive(Debug, Default)]
@@ -20,10 +20,10 @@ impl RefusedByFrontend {
     /// Adds the counter of an element, if it counts refused packets.
     pub(super) fn add(&mut self, element: &TableElement<'_>, counter: Option<Counter>) {
         let (frontend, reason) = match *element {
-            TableElement::NoEndpoint(frontend, Unserved::Refuse, _) => {
+            TableElement::Unserved(frontend, Unserved::Refuse, _) => {
                 (frontend, Refusal::NoEndpoint)
             }
-            TableElement::NoEndpoint(frontend, Unserved::Drop, _) => {
+            TableElement::Unserved(frontend, Unserved::Drop, _) => {
                 (frontend, Refusal::NoLocalEndpoint)
             }
             TableElement::SourceRefusals(frontend) => (frontend, Refusal::SourceRange),
