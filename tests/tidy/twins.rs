@@ -22,11 +22,11 @@ const TYPES: Twins = &[
 #[rustfmt::skip]
 const FILES: Twins = &[
     ("daemon", &[
-        "direct_return", "endpoint_slice", "error", "flags", "metadata", "node", "refusals",
+        "endpoint_slice", "error", "flags", "metadata", "node", "refusals",
         "service", "table", "tables",
     ]),
     ("engine", &[
-        "base", "chain", "direct_return", "element", "layout", "least_connections", "number",
+        "base", "chain", "element", "layout", "least_connections", "number",
         "service", "sets", "source_ranges",
     ]),
     ("measure", &[
