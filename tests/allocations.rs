@@ -23,8 +23,9 @@ use nft::family::Family;
 /// From the event to the batch, its commit included.
 const WITHOUT_DECODING: u64 = 12;
 
-/// From the frame to the event, in a slice of five or six endpoints; each endpoint names its node.
-const DECODING: u64 = 7;
+/// From the frame to the event, in a slice of five or six endpoints; each endpoint names its node. One
+/// is the box in which a watch passes the object on.
+const DECODING: u64 = 8;
 
 /// Changes after which every buffer that is kept has its size.
 const WARM: usize = 4;

@@ -59,7 +59,10 @@ impl fmt::Display for Differences {
         for (name, changes) in &self.changes {
             let name = name.as_deref().unwrap_or("of no service");
             writeln!(f, "{}: {} differences", Printable(name), changes.len())?;
-            for ChangeLine { sign, command } in changes.iter().take(SHOWN) {
+            let mut shown: Vec<_> = changes.iter().collect();
+            // Whole tables first.
+            shown.sort_by_key(|it| it.command.split(' ').nth(1) != Some("table"));
+            for ChangeLine { sign, command } in shown.into_iter().take(SHOWN) {
                 writeln!(f, "  {sign} {}", Printable(command))?;
             }
             if let Some(more @ 1..) = changes.len().checked_sub(SHOWN) {
