@@ -1,4 +1,4 @@
-//! Direct return as the engine sees it: objects and links in, transactions out, their outcomes in.
+//! Direct return as the reconciler sees it: objects and links in, rules and changes of elements out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
