@@ -40,6 +40,12 @@ struct Cluster {
 }
 
 impl Cluster {
+    /// Applies the manifests once; returns the kernel of the node.
+    fn kernel_after_apply(&self) -> Nftables {
+        let _ = self.manifests.once(self.node(), "apply").ok();
+        self.node().run(|| Nftables::open().unwrap())
+    }
+
     fn new() -> Self {
         let net = Net::new();
         let pods = [("a", "10.244.1.5"), ("b", "10.244.1.6")].map(|(name, ip)| {
@@ -707,8 +713,7 @@ fn changes_between_the_steps_of_a_handover_take_effect_at_once_and_stay() {
         return;
     }
     let cluster = Cluster::new();
-    let _ = cluster.manifests.once(cluster.node(), "apply").ok();
-    let mut kernel = cluster.node().run(|| Nftables::open().unwrap());
+    let mut kernel = cluster.kernel_after_apply();
     add_many(&mut kernel, 5_000);
     let before = counts(&mut kernel);
     let (mut changes, mut at_once) = (0, 0);
@@ -742,8 +747,7 @@ fn clients_keep_the_endpoints_that_they_got_before_and_during_a_handover() {
     let sticky = web_with_node_port().spec("sessionAffinity", json!("ClientIP"));
     cluster.manifests.write("web", &sticky);
     cluster.manifests.set_endpoints("a b");
-    let _ = cluster.manifests.once(cluster.node(), "apply").ok();
-    let mut kernel = cluster.node().run(|| Nftables::open().unwrap());
+    let mut kernel = cluster.kernel_after_apply();
     let ask = |client: &Host| client.connect_tcp(WEB).server().to_owned();
     let before = ask(&cluster.clients[0]);
     let mut replacing = listed(&mut kernel);
@@ -765,8 +769,7 @@ fn another_commit_between_the_steps_of_a_handover_completes_the_new_table_first(
         return;
     }
     let cluster = Cluster::new();
-    let _ = cluster.manifests.once(cluster.node(), "apply").ok();
-    let mut kernel = cluster.node().run(|| Nftables::open().unwrap());
+    let mut kernel = cluster.kernel_after_apply();
     let table = ruleset::table(Family::Ip);
     let [_, (set, elements)] = many(0..1);
     let other = Operation::AddChain(table.clone(), Chain::new("other"));
@@ -794,8 +797,7 @@ fn a_replaced_table_differs_in_its_flags_only() {
         return;
     }
     let cluster = Cluster::new();
-    let _ = cluster.manifests.once(cluster.node(), "apply").ok();
-    let mut kernel = cluster.node().run(|| Nftables::open().unwrap());
+    let mut kernel = cluster.kernel_after_apply();
     let table = ruleset::table(Family::Ip);
     let read = |kernel: &mut Nftables| {
         let read = kernel.whole_table(table.family, &table.name).unwrap().unwrap();
