@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use nft::{Operation, Set};
+use nft::{Element, Operation, Set, TableRef};
 
-use super::ruleset::{self, DirectElement, NodeListId, NodeNumber};
+use super::ruleset::{self, DirectElement, DirectSet, NodeListId, NodeNumber};
 use crate::ruleset::base::Base;
 
 /// A part of a change that is committed before the next one.
@@ -98,27 +98,19 @@ impl DirectChange {
 
 /// Returns the operations of changes, deletions first, so that an element can be replaced.
 pub(super) fn operations(changes: &[DirectChange], base: &Base) -> Vec<Operation> {
-    let elements = |set: &Set, of: fn(&DirectChange) -> Option<&DirectElement>| {
-        let elements = changes.iter().filter_map(of);
-        let elements = elements.filter(|it| it.set().name() == set.name);
-        elements.copied().collect::<Vec<_>>()
-    };
     let mut operations = Vec::new();
-    for set in &base.sets {
-        let deleted = elements(set, DirectChange::deleted);
-        if !deleted.is_empty() {
-            let deleted = deleted.iter().map(DirectElement::to_key).collect();
-            let set = Arc::clone(set);
-            operations.push(Operation::DeleteElements(ruleset::table(), set, deleted));
+    let mut add = |of: fn(&DirectChange) -> Option<&DirectElement>,
+                   encode: fn(&DirectElement) -> Element,
+                   operation: fn(TableRef, Arc<Set>, Vec<Element>) -> Operation| {
+        for (id, set) in DirectSet::ALL.into_iter().zip(&base.sets) {
+            let elements = changes.iter().filter_map(of).filter(|it| it.set() == id);
+            let elements: Vec<_> = elements.map(encode).collect();
+            if !elements.is_empty() {
+                operations.push(operation(ruleset::table(), Arc::clone(set), elements));
+            }
         }
-    }
-    for set in &base.sets {
-        let added = elements(set, DirectChange::added);
-        if !added.is_empty() {
-            let added = added.iter().map(DirectElement::to_element).collect();
-            let set = Arc::clone(set);
-            operations.push(Operation::AddElements(ruleset::table(), set, added));
-        }
-    }
+    };
+    add(DirectChange::deleted, DirectElement::to_key, Operation::DeleteElements);
+    add(DirectChange::added, DirectElement::to_element, Operation::AddElements);
     operations
 }

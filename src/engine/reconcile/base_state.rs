@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ahash::HashMap;
 use nft::kernel::Contents;
 use nft::{
-    BaseChain, DecodedSet, Flowtable, ListedRule, Name, Operation, Rule, Set, Table, TableFlags,
+    BaseChain, DecodedSet, Flowtable, ListedRule, Name, Operation, Rule, Table, TableFlags,
     TableRef,
 };
 
@@ -225,8 +225,9 @@ impl InstalledBase {
 /// Returns whether a set is as in the desired table, counters included, or has another name.
 fn is_desired(found: &DecodedSet, desired: &Base) -> bool {
     let Some(ours) = desired.sets.iter().find(|set| set.name == found.name) else { return true };
-    let of = |set: &Set| (set.key.clone(), set.data.clone(), set.flags, set.size, set.counter);
-    found.set.as_ref().is_some_and(|found| of(found) == of(ours))
+    let Some(found) = &found.set else { return false };
+    (&found.key, &found.data) == (&ours.key, &ours.data)
+        && (found.flags, found.size, found.counter) == (ours.flags, ours.size, ours.counter)
 }
 
 /// Returns whether a table of ours has base chains of another program, such as kube-proxy in mode
