@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 #![allow(clippy::disallowed_methods)] // The first time of each test is any time.
 
+mod tables;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::num::NonZeroU16;
@@ -11,9 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use daemon::read_back::{Lists, read_direct_return as read, read_watching};
-use engine::direct::ruleset::{
-    Destination, DirectElement, DirectRoute, DirectSet, NodeListId, NodeNumber, table,
-};
+use engine::direct::ruleset::{Destination, DirectElement, DirectSet, NodeNumber, table};
 use engine::direct::{Links, Reach, Unreachable, Unsuitable};
 use engine::model::{
     Change, Endpoint, EndpointPort, EndpointSlice, Event, Forwarding, Node, ObjectName, Peer,
@@ -26,9 +26,12 @@ use nft::kernel::{CommitError, Kernel as _};
 use nft::{Errno, Expression, Family, Operation, TableFlags, Transaction};
 use proptest::prelude::*;
 
+use crate::tables::contents_of_direct_return;
+
 const REMEMBER: Duration = Duration::from_secs(300);
 const PORT: NonZeroU16 = NonZeroU16::new(80).unwrap();
 const VIP: [u8; 4] = [203, 0, 113, 1];
+const OTHER_VIP: [u8; 4] = [203, 0, 113, 9];
 
 /// Node `n1` with direct return, on a fake kernel.
 struct World {
@@ -712,30 +715,15 @@ impl World {
         self.engine.note_time(self.start + self.passed);
     }
 
-    /// Returns the elements of the table after all phases, with one number for the list.
-    fn settled(&mut self) -> BTreeSet<DirectElement> {
+    /// Returns the meaning of the table after all phases.
+    fn settled(&mut self) -> BTreeMap<String, String> {
         for _ in 0..4 {
             self.commit_despite_faults(1_000);
             assert!(self.engine.is_settled());
             self.pass(REMEMBER);
         }
         self.commit_despite_faults(1_000);
-        let elements = self.elements();
-        let list = NodeListId::new(1).unwrap();
-        let renumbered = elements.iter().map(|element| {
-            if let DirectElement::Slot(_, slot, node) = *element {
-                DirectElement::Slot(list, slot, node)
-            } else if let DirectElement::Frontend(destination, route) = *element {
-                DirectElement::Frontend(destination, DirectRoute { list, ..route })
-            } else if let DirectElement::ErrorFrontend(destination, route) = *element {
-                DirectElement::ErrorFrontend(destination, DirectRoute { list, ..route })
-            } else {
-                *element
-            }
-        });
-        let renumbered: BTreeSet<_> = renumbered.collect();
-        assert_eq!(renumbered.len(), elements.len(), "an element of a former list is left");
-        renumbered
+        contents_of_direct_return(&mut self.kernel)
     }
 }
 
@@ -782,4 +770,34 @@ proptest! {
         prop_assert_eq!(world.settled(), fresh.settled());
         prop_assert_eq!(world.has_table(), fresh.has_table());
     }
+}
+
+#[test]
+fn an_address_that_another_service_takes_over_leads_to_the_nodes_of_that_one() {
+    let mut world = World::new(DirectMode::LoadBalancers);
+    world.begin();
+    world.learn(&[]);
+    let mut web = service(None);
+    web.external_ips.push(OTHER_VIP.into());
+    world.apply([is(web), endpoints(&[2])]);
+    world.commit();
+    let first = Service { created: -1, ..service(None) };
+    let first = Service { name: name("first"), cluster_ips: vec![[10, 96, 0, 2].into()], ..first };
+    let Event::EndpointSlice(Change::Is(slice)) = endpoints(&[1]) else { panic!("no slice") };
+    let slice = EndpointSlice { name: name("first-1"), service: name("first"), ..slice };
+    world.apply([Event::EndpointSlice(Change::Is(slice))]);
+    world.commit();
+    world.apply([is(first)]);
+    world.commit();
+    world.wait(REMEMBER);
+    assert_eq!(world.shares(), shares(&[("n1", 251), ("n2", 251)]));
+    let list_at = |world: &mut World, address: IpAddr| {
+        let list = |element: &DirectElement| match element {
+            DirectElement::Frontend(at, route) if at.address == address => Some(route.list),
+            _ => None,
+        };
+        world.elements().iter().find_map(list)
+    };
+    let [taken, kept] = [VIP.into(), OTHER_VIP.into()].map(|it| list_at(&mut world, it));
+    assert!(taken.is_some() && kept.is_some() && taken != kept, "{taken:?} {kept:?}");
 }

@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::time::Duration;
 
+use daemon::read_back::read_direct_return;
 use engine::Engine;
+use engine::direct::ruleset::{DirectElement, DirectRoute, NodeListId, NodeNumber};
 use engine::model::{Event, Protocol, Target};
 use engine::routing::Routing;
 use engine::ruleset::affinity::{NumberedTimeouts, timeouts_of};
@@ -71,6 +73,53 @@ pub(crate) fn contents(kernel: &mut impl Kernel) -> BTreeMap<String, String> {
         table.check_lists();
         texts.extend(table.texts());
     }
+    texts
+}
+
+/// The meaning of table direct-return: lists by their nodes instead of their numbers. Panics where a
+/// list is never used. Empty if there is no table.
+pub(crate) fn contents_of_direct_return(kernel: &mut impl Kernel) -> BTreeMap<String, String> {
+    let elements = read_direct_return(kernel).expect("it can be read").elements;
+    let mut lists = BTreeMap::<_, Vec<_>>::new();
+    for element in &elements {
+        if let DirectElement::Slot(list, slot, node) = element {
+            lists.entry(*list).or_default().push((*slot, *node));
+        }
+    }
+    // Slots that follow each other and have one node are written as one.
+    let text = |slots: &mut Vec<(u32, NodeNumber)>| {
+        slots.sort_unstable();
+        let runs = slots.chunk_by(|one, next| one.1 == next.1);
+        let runs =
+            runs.map(|run| format!("{}..={}: {}", run[0].0, run[run.len() - 1].0, run[0].1.get()));
+        runs.collect::<Vec<_>>().join(", ")
+    };
+    let lists: BTreeMap<_, _> =
+        lists.into_iter().map(|(list, mut slots)| (list, text(&mut slots))).collect();
+    let mut unused: BTreeSet<_> = lists.keys().copied().collect();
+    let mut texts = BTreeMap::new();
+    let one = NodeListId::new(1).expect("a number of a list");
+    for element in elements {
+        let (element, list) = match element {
+            DirectElement::Frontend(at, route) => {
+                (DirectElement::Frontend(at, DirectRoute { list: one, ..route }), route.list)
+            }
+            DirectElement::ErrorFrontend(at, route) => {
+                (DirectElement::ErrorFrontend(at, DirectRoute { list: one, ..route }), route.list)
+            }
+            DirectElement::Slot(..) => continue,
+            DirectElement::HardwareAddress(_)
+            | DirectElement::Address(_)
+            | DirectElement::NodeAddress(..)
+            | DirectElement::NodeDevice(..) => {
+                texts.insert(format!("{element:?}"), String::new());
+                continue;
+            }
+        };
+        unused.remove(&list);
+        texts.insert(format!("{element:?}"), format!("{:?}", lists.get(&list)));
+    }
+    assert!(unused.is_empty(), "lists of no service: {unused:?}");
     texts
 }
 

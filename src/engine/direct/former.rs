@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::desired_slots::DesiredSlots;
 use super::elements::Elements;
+use super::node_lists::NodeLists;
 use super::phase::Phase;
 use super::planned::{FamilyPlan, PortPlan};
 use super::ruleset::{Destination, DirectRoute, NodeNumber};
@@ -44,13 +45,20 @@ impl Former<'_> {
         route.is_some_and(|route| self.is_direct(destination, route))
     }
 
-    /// Takes over the lists of a service, and returns its phase then.
-    pub(super) fn adopt(self, plan: &mut FamilyPlan, desired: &DesiredSlots) -> Option<Phase> {
+    /// Takes over the lists of a service, and returns its phase then. A list that a service holds
+    /// stays with that one, although an address of it is now another service's.
+    pub(super) fn adopt(
+        self,
+        plan: &mut FamilyPlan,
+        desired: &DesiredSlots,
+        lists: &NodeLists,
+    ) -> Option<Phase> {
         let mut phase = None;
         for (port, _) in &desired.ports {
             let routes = port.destinations.iter();
             let mut routes = routes.filter_map(|it| Some((*it, self.elements.route(*it)?)));
-            let Some((destination, route)) = routes.next() else { continue };
+            let free = routes.find(|(_, route)| lists.holder(route.list).is_none());
+            let Some((destination, route)) = free else { continue };
             if self.is_direct(destination, route) {
                 phase = Some(Phase::Direct);
             }

@@ -308,7 +308,7 @@ impl Plans {
         if plan.phase.is_none() {
             let (elements, local) = (table.installed(), &self.local);
             let former = own.map(|own| Former { elements, own, local });
-            plan.phase = former.and_then(|former| former.adopt(plan, &desired));
+            plan.phase = former.and_then(|former| former.adopt(plan, &desired, &self.lists));
         }
         let remember = self.settings.remember;
         let learning = if self.fresh.contains(name) { remember.min(NEW) } else { remember };
@@ -345,7 +345,7 @@ impl Plans {
             table.put_list(list, slots);
             let gone = known.into_iter().flat_map(|known| known.destinations);
             for destination in gone.filter(|it| !port.destinations.contains(it)) {
-                self.destinations.remove(destination, table);
+                self.destinations.remove(destination, list, table);
             }
             for destination in &port.destinations {
                 let from_start = self.node_addresses.contains(&destination.address);
@@ -356,7 +356,7 @@ impl Plans {
             plan.ports.insert(key, PortPlan { list, destinations: port.destinations });
         }
         for PortPlan { list, destinations } in former.into_values() {
-            destinations.into_iter().for_each(|it| self.destinations.remove(it, table));
+            destinations.into_iter().for_each(|it| self.destinations.remove(it, list, table));
             table.remove_list(list);
             self.lists.free(list);
         }
