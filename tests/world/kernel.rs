@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
+use engine::direct::ruleset::{DirectSet, table as direct_table};
 use engine::ruleset;
 use nft::Errno;
 use nft::kernel::{
@@ -47,8 +48,9 @@ pub(crate) struct Hostile<K> {
     pub(crate) reads_that_break_off: u8,
     /// Frontends of this address are refused.
     pub(crate) refused: Option<IpAddr>,
-    /// The netlink port of the program that owns our table of each family.
-    pub(crate) owners: [Option<u32>; 2],
+    /// The netlink port of the program that owns each of our tables: those of both families, and
+    /// the one of direct return.
+    pub(crate) owners: [Option<u32>; 3],
     pub(crate) max_batch: usize,
     pub(crate) oracle: Oracle,
     pub(crate) commits: usize,
@@ -67,7 +69,7 @@ impl<K: Shared> Hostile<K> {
             mishaps: VecDeque::new(),
             reads_that_break_off: 0,
             refused: None,
-            owners: [None; 2],
+            owners: [None; 3],
             oracle: Oracle::default(),
             commits: 0,
             rounds: 0,
@@ -84,7 +86,7 @@ impl<K: Shared> Hostile<K> {
     pub(crate) fn calm(&mut self) {
         self.mishaps.clear();
         self.reads_that_break_off = 0;
-        self.owners = [None; 2];
+        self.owners = [None; 3];
     }
 
     fn breaks_off(&mut self) -> bool {
@@ -122,7 +124,8 @@ impl<K: Shared> Hostile<K> {
             let Operation::AddElements(_, set, elements) = operation else { return None };
             let was_refused = |key: &Value| key.as_bytes().starts_with(refused.as_bytes());
             let refused = elements.iter().position(|element| was_refused(&element.key));
-            refused.filter(|_| set.name == "services").map(|element| (i, element))
+            let is_route = ["services", DirectSet::Frontends4.name()].contains(&&*set.name);
+            refused.filter(|_| is_route).map(|element| (i, element))
         });
         found.next()
     }
@@ -143,9 +146,11 @@ impl<K: Shared> Kernel for Hostile<K> {
         if transaction.operations.is_empty() {
             return self.inner.commit(transaction);
         }
-        let family = transaction.family().expect("it is not empty");
-        if let Some(port) = self.owners[family.index()] {
-            let table = ruleset::table(family);
+        let (owner, table) = match transaction.family() {
+            Some(family) => (self.owners[family.index()], ruleset::table(family)),
+            None => (self.owners[2], direct_table()),
+        };
+        if let Some(port) = owner {
             return Err(CommitError::Owned { table, port });
         }
         match self.mishaps.pop_front() {
@@ -181,14 +186,11 @@ impl<K: Shared> Kernel for Hostile<K> {
         if self.breaks_off() {
             return Err(ReadError::Changing { what: table.to_string() });
         }
-        // Table direct-return is read once, at the start.
-        let Some(family) = table.family.of_addresses() else {
-            return self.inner.read_table(table);
-        };
-        if family == Family::Ip6 && !std::mem::take(&mut self.is_reading_back) {
+        let family = table.family.of_addresses();
+        if family == Some(Family::Ip6) && !std::mem::take(&mut self.is_reading_back) {
             self.rounds += 1;
         }
-        let owner = self.owners[family.index()];
+        let owner = self.owners[family.map_or(2, Family::index)];
         let found = self.inner.read_table(table)?;
         Ok(found.map(|found| Contents { owner: owner.or(found.owner), ..found }))
     }

@@ -29,9 +29,11 @@ use conntrack::ConntrackError;
 use daemon::conntrack::{Count, FlowList, Request};
 use daemon::observe::Observe;
 use daemon::read_back::read_back;
-use daemon::run::{Balancing, Cleaning, Left, Parts, Run, RunError};
+use daemon::run::{Balancing, Cleaning, DirectFollowing, Left, Parts, Run, RunError};
 use daemon::writer::{Requests, Writer};
 use engine::Engine;
+use engine::direct::ruleset::table as direct_table;
+use engine::direct::{Links, Reach, Unreachable};
 use engine::model::{
     Arrival, Change, Event, HostAddresses, LiveConnections, ObjectName, Resource, Scheduler,
     Service,
@@ -44,10 +46,10 @@ use nft::{Element, Family, Name, Operation, Table, TableFlags, TableRef, Transac
 use tokio::sync::{mpsc, watch};
 
 use self::kernel::{Hostile, Shared};
-use self::objects::{Objects, bystanders, cluster_ip};
+use self::objects::{Objects, PEERS, bystanders, cluster_ip, nodes, peer_address};
 use self::oracle::{Oracle, Wanted};
 use self::steps::{Happening, LOOKS, Sequence, Step, routing};
-use crate::tables::{contents, settle, settle_unencoded};
+use crate::tables::{contents, contents_of_direct_return, settle, settle_unencoded};
 
 /// A daemon that is polled by hand.
 struct Daemon<K> {
@@ -55,6 +57,7 @@ struct Daemon<K> {
     requests: Requests<Hostile<K>>,
     events: mpsc::Sender<Arrival>,
     addresses: watch::Sender<HostAddresses>,
+    links: mpsc::Sender<Links>,
     /// Requests to the cleaner.
     asked: Arc<Mutex<Vec<Request>>>,
     /// Sender of lists of flows.
@@ -75,6 +78,8 @@ struct World<K> {
     /// The configuration's number.
     routing_number: u8,
     addresses: Vec<IpAddr>,
+    /// A bit for each node that is on no link of this one.
+    off_link: u8,
     /// Whether an element was lost without a notice since the last check.
     has_lost: bool,
     /// How many commits there were before the daemon began.
@@ -119,10 +124,20 @@ pub(crate) fn play<K: Shared>(kernel: K, sequence: &Sequence) -> Result<(), Stri
 }
 
 impl<K: Shared> Daemon<K> {
-    fn start(engine: Engine, min_interval: Duration, local: Vec<IpAddr>) -> Self {
+    fn start(
+        engine: Engine,
+        min_interval: Duration,
+        local: Vec<IpAddr>,
+        known: Option<Links>,
+    ) -> Self {
         let (writer, requests) = Writer::without_thread();
         let (events, queue) = mpsc::channel(64);
         let (addresses, changes) = watch::channel(local.into());
+        let (links, changed) = mpsc::channel(1);
+        let direct = known.map(|known| {
+            links.try_send(known).expect("it has room for one");
+            DirectFollowing::of_links(changed)
+        });
         let (lists, listed) = mpsc::channel(1);
         let asked: Arc<Mutex<Vec<Request>>> = Arc::default();
         let own = Arc::clone(&asked);
@@ -137,11 +152,12 @@ impl<K: Shared> Daemon<K> {
             addresses: Some(changes),
             cleaning: Some(Cleaning::new(ask, listed)),
             balancing: Some(Balancing::new(LOOKS.interval, count, counted)),
+            links: daemon::run::Links { direct, ..Default::default() },
             ..Parts::default()
         };
         let run = Run::new(engine, writer, queue, Observe::new(), parts);
         let run = Box::pin(run.until(std::future::pending()));
-        Self { run, requests, events, addresses, asked, lists, counting, counts }
+        Self { run, requests, events, addresses, links, asked, lists, counting, counts }
     }
 
     fn send(&mut self, events: Vec<Event>) {
@@ -155,12 +171,16 @@ impl<K: Shared> Daemon<K> {
 impl<K: Shared> World<K> {
     fn start(kernel: K, sequence: &Sequence) -> Self {
         let flags = flags(sequence.owned);
-        let (routing, addresses) = (routing(u8::MAX), local_addresses(1));
+        let (routing, addresses) = (routing(u8::MAX, sequence.direct_return), local_addresses(1));
         let mut objects = Objects::default();
         bystanders().iter().for_each(|event| objects.apply(event));
+        if sequence.direct_return {
+            nodes().iter().for_each(|event| objects.apply(event));
+        }
         let engine = engine(&routing, flags, &addresses);
         let min_interval = sequence.min_interval;
-        let daemon = Daemon::start(engine, min_interval, addresses.clone());
+        let known = sequence.direct_return.then(|| links(0));
+        let daemon = Daemon::start(engine, min_interval, addresses.clone(), known);
         let kernel = Hostile::new(kernel);
         let mut world = Self {
             kernel,
@@ -171,6 +191,7 @@ impl<K: Shared> World<K> {
             routing,
             routing_number: u8::MAX,
             addresses,
+            off_link: 0,
             has_lost: false,
             commits_before: 0,
         };
@@ -195,6 +216,14 @@ impl<K: Shared> World<K> {
             Happening::LocalAddresses(count) => {
                 self.addresses = local_addresses(*count);
                 self.daemon.addresses.send_replace(self.addresses.clone().into());
+            }
+            Happening::Links(missing) => {
+                self.off_link = *missing;
+                // The loop takes them in between two commits, and then the latest.
+                if let Some(links) = self.links() {
+                    while self.daemon.links.capacity() == 0 && self.answer().await {}
+                    self.daemon.links.try_send(links).expect("the loop takes them in");
+                }
             }
             Happening::Time(time) => tokio::time::advance(*time).await,
             Happening::Mishap(mishap) => self.kernel.mishaps.push_back(*mishap),
@@ -224,10 +253,10 @@ impl<K: Shared> World<K> {
                 }
             }
             Happening::ForeignCommit => self.kernel.inner.commit_by_another(&of_another_table()),
-            Happening::OwnedElsewhere(family) => {
-                self.kernel.owners[usize::from(*family)] = Some(1);
+            Happening::OwnedElsewhere(table) => {
+                self.kernel.owners[usize::from(*table)] = Some(1);
             }
-            Happening::OwnerGone => self.kernel.owners = [None; 2],
+            Happening::OwnerGone => self.kernel.owners = [None; 3],
             Happening::Restart { routing, is_done } => self.restart(*routing, *is_done).await,
             Happening::MaxBatch(bytes) => self.kernel.max_batch = *bytes,
             Happening::Counted(connections) => {
@@ -254,6 +283,11 @@ impl<K: Shared> World<K> {
         self.daemon.send(events);
     }
 
+    /// What is known of the links; `None` without direct return.
+    fn links(&self) -> Option<Links> {
+        self.routing.direct_return.as_ref().map(|_| links(self.off_link))
+    }
+
     fn keep_served(&mut self) {
         let wanted = self.wanted();
         self.kernel.oracle.keep(&wanted.served);
@@ -275,7 +309,8 @@ impl<K: Shared> World<K> {
 
     async fn restart(&mut self, number: u8, is_done: bool) {
         while is_done && self.daemon.requests.run_next(&mut self.kernel) {}
-        let former = std::mem::replace(&mut self.routing, routing(number));
+        let changed = routing(number, self.routing.direct_return.is_some());
+        let former = std::mem::replace(&mut self.routing, changed);
         self.routing_number = number;
         if former != self.routing {
             self.kernel.oracle.forget_routes();
@@ -287,7 +322,7 @@ impl<K: Shared> World<K> {
         self.kernel.oracle.forget_ended(&wanted.serving);
         let engine = engine(&self.routing, self.flags, &self.addresses);
         let (addresses, interval) = (self.addresses.clone(), self.min_interval);
-        self.daemon = Daemon::start(engine, interval, addresses);
+        self.daemon = Daemon::start(engine, interval, addresses, self.links());
         self.send_lists();
         self.poll().await;
     }
@@ -468,7 +503,16 @@ impl<K: Shared> World<K> {
         if let Some(violation) = self.kernel.oracle.violations.first() {
             return Err(violation.clone());
         }
-        let (found, expected) = (contents(&mut self.kernel.inner), self.fresh());
+        let mut found = contents(&mut self.kernel.inner);
+        found.append(&mut contents_of_direct_return(&mut self.kernel.inner));
+        let expected = self.fresh();
+        if self.routing.direct_return.is_some() {
+            eprintln!(
+                "DIRECT {} {}",
+                found.keys().filter(|k| k.contains("Frontend(")).count(),
+                expected.keys().filter(|k| k.contains("Frontend(Dest")).count()
+            );
+        }
         if found != expected {
             let mut text = "the tables are not those of a fresh start:\n".to_owned();
             for (name, value) in found.iter().filter(|(name, it)| expected.get(*name) != Some(it)) {
@@ -515,8 +559,21 @@ impl<K: Shared> World<K> {
         let found = read_back(&mut kernel, engine.tables().layouts()).expect("it can be read");
         engine.replace_installed_state(found);
         engine.apply(self.objects.all().cloned());
-        settle_unencoded(&mut engine, &mut kernel);
-        contents(&mut kernel)
+        let Some(links) = self.links() else {
+            settle_unencoded(&mut engine, &mut kernel);
+            return contents(&mut kernel);
+        };
+        let start = tokio::time::Instant::now().into_std();
+        engine.hand_packets_on(start);
+        engine.learn_links(links);
+        // What services learn and remember before and after, they do not any more.
+        for time in [Duration::ZERO, LONGEST_WAIT, 2 * LONGEST_WAIT] {
+            engine.note_time(start + time);
+            settle_unencoded(&mut engine, &mut kernel);
+        }
+        let mut contents = contents(&mut kernel);
+        contents.append(&mut contents_of_direct_return(&mut kernel));
+        contents
     }
 }
 
@@ -526,7 +583,8 @@ pub(crate) fn with_tables(number: u8, owned: bool) -> Fake {
     static KERNELS: [OnceLock<Fake>; 8] = [const { OnceLock::new() }; 8];
     let index = usize::from(number.min(3)) * 2 + usize::from(owned);
     let make = || {
-        let (mut engine, mut kernel) = (engine(&routing(number), flags(owned), &[]), Fake::new());
+        let routing = routing(number, false);
+        let (mut engine, mut kernel) = (engine(&routing, flags(owned), &[]), Fake::new());
         settle(&mut engine, &mut kernel, usize::MAX);
         kernel
     };
@@ -541,6 +599,17 @@ fn engine(routing: &Routing, flags: TableFlags, addresses: &[IpAddr]) -> Engine 
     let mut engine = Engine::new(routing.clone(), flags);
     engine.set_local_addresses(addresses.to_vec());
     engine
+}
+
+/// The links of this node, without those to the nodes whose bit is set.
+fn links(missing: u8) -> Links {
+    let reach = PEERS.map(|number| {
+        let on_link = Reach::OnLink { device: 7, hardware_address: [2, 0, 0, 0, 0, number] };
+        let is_missing = missing >> number & 1 == 1;
+        let reach = if is_missing { Reach::Not(Unreachable::NotOnLink) } else { on_link };
+        (peer_address(number), reach)
+    });
+    Links { reach: reach.collect(), devices: vec!["eth0".into()], ..Links::default() }
 }
 
 fn local_addresses(count: u8) -> Vec<IpAddr> {
@@ -560,6 +629,8 @@ pub(crate) fn damage(number: u8) -> Transaction {
         4 => Operation::FlushSet(ip(), text("affinity-slots")),
         5 => Operation::FlushSet(ip(), text("affinity-endpoints")),
         6 => Operation::FlushSet(ip(), text("affinity-lists")),
+        7 => Operation::DeleteTable(direct_table()),
+        8 => Operation::FlushSet(direct_table(), text("nodes")),
         _ => Operation::FlushChain(ip6(), text("nat-output")),
     };
     Transaction { operations: vec![operation] }

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
 use engine::model::{
-    Change, Conditions, Endpoint, EndpointNames, EndpointPort, EndpointSlice, Event, Node,
-    ObjectName, Peer, Protocol, Resource, Scheduler, Service, ServiceCidr, ServicePort,
+    Change, Conditions, Endpoint, EndpointNames, EndpointPort, EndpointSlice, Event, Forwarding,
+    Node, ObjectName, Peer, Protocol, Resource, Scheduler, Service, ServiceCidr, ServicePort,
     TrafficPolicy, Weighing, Weights, Zones,
 };
 use proptest::collection::{btree_map, vec};
@@ -18,6 +19,16 @@ use proptest::sample;
 
 const SERVICES: u8 = 5;
 const SLICES: u8 = 8;
+
+/// The name of this node.
+const NODE: &str = "node";
+
+/// Numbers of the other nodes.
+pub(crate) const PEERS: RangeInclusive<u8> = 1..=2;
+
+pub(crate) fn peer_address(number: u8) -> IpAddr {
+    IpAddr::from([192, 168, 1, number])
+}
 
 pub(crate) fn port(number: u16) -> NonZeroU16 {
     NonZeroU16::new(number).expect("a port is not 0")
@@ -138,6 +149,11 @@ prop_compose! {
             let names = (0..endpoints.len()).map(names).collect();
             Box::new(Weighing { weight, names, ..Weighing::default() })
         });
+        let nodes = endpoints.iter().enumerate().map(|(n, (_, (conditions, _)))| {
+            Arc::new(if conditions.local { NODE.into() } else { node(n) })
+        });
+        let nodes = Weighing { nodes: nodes.collect(), ..Weighing::default() };
+        let weighing = weighing.unwrap_or_else(|| Box::new(nodes));
         let endpoints = endpoints.into_iter().map(|(last, (conditions, zones))| Endpoint {
             address: if ipv6 { IpAddr::from([0xfd01, 0, 0, 0, 0, 0, 0, u16::from(last)]) } else { IpAddr::from([10, 244, 0, last]) },
             conditions,
@@ -149,7 +165,7 @@ prop_compose! {
             ports: slice_ports(),
             endpoints: endpoints.collect(),
             triggered: None,
-            weighing,
+            weighing: Some(weighing),
         }))
     }
 }
@@ -161,12 +177,21 @@ prop_compose! {
         leaving in any::<bool>(),
     ) -> Event {
         Event::Node(Change::Is(Node {
-            name: ObjectName::cluster_scoped("node"),
+            name: ObjectName::cluster_scoped(NODE),
             zone: zone.map(|number| format!("zone{number}").into()),
             addresses: vec![IpAddr::from([192, 168, 0, address])],
             pod_cidrs: vec!["10.244.0.0/24".parse().unwrap()],
             leaving,
         }))
+    }
+}
+
+prop_compose! {
+    /// Another node, of which there are as many as [`PEERS`].
+    fn peer()(number in PEERS, ready in proptest::bool::weighted(0.8), is_gone in proptest::bool::weighted(0.1)) -> Event {
+        let name = ObjectName::cluster_scoped(&format!("n{number}"));
+        let peer = Peer { name: name.clone(), addresses: vec![peer_address(number)], ready };
+        Event::Peer(if is_gone { Change::Gone(name) } else { Change::Is(peer) })
     }
 }
 
@@ -180,6 +205,40 @@ prop_compose! {
     }
 }
 
+/// Nodes hand the packets of this service to each other, if they have endpoints.
+fn handed() -> impl Strategy<Value = Event> {
+    let name = || ObjectName::namespaced("direct", "handed");
+    let service = (any::<bool>(), sample::select(vec![None, Some(Forwarding::Translate)]));
+    let service = service.prop_map(move |(has_udp, forwarding)| {
+        let mut ports = tcp_and_udp(None);
+        ports.truncate(1 + usize::from(has_udp));
+        let service = Service::new(name(), vec![IpAddr::from([10, 96, 1, 0])]);
+        let load_balancer_ips = vec![IpAddr::from([203, 0, 113, 1])];
+        Event::Service(Change::Is(Service { load_balancer_ips, forwarding, ports, ..service }))
+    });
+    let slice = (0u8..8).prop_map(move |on| {
+        let numbers = (0u8..3).filter(move |number| on >> number & 1 == 1);
+        let endpoint = |number: u8| {
+            let mut endpoint = Endpoint::ready(IpAddr::from([10, 245, number, 1]));
+            endpoint.conditions.local = number == 0;
+            endpoint
+        };
+        let node = |number: u8| {
+            Arc::new(if number == 0 { NODE.into() } else { format!("n{number}").into() })
+        };
+        let nodes = numbers.clone().map(node).collect();
+        Event::EndpointSlice(Change::Is(EndpointSlice {
+            name: name(),
+            service: name(),
+            ports: slice_ports(),
+            endpoints: numbers.map(endpoint).collect(),
+            triggered: None,
+            weighing: Some(Box::new(Weighing { nodes, ..Weighing::default() })),
+        }))
+    });
+    prop_oneof![2 => service, 3 => slice, 1 => Just(Event::Service(Change::Gone(name())))]
+}
+
 /// An event about an object of the cluster.
 pub(crate) fn event() -> impl Strategy<Value = Event> {
     let services = (0..SERVICES, any::<bool>()).prop_map(|(number, is_gone)| {
@@ -190,16 +249,36 @@ pub(crate) fn event() -> impl Strategy<Value = Event> {
         let name = name("slice", number);
         Event::EndpointSlice(if is_gone { Change::Gone(name) } else { Change::Invalid(name) })
     });
-    let gone_node = Just(Event::Node(Change::Gone(ObjectName::cluster_scoped("node"))));
+    let gone_node = Just(Event::Node(Change::Gone(ObjectName::cluster_scoped(NODE))));
     prop_oneof![
         8 => service(),
         10 => slice(),
         2 => services,
         2 => slices,
         2 => node(),
+        2 => peer(),
+        6 => handed(),
         1 => gone_node,
         1 => service_cidr(),
     ]
+}
+
+/// This node and the others, as they are before random events.
+pub(crate) fn nodes() -> Vec<Event> {
+    let this = Node {
+        name: ObjectName::cluster_scoped(NODE),
+        zone: None,
+        addresses: vec![IpAddr::from([192, 168, 0, 0])],
+        pod_cidrs: Vec::new(),
+        leaving: false,
+    };
+    let others = PEERS.map(|number| Peer {
+        name: ObjectName::cluster_scoped(&format!("n{number}")),
+        addresses: vec![peer_address(number)],
+        ready: true,
+    });
+    let others = others.map(|peer| Event::Peer(Change::Is(peer)));
+    [Event::Node(Change::Is(this))].into_iter().chain(others).collect()
 }
 
 /// Two services that no random event changes, and their endpoints. The second has affinity.

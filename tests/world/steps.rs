@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use engine::counters::Counters;
 use engine::model::{Event, ExternalAddresses, Resource};
-use engine::routing::{LeastConnections, LocalDetection, Routing};
+use engine::routing::{DirectMode, DirectReturn, LeastConnections, LocalDetection, Routing};
 use nft::Errno;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -19,6 +19,8 @@ pub(crate) struct Sequence {
     pub(crate) min_interval: Duration,
     /// Whether the kernel keeps other programs from changing our tables.
     pub(crate) owned: bool,
+    /// Whether nodes hand packets to each other.
+    pub(crate) direct_return: bool,
     /// Whether there are no tables at first.
     pub(crate) without_tables: bool,
     pub(crate) steps: Vec<Step>,
@@ -37,6 +39,8 @@ pub(crate) enum Happening {
     Events(Vec<Event>),
     /// The source lists a resource again; objects whose bit is set are gone.
     ListedAgain { resource: Resource, missing: u8 },
+    /// Nodes whose bit is set are on no link of this one.
+    Links(u8),
     /// The node has so many addresses.
     LocalAddresses(u8),
     /// Time passes.
@@ -57,7 +61,7 @@ pub(crate) enum Happening {
     Forged(u8),
     /// Another program changes its own table.
     ForeignCommit,
-    /// Another program owns our table of this family.
+    /// Another program owns our table of this number.
     OwnedElsewhere(u8),
     /// No other program owns them any more.
     OwnerGone,
@@ -86,16 +90,17 @@ fn happening() -> impl Strategy<Value = Happening> {
         30 => vec(event(), 1..5).prop_map(Happening::Events),
         3 => (resource, any::<u8>()).prop_map(|(resource, missing)| Happening::ListedAgain { resource, missing }),
         2 => (0u8..3).prop_map(Happening::LocalAddresses),
+        2 => (0u8..8).prop_map(Happening::Links),
         6 => millis.prop_map(|millis| Happening::Time(Duration::from_millis(millis))),
         6 => mishap.prop_map(Happening::Mishap),
         2 => (1u8..4).prop_map(Happening::ReadsBreakOff),
         2 => (0u8..6).prop_map(Happening::Refusal),
-        2 => (0u8..8).prop_map(Happening::Damage),
+        2 => (0u8..10).prop_map(Happening::Damage),
         2 => any::<u8>().prop_map(Happening::Lost),
         3 => any::<u8>().prop_map(Happening::Deleted),
         2 => any::<u8>().prop_map(Happening::Forged),
         2 => Just(Happening::ForeignCommit),
-        2 => (0u8..2).prop_map(Happening::OwnedElsewhere),
+        2 => (0u8..3).prop_map(Happening::OwnedElsewhere),
         1 => Just(Happening::OwnerGone),
         4 => (0u8..6, any::<bool>()).prop_map(|(routing, is_done)| Happening::Restart { routing, is_done }),
         1 => (600usize..30_000).prop_map(Happening::MaxBatch),
@@ -117,10 +122,12 @@ prop_compose! {
     pub(crate) fn sequence()(
         min_interval in prop_oneof![Just(0u64), Just(1_000)],
         owned in any::<bool>(),
+        direct_return in any::<bool>(),
         without_tables in proptest::bool::weighted(0.1),
         steps in vec(step(), 1..16),
     ) -> Sequence {
-        Sequence { min_interval: Duration::from_millis(min_interval), owned, without_tables, steps }
+        let min_interval = Duration::from_millis(min_interval);
+        Sequence { min_interval, owned, direct_return, without_tables, steps }
     }
 }
 
@@ -129,10 +136,12 @@ pub(crate) const LOOKS: LeastConnections =
     LeastConnections { interval: Duration::from_secs(5), changes_per_second: 10 };
 
 /// A configuration; half of the numbers mean the first one.
-pub(crate) fn routing(number: u8) -> Routing {
+pub(crate) fn routing(number: u8, direct_return: bool) -> Routing {
     // Two tables exceed the budget, so services reduce each other.
-    let slot_budget = 500;
-    let usual = Routing { least_connections: Some(LOOKS), slot_budget, ..Routing::default() };
+    let slot_budget = if direct_return { 1_500 } else { 500 };
+    let direct_return = direct_return.then(|| DirectReturn::new(DirectMode::LoadBalancers));
+    let least_connections = Some(LOOKS);
+    let usual = Routing { least_connections, slot_budget, direct_return, ..Routing::default() };
     match number {
         0 => Routing { masquerade_all: true, ..usual },
         1 => Routing { node_port_addresses: "0.0.0.0/0".parse().unwrap(), ..usual },

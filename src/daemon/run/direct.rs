@@ -53,6 +53,14 @@ impl DirectFollowing {
         Ok(Self { news, nodes, own_address, tunnel_ends, has_tunnel, next_count })
     }
 
+    /// Takes the links from a channel instead of the kernel. There is no tunnel.
+    #[must_use]
+    pub fn of_links(news: mpsc::Receiver<Links>) -> Self {
+        let (nodes, own_address) = (watch::Sender::default(), watch::Sender::default());
+        let tunnel_ends = watch::Sender::default();
+        Self { news, nodes, own_address, tunnel_ends, has_tunnel: false, next_count: None }
+    }
+
     /// Turns direct return on before anything is read: services that nodes hand to each other go on
     /// so. Removes the tunnel if there is to be none.
     pub(super) async fn begin<K: Kernel + Send + 'static>(

@@ -258,7 +258,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
         if self.blocked.is_unblocked(self.engine.tables(), &self.writer).await? {
             self.engine.retry_refused();
             self.report.causes.add(Cause::Refusal);
-            if self.engine.has_installed_state() && self.commits.is_synced {
+            let is_read = self.engine.has_installed_state() && self.commits.is_synced;
+            if is_read && !self.engine.tables().have_blocked() {
                 self.note_change();
             } else {
                 self.reads.doubt.handle(DoubtInput::ReadNow, now());

@@ -101,7 +101,7 @@ impl Tables {
     }
 
     /// Returns whether a table is not written.
-    pub(super) fn have_blocked(&self) -> bool {
+    pub fn have_blocked(&self) -> bool {
         self.states.iter().any(|table| table.blocked.is_some())
     }
 
