@@ -40,7 +40,10 @@ SIDE_BY_SIDE = 3
 # rests a hundred times as long as that took. The others provoke races of packets with commits.
 ALONE_TESTS = conntrack races replacements
 # Started first, so that none of them is left at the end.
-LONG_TESTS = local_detection simulation_kernel way_back day policies bench
+LONG_TESTS = direct_return_packets local_detection simulation_kernel way_back show day apiserver \
+	apiserver_json policies bench
+# Their tests wait for intervals and need few processors, so more of each run at once.
+WAITING_TESTS = apiserver apiserver_json cli corpus credentials daemon neighbours other_modes silence walkthroughs
 OTHER_TESTS = { printf '%s\n' $(LONG_TESTS); ls netlink-tests/tests/*.rs | sed 's|.*/||; s|\.rs$$||'; } | \
 	grep -vxF "$$(printf '%s\n' $(ALONE_TESTS))" | awk '!seen[$$0]++'
 
@@ -139,7 +142,8 @@ test: ## Run every test; kernel tests in separate network namespaces
 	others=$$(sh netlink-tests/built-tests $$($(OTHER_TESTS))); \
 	stages="sh $$(realpath tests/stages)"; cd netlink-tests; \
 	$$stages run "$$logs" alone sh in-namespaces sh side-by-side 1 $$alone; \
-	$$stages run "$$logs" kernel sh in-namespaces sh side-by-side $(SIDE_BY_SIDE) $$others
+	$$stages run "$$logs" kernel env WAITING_TESTS="$(WAITING_TESTS)" \
+		sh in-namespaces sh side-by-side $(SIDE_BY_SIDE) $$others
 	@$(STAGES) summary $(STAGE_LOGS) unit documentation alone kernel
 
 test-root: ## Run ROOT_TESTS, which check more when root runs them
