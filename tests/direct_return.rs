@@ -306,7 +306,8 @@ fn a_node_that_is_not_ready_leaves_at_once_and_others_keep_most_clients() {
     let gone = DirectElement::NodeAddress(engine::direct::node_number("n2"), node_address(2));
     let deletes_it = |operation: &Operation| {
         let Operation::DeleteElements(_, set, elements) = operation else { return false };
-        *set.name == *DirectSet::NodeAddresses4.name() && elements.contains(&gone.to_key())
+        *set.name == *DirectSet::NodeAddresses(Family::Ip).name()
+            && elements.contains(&gone.to_key())
     };
     assert!(first.operations.iter().any(deletes_it), "{first}");
     assert_eq!(world.shares(), shares(&[("n1", 126), ("n3", 125)]));
@@ -533,7 +534,7 @@ fn refusal(transaction: &Transaction) -> Option<CommitError> {
     let web = Destination { address: VIP.into(), protocol: Protocol::Tcp, port: PORT };
     let others = |it: &Operation| {
         let Operation::AddElements(_, set, elements) = it else { return None };
-        let is_frontend = set.name == DirectSet::frontends(web.family()).name();
+        let is_frontend = set.name == DirectSet::Frontends(web.family()).name();
         let other = elements.iter().position(|it| !it.key.as_bytes().starts_with(&VIP));
         other.filter(|_| is_frontend)
     };

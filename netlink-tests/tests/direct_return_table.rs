@@ -149,7 +149,8 @@ fn an_element_is_deleted_by_its_key() {
     let elements = elements(index_of(net.node(), DEVICES[1]));
     commit(net.node(), &transaction(&base, &elements));
     let delete = |element: &DirectElement| {
-        let set = Arc::clone(&base.sets[element.set() as usize]);
+        let set = base.sets.iter().find(|set| set.name == element.set().name());
+        let set = Arc::clone(set.unwrap());
         Operation::DeleteElements(table(), set, vec![element.to_key()])
     };
     let operations = elements.iter().map(delete).collect();

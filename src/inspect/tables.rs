@@ -132,7 +132,7 @@ impl TableReader {
             return Ok((found, true));
         }
         let mut is_whole = true;
-        for set in Family::ALL.map(direct::DirectSet::frontends) {
+        for set in Family::ALL.map(direct::DirectSet::Frontends) {
             let read = self.kernel.read_elements_once(&table, set.name(), &mut |view| {
                 if let Some(DirectElement::Frontend(to, _)) = DirectElement::read(set, &view) {
                     found.insert(to);

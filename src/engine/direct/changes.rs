@@ -32,7 +32,7 @@ pub(super) enum DirectChange {
 }
 
 impl DirectChange {
-    /// Returns the change between the elements at one place.
+    /// Returns the change between the elements of one key.
     pub(super) fn between(old: Option<DirectElement>, new: Option<DirectElement>) -> Option<Self> {
         match (old, new) {
             (Some(old), Some(new)) if old == new => None,

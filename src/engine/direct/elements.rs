@@ -2,54 +2,25 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::num::NonZeroU16;
 
-use nft::Family;
+use super::ruleset::{Destination, DirectElement, DirectKey, DirectRoute, NodeListId, NodeNumber};
+use crate::model::Protocol;
 
-use super::ruleset::{Destination, DirectElement, DirectRoute, NodeListId, NodeNumber};
-
-/// Elements by their places.
+/// Elements by their keys.
 ///
 /// A list has hundreds or thousands of slots, so these are stored as an array.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Elements {
     lists: BTreeMap<NodeListId, Vec<Option<NodeNumber>>>,
-    others: BTreeMap<Place, DirectElement>,
-}
-
-/// The place of an element: its set and key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place {
-    HardwareAddress([u8; 6]),
-    Address(IpAddr),
-    Frontend(Destination),
-    ErrorFrontend(Destination),
-    NodeAddress(NodeNumber, Family),
-    NodeDevice(NodeNumber),
-    Slot(NodeListId, u32),
-}
-
-impl Place {
-    /// Returns the place of an element.
-    pub(super) fn of(element: &DirectElement) -> Self {
-        match *element {
-            DirectElement::HardwareAddress(address) => Self::HardwareAddress(address),
-            DirectElement::Address(address) => Self::Address(address),
-            DirectElement::Frontend(destination, _) => Self::Frontend(destination),
-            DirectElement::ErrorFrontend(destination, _) => Self::ErrorFrontend(destination),
-            DirectElement::NodeAddress(node, address) => {
-                Self::NodeAddress(node, Family::of(address))
-            }
-            DirectElement::NodeDevice(node, _) => Self::NodeDevice(node),
-            DirectElement::Slot(list, slot, _) => Self::Slot(list, slot),
-        }
-    }
+    others: BTreeMap<DirectKey, DirectElement>,
 }
 
 impl Elements {
-    /// Adds an element, or replaces the one at its place.
+    /// Adds an element, or replaces the one with its key.
     pub(super) fn put(&mut self, element: DirectElement) {
         let DirectElement::Slot(list, slot, node) = element else {
-            self.others.insert(Place::of(&element), element);
+            self.others.insert(element.key(), element);
             return;
         };
         let (slots, slot) = (self.lists.entry(list).or_default(), slot as usize);
@@ -59,10 +30,10 @@ impl Elements {
         slots[slot] = Some(node);
     }
 
-    /// Removes the element at a place.
-    pub(super) fn remove(&mut self, place: &Place) {
-        let Place::Slot(list, slot) = place else {
-            self.others.remove(place);
+    /// Removes the element with a key.
+    pub(super) fn remove(&mut self, key: &DirectKey) {
+        let DirectKey::Slot(list, slot) = key else {
+            self.others.remove(key);
             return;
         };
         let Some(slots) = self.lists.get_mut(list) else { return };
@@ -94,13 +65,22 @@ impl Elements {
 
     /// Returns the route of a frontend.
     pub(super) fn route(&self, destination: Destination) -> Option<DirectRoute> {
-        let element = self.others.get(&Place::Frontend(destination))?;
+        let element = self.others.get(&DirectKey::Frontend(destination))?;
         if let DirectElement::Frontend(_, route) = element { Some(*route) } else { None }
     }
 
-    /// Returns the element at a place other than a slot.
-    pub(super) fn at(&self, place: &Place) -> Option<DirectElement> {
-        self.others.get(place).copied()
+    /// Returns the first destination at an address.
+    pub(super) fn destination_at(&self, address: IpAddr) -> Option<Destination> {
+        // They are sorted by address.
+        let lowest = Destination { address, protocol: Protocol::Tcp, port: NonZeroU16::MIN };
+        let (next, _) = self.others.range(DirectKey::Frontend(lowest)..).next()?;
+        let DirectKey::Frontend(next) = next else { return None };
+        Some(*next).filter(|next| next.address == address)
+    }
+
+    /// Returns the element with a key other than that of a slot.
+    pub(super) fn at(&self, key: &DirectKey) -> Option<DirectElement> {
+        self.others.get(key).copied()
     }
 
     /// Returns all lists.
@@ -108,8 +88,8 @@ impl Elements {
         self.lists.keys().copied()
     }
 
-    /// Returns the places of all elements other than slots.
-    pub(super) fn places(&self) -> impl Iterator<Item = &Place> {
+    /// Returns the keys of all elements other than slots.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &DirectKey> {
         self.others.keys()
     }
 }

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use super::desired_slots::DesiredSlots;
 use super::elements::Elements;
-use super::node_lists::NodeLists;
 use super::phase::Phase;
 use super::planned::{FamilyPlan, PortPlan};
 use super::ruleset::{Destination, DirectRoute, NodeNumber};
@@ -45,19 +44,19 @@ impl Former<'_> {
         route.is_some_and(|route| self.is_direct(destination, route))
     }
 
-    /// Takes over the lists of a service, and returns its phase then. A list that a service holds
-    /// stays with that one, although an address of it is now another service's.
+    /// Takes over the lists of a service, and returns its phase then. A list that is `held` is that
+    /// of another service, from which this one has taken the address.
     pub(super) fn adopt(
         self,
         plan: &mut FamilyPlan,
         desired: &DesiredSlots,
-        lists: &NodeLists,
+        held: &Elements,
     ) -> Option<Phase> {
         let mut phase = None;
         for (port, _) in &desired.ports {
             let routes = port.destinations.iter();
             let mut routes = routes.filter_map(|it| Some((*it, self.elements.route(*it)?)));
-            let free = routes.find(|(_, route)| lists.holder(route.list).is_none());
+            let free = routes.find(|(_, route)| held.slots(route.list).is_empty());
             let Some((destination, route)) = free else { continue };
             if self.is_direct(destination, route) {
                 phase = Some(Phase::Direct);

@@ -13,11 +13,9 @@
 
 mod changes;
 mod desired_slots;
-mod destinations;
 mod elements;
 mod former;
 mod links;
-mod node_lists;
 mod nodes;
 mod obstacle;
 mod phase;

@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 
 use nft::{Family, Name};
 
-use super::elements::Place;
 use super::links::{Links, Reach, Unreachable};
 use super::obstacle::Obstacle;
-use super::ruleset::{DirectElement, NodeNumber};
+use super::ruleset::{DirectElement, DirectKey, NodeNumber};
 use super::table::Table;
 use crate::model::{Cluster, ObjectName, Peer};
 use crate::stable_hash;
@@ -22,8 +21,8 @@ pub(super) struct Nodes {
     /// Until this time after the start, unknown hardware addresses are awaited: the table of an
     /// earlier run may hand packets to these nodes. `None` once they are not.
     awaited: Option<Instant>,
-    /// The places of the desired elements of nodes.
-    places: BTreeSet<Place>,
+    /// The keys of the desired elements of nodes.
+    keys: BTreeSet<DirectKey>,
     /// The desired elements may differ.
     pub(super) is_stale: bool,
 }
@@ -35,7 +34,12 @@ impl Nodes {
     /// Returns nodes of which nothing is known.
     pub(super) fn new(now: Instant) -> Self {
         let awaited = Some(now + FIRST_ANSWERS);
-        Self { links: None, awaited, places: BTreeSet::new(), is_stale: true }
+        Self { links: None, awaited, keys: BTreeSet::new(), is_stale: true }
+    }
+
+    /// Returns the links, once they were looked at.
+    pub(super) fn links(&self) -> Option<&Links> {
+        self.links.as_ref()
     }
 
     /// Sets the time for what follows.
@@ -74,10 +78,10 @@ impl Nodes {
     /// Puts the elements of all nodes that can be reached, and of no others, into the table.
     pub(super) fn put(&mut self, cluster: &Cluster, table: &mut Table) {
         let elements = self.elements(cluster);
-        let places: BTreeSet<Place> = elements.iter().map(Place::of).collect();
-        self.places.difference(&places).for_each(|gone| table.remove(*gone));
+        let keys: BTreeSet<_> = elements.iter().map(DirectElement::key).collect();
+        self.keys.difference(&keys).for_each(|gone| table.remove(*gone));
         elements.into_iter().for_each(|element| table.put(element));
-        self.places = places;
+        self.keys = keys;
     }
 
     /// Returns the node of this name; `None` while it takes no packets, so that its endpoints are

@@ -41,6 +41,11 @@ impl Planned {
         self.families.iter().any(|plan| !plan.ports.is_empty())
     }
 
+    /// Returns whether it has a list of nodes.
+    pub(super) fn has(&self, list: NodeListId) -> bool {
+        self.families.iter().flat_map(|plan| plan.ports.values()).any(|port| port.list == list)
+    }
+
     /// Returns whether nodes hand its packets to each other.
     pub(super) fn is_direct(&self) -> bool {
         self.directions().contains(&true)

@@ -7,17 +7,16 @@ use std::time::{Duration, Instant};
 use nft::Family;
 
 use super::desired_slots::{DesiredSlots, World};
-use super::destinations::Destinations;
 use super::elements::Elements;
 use super::former::Former;
-use super::node_lists::NodeLists;
 use super::nodes::{Nodes, hop_of};
 use super::obstacle::Obstacle;
 use super::phase::{Phase, Times};
 use super::planned::{FamilyPlan, Planned, PortPlan};
 use super::ports::{self, DirectPort, NodeSlots};
-use super::ruleset::{Destination, DirectRoute, NodeNumber};
+use super::ruleset::{Destination, DirectElement, DirectKey, DirectRoute, NodeListId, NodeNumber};
 use super::table::Table;
+use crate::diff::Numbers;
 use crate::model::{Cluster, Handed, ObjectName, Problem, ServiceView};
 use crate::routing::DirectReturn;
 use crate::ruleset::Frontend;
@@ -39,10 +38,13 @@ pub(crate) struct Plans {
     node_addresses: BTreeSet<IpAddr>,
     /// Addresses of this node at which node ports are open.
     open: BTreeSet<IpAddr>,
-    destinations: Destinations,
+    /// Addresses that have an element, whether or not they have destinations.
+    kept: BTreeSet<IpAddr>,
     /// Frontends whose packets table kube-proxy translates to endpoints of this node alone, if known.
     local: BTreeSet<Frontend>,
-    pub(super) lists: NodeLists,
+    /// The numbers of lists. Connections are remembered by the number of their list, so a service
+    /// keeps it, and a freed one is used again late.
+    pub(super) lists: Numbers,
     refusals: Refusals,
     now: Instant,
     /// The earliest end of a phase.
@@ -69,9 +71,9 @@ impl Plans {
             fresh: BTreeSet::new(),
             node_addresses: BTreeSet::new(),
             open: BTreeSet::new(),
-            destinations: Destinations::default(),
+            kept: BTreeSet::new(),
             local: BTreeSet::new(),
-            lists: NodeLists::default(),
+            lists: Numbers::new(1, NodeListId::LAST),
             refusals: Refusals::default(),
             now,
             next_end: None,
@@ -162,7 +164,10 @@ impl Plans {
         let own = cluster.node().into_iter().flat_map(|node| &node.addresses).copied();
         self.node_addresses = own.chain(peers()).collect();
         let kept = if self.settings.node_ports { peers().collect() } else { BTreeSet::new() };
-        self.destinations.keep(kept, table);
+        kept.iter().for_each(|address| table.put(DirectElement::Address(*address)));
+        for former in std::mem::replace(&mut self.kept, kept) {
+            self.remove_address(former, table);
+        }
         self.touch_all();
     }
 
@@ -201,9 +206,9 @@ impl Plans {
         services.filter_map(handed).collect()
     }
 
-    /// Returns a destination with elements at an address.
-    pub(super) fn destination_at(&self, address: IpAddr) -> Option<Destination> {
-        self.destinations.at(address)
+    /// Returns the service of a list of nodes.
+    pub(super) fn service_with(&self, list: NodeListId) -> Option<&ObjectName> {
+        self.services.iter().find(|(_, planned)| planned.has(list)).map(|(name, _)| name)
     }
 
     /// Returns the number of services whose packets nodes hand to each other.
@@ -308,7 +313,7 @@ impl Plans {
         if plan.phase.is_none() {
             let (elements, local) = (table.installed(), &self.local);
             let former = own.map(|own| Former { elements, own, local });
-            plan.phase = former.and_then(|former| former.adopt(plan, &desired, &self.lists));
+            plan.phase = former.and_then(|former| former.adopt(plan, &desired, table.desired()));
         }
         let remember = self.settings.remember;
         let learning = if self.fresh.contains(name) { remember.min(NEW) } else { remember };
@@ -324,13 +329,12 @@ impl Plans {
             let all = desired.ports.into_iter();
             ports.extend(all.filter_map(|(port, given)| Some((port, slots(given)?))));
         }
-        self.put_ports(name, plan, ports, table);
+        self.put_ports(plan, ports, table);
     }
 
     /// Puts the elements of these ports, and of no others, into the table.
     fn put_ports(
         &mut self,
-        name: &ObjectName,
         plan: &mut FamilyPlan,
         ports: Vec<(DirectPort, NodeSlots)>,
         table: &mut Table,
@@ -340,25 +344,48 @@ impl Plans {
             let key = (port.protocol, port.port);
             let known = former.remove(&key);
             let list = known.as_ref().map(|known| known.list);
-            let Some(list) = list.or_else(|| self.lists.give(table)) else { continue };
-            self.lists.hold(list, name);
+            let Some(list) = list.or_else(|| self.new_list(table)) else { continue };
             table.put_list(list, slots);
             let gone = known.into_iter().flat_map(|known| known.destinations);
             for destination in gone.filter(|it| !port.destinations.contains(it)) {
-                self.destinations.remove(destination, list, table);
+                self.remove_destination(destination, list, table);
             }
             for destination in &port.destinations {
                 let from_start = self.node_addresses.contains(&destination.address);
                 let by_address = port.by_address;
                 let route = DirectRoute { list, size, by_address, remembered: true, from_start };
-                self.destinations.put(*destination, route, table);
+                table.put_destination(*destination, route);
             }
             plan.ports.insert(key, PortPlan { list, destinations: port.destinations });
         }
         for PortPlan { list, destinations } in former.into_values() {
-            destinations.into_iter().for_each(|it| self.destinations.remove(it, list, table));
+            destinations.into_iter().for_each(|it| self.remove_destination(it, list, table));
             table.remove_list(list);
-            self.lists.free(list);
+            self.lists.free(list.get());
+        }
+    }
+
+    /// Returns a number that no list of the table has; `None` if all are in use.
+    fn new_list(&mut self, table: &Table) -> Option<NodeListId> {
+        let taken = |number| NodeListId::new(number).is_none_or(|list| table.has_list(list));
+        self.lists.give(taken).and_then(NodeListId::new)
+    }
+
+    /// Removes the elements of a destination, unless they lead to another list than this one: another
+    /// service may have taken the address.
+    fn remove_destination(&self, destination: Destination, list: NodeListId, table: &mut Table) {
+        if table.desired().route(destination).is_none_or(|route| route.list != list) {
+            return;
+        }
+        table.remove(DirectKey::Frontend(destination));
+        table.remove(DirectKey::ErrorFrontend(destination));
+        self.remove_address(destination.address, table);
+    }
+
+    /// Removes the element of an address that needs none.
+    fn remove_address(&self, address: IpAddr, table: &mut Table) {
+        if table.desired().destination_at(address).is_none() && !self.kept.contains(&address) {
+            table.remove(DirectKey::Address(address));
         }
     }
 }

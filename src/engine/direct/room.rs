@@ -9,7 +9,7 @@ use super::desired_slots::World;
 use super::links::Links;
 use super::nodes::Nodes;
 use super::plans::Plans;
-use super::ruleset::{self, DirectElement, DirectSet, DirectSettings, DirectSubject};
+use super::ruleset::{self, DirectElement, DirectKey, DirectSet, DirectSettings, NodeListId};
 use super::table::Table;
 use crate::diff::Diff;
 use crate::model::{Cluster, Handed, ObjectName};
@@ -21,9 +21,6 @@ use crate::ruleset::{Frontend, Subject};
 #[derive(Debug)]
 pub struct Direct {
     hash_seed: u32,
-    /// The devices whose packets are handed on.
-    devices: Vec<Name>,
-    tunnel: Option<Name>,
     nodes: Nodes,
     pub(crate) plans: Plans,
     pub(crate) table: Table,
@@ -38,8 +35,6 @@ impl Direct {
     pub fn new(settings: DirectReturn, hash_seed: u32, now: Instant) -> Self {
         Self {
             hash_seed,
-            devices: Vec::new(),
-            tunnel: None,
             nodes: Nodes::new(now),
             plans: Plans::new(settings, now),
             table: Table::default(),
@@ -61,20 +56,21 @@ impl Direct {
 
     /// Records what is known of the links; returns whether there are other devices.
     pub(crate) fn learn(&mut self, links: Links, cluster: &Cluster) -> bool {
-        let differ = self.devices != links.devices || self.tunnel != links.tunnel;
-        if differ {
-            self.devices.clone_from(&links.devices);
-            self.tunnel.clone_from(&links.tunnel);
-        }
+        let differ = self.devices() != (&links.devices, links.tunnel.as_ref());
         self.nodes.learn(links);
         self.end_wait(cluster);
         differ
     }
 
+    /// Returns the devices whose packets are handed on, and the tunnel.
+    fn devices(&self) -> (&[Name], Option<&Name>) {
+        self.nodes.links().map_or((&[], None), |links| (&links.devices, links.tunnel.as_ref()))
+    }
+
     /// Ends the wait of the start, if all is known. Without devices it is not: the address of this
     /// node may not have arrived.
     fn end_wait(&mut self, cluster: &Cluster) {
-        if cluster.is_listed() && !self.devices.is_empty() {
+        if cluster.is_listed() && !self.devices().0.is_empty() {
             self.nodes.end_wait(cluster);
         }
     }
@@ -122,12 +118,13 @@ impl Direct {
     /// Returns the desired rules if they are others than before; `None` for no table. `exists` tells
     /// whether the table is in the kernel.
     pub(crate) fn new_rules(&mut self, exists: bool) -> Option<Option<Base>> {
-        let has_use = !self.devices.is_empty() || exists;
+        let (devices, tunnel) = self.devices();
+        let has_use = !devices.is_empty() || exists;
         let is_needed = self.plans.need_table() && has_use;
         let settings = self.plans.settings();
         let settings = is_needed.then(|| DirectSettings {
-            devices: self.devices.clone(),
-            tunnel: self.tunnel.clone(),
+            devices: devices.to_vec(),
+            tunnel: tunnel.cloned(),
             remember: settings.remember,
             connections: settings.connections,
             node_ports: settings.node_ports,
@@ -169,10 +166,13 @@ impl Direct {
         key: &[u8],
         diff: &'a Diff,
     ) -> Option<&'a ObjectName> {
-        let destination = match DirectSubject::read(DirectSet::by_name(set)?, key)? {
-            DirectSubject::List(list) => return self.plans.lists.holder(list),
-            DirectSubject::Destination(destination) => destination,
-            DirectSubject::Address(address) => self.plans.destination_at(address)?,
+        let destination = match DirectKey::read(DirectSet::by_name(set)?, key)? {
+            DirectKey::Slot(list, _) => return self.plans.service_with(list),
+            DirectKey::Frontend(destination) | DirectKey::ErrorFrontend(destination) => destination,
+            DirectKey::Address(address) => self.table.desired().destination_at(address)?,
+            DirectKey::HardwareAddress(_)
+            | DirectKey::NodeAddress(..)
+            | DirectKey::NodeDevice(_) => return None,
         };
         let family = destination.family();
         let frontends = [destination.frontend(), destination.node_port()];
@@ -183,7 +183,7 @@ impl Direct {
     pub(crate) fn replace_installed(&mut self, found: Vec<DirectElement>) -> bool {
         self.plans.note_blocked(false);
         let differed = self.table.replace_installed(found);
-        self.plans.lists.adopt(&self.table);
+        self.plans.lists.adopt(self.table.installed().lists().map(NodeListId::get));
         differed
     }
 }

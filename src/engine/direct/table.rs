@@ -10,8 +10,10 @@ use nft::Operation;
 use nft::kernel::Contents;
 
 use super::changes::{DirectChange, Stage, operations};
-use super::elements::{Elements, Place};
-use super::ruleset::{self, DirectElement, NodeListId, NodeNumber};
+use super::elements::Elements;
+use super::ruleset::{
+    self, Destination, DirectElement, DirectKey, DirectRoute, NodeListId, NodeNumber,
+};
 use crate::ruleset::base::Base;
 
 /// The elements of the table of direct return.
@@ -19,8 +21,8 @@ use crate::ruleset::base::Base;
 pub(crate) struct Table {
     desired: Elements,
     installed: Elements,
-    /// Places and lists whose installed elements may differ.
-    places: BTreeSet<Place>,
+    /// Keys and lists whose installed elements may differ.
+    keys: BTreeSet<DirectKey>,
     lists: BTreeSet<NodeListId>,
 }
 
@@ -38,17 +40,25 @@ pub struct Found {
 impl Table {
     /// Adds a desired element, other than a slot, in place of the one with its key.
     pub(super) fn put(&mut self, element: DirectElement) {
-        let place = Place::of(&element);
-        if self.desired.at(&place) != Some(element) {
+        let key = element.key();
+        if self.desired.at(&key) != Some(element) {
             self.desired.put(element);
-            self.places.insert(place);
+            self.keys.insert(key);
         }
     }
 
-    /// Removes the desired element at a place other than a slot.
-    pub(super) fn remove(&mut self, place: Place) {
-        self.desired.remove(&place);
-        self.places.insert(place);
+    /// Removes the desired element with a key other than that of a slot.
+    pub(super) fn remove(&mut self, key: DirectKey) {
+        self.desired.remove(&key);
+        self.keys.insert(key);
+    }
+
+    /// Adds the desired elements of a destination with this route. An address has one element,
+    /// whatever number of destinations it has.
+    pub(super) fn put_destination(&mut self, destination: Destination, route: DirectRoute) {
+        self.put(DirectElement::Address(destination.address));
+        self.put(DirectElement::Frontend(destination, route));
+        self.put(DirectElement::ErrorFrontend(destination, route));
     }
 
     /// Sets the desired nodes in the slots of a list.
@@ -65,6 +75,11 @@ impl Table {
         self.lists.insert(list);
     }
 
+    /// Returns the desired elements.
+    pub(super) fn desired(&self) -> &Elements {
+        &self.desired
+    }
+
     /// Returns the installed elements.
     pub(super) fn installed(&self) -> &Elements {
         &self.installed
@@ -77,7 +92,7 @@ impl Table {
 
     /// Returns whether no element differs.
     pub(super) fn is_settled(&self) -> bool {
-        self.places.is_empty() && self.lists.is_empty()
+        self.keys.is_empty() && self.lists.is_empty()
     }
 
     /// Returns the operations of the first stage with changes, at most `most` of them. They count as
@@ -90,7 +105,7 @@ impl Table {
                 return operations(&changes, base);
             }
         }
-        self.places.clear();
+        self.keys.clear();
         self.lists.clear();
         Vec::new()
     }
@@ -101,25 +116,25 @@ impl Table {
             let (old, new) = (self.installed.slots(*list), self.desired.slots(*list));
             DirectChange::of_slots(*list, old, new)
         });
-        let ends = self.places.iter().map(|it| (self.installed.at(it), self.desired.at(it)));
+        let ends = self.keys.iter().map(|it| (self.installed.at(it), self.desired.at(it)));
         let others = ends.filter_map(|(old, new)| DirectChange::between(old, new));
         others.chain(slots).filter(|change| change.stage() == stage).take(most).collect()
     }
 
-    /// Records a change, and forgets its place or list if that is as desired now.
+    /// Records a change, and forgets its key or list if that is as desired now.
     fn apply(&mut self, change: &DirectChange) {
         let element = change.element();
-        let place = Place::of(element);
+        let key = element.key();
         match change {
             DirectChange::Add(new) | DirectChange::Replace(_, new) => self.installed.put(*new),
-            DirectChange::Delete(_) => self.installed.remove(&place),
+            DirectChange::Delete(_) => self.installed.remove(&key),
         }
         if let DirectElement::Slot(list, ..) = element {
             if self.installed.slots(*list) == self.desired.slots(*list) {
                 self.lists.remove(list);
             }
-        } else if self.installed.at(&place) == self.desired.at(&place) {
-            self.places.remove(&place);
+        } else if self.installed.at(&key) == self.desired.at(&key) {
+            self.keys.remove(&key);
         }
     }
 
@@ -133,7 +148,7 @@ impl Table {
         let former = std::mem::take(&mut self.installed);
         found.into_iter().for_each(|element| self.installed.put(element));
         for elements in [&self.installed, &self.desired] {
-            self.places.extend(elements.places().copied());
+            self.keys.extend(elements.keys().copied());
             self.lists.extend(elements.lists());
         }
         former != self.installed

@@ -55,19 +55,18 @@ fn found(element: DirectElement, protocol: &str) -> Option<String> {
 
 fn missing(set: &str) -> Option<&'static str> {
     let set = DirectSet::by_name(set)?;
-    let texts: [(&[DirectSet], _); 4] = [
-        (
-            &[DirectSet::Frontends4, DirectSet::Frontends6],
-            "no service has direct return at this protocol and port",
-        ),
-        (&[DirectSet::Nodes], "the slot has no node"),
-        (
-            &[DirectSet::NodeAddresses4, DirectSet::NodeAddresses6, DirectSet::NodeDevices],
-            "no other node has this number: it is that of this node",
-        ),
-        (&[DirectSet::Connections], "the connection is not remembered"),
-    ];
-    texts.into_iter().find_map(|(sets, text)| sets.contains(&set).then_some(text))
+    Some(match set {
+        DirectSet::Frontends(_) => "no service has direct return at this protocol and port",
+        DirectSet::Nodes => "the slot has no node",
+        DirectSet::NodeAddresses(_) | DirectSet::NodeDevices => {
+            "no other node has this number: it is that of this node"
+        }
+        DirectSet::Connections => "the connection is not remembered",
+        DirectSet::NodeHardwareAddresses
+        | DirectSet::Addresses(_)
+        | DirectSet::ErrorFrontends(_)
+        | DirectSet::Fragments(_) => return None,
+    })
 }
 
 fn node_words(node: NodeNumber) -> String {

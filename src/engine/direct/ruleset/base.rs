@@ -68,7 +68,7 @@ fn chains(settings: &DirectSettings) -> Vec<ChainSpec> {
 /// contradict each other. So a packet is handed on at most once.
 fn direct(family: Family, settings: &DirectSettings) -> ChainSpec {
     let packet = packet(family, settings.hash_seed);
-    let of_first = Phrases(family).set_mark(&packet, DirectSet::fragments(family).name());
+    let of_first = Phrases(family).set_mark(&packet, DirectSet::Fragments(family).name());
     let from_node =
         if settings.node_ports { goto(named(FROM_NODE, family)) } else { verdict(Verdict::Accept) };
     let rules = [
@@ -100,7 +100,7 @@ fn from_node(family: Family) -> ChainSpec {
 
 /// Sets the priority to the route of the packet's service; the rule ends without one.
 fn route(family: Family) -> Phrase {
-    Phrases(family).set_priority(&service(family), DirectSet::frontends(family).name())
+    Phrases(family).set_priority(&service(family), DirectSet::Frontends(family).name())
 }
 
 /// Packets that another node has handed on through the tunnel are served here. Anybody who reaches its
@@ -109,7 +109,7 @@ fn ingress_of_tunnel(settings: &DirectSettings) -> Option<ChainSpec> {
     let device = settings.tunnel.clone()?;
     let mut rules = Vec::new();
     for family in Family::ALL {
-        let to_service = || is_to(family, DirectSet::addresses(family));
+        let to_service = || is_to(family, DirectSet::Addresses(family));
         if settings.node_ports {
             rules.push(vec![to_service(), jump(named(FROM_NODE, family))]);
         }
@@ -137,7 +137,7 @@ fn ingress(settings: &DirectSettings) -> Option<ChainSpec> {
         return None;
     }
     let rule = |family| -> Vec<Phrase> {
-        vec![is_to(family, DirectSet::addresses(family)), goto(named(DIRECT, family))]
+        vec![is_to(family, DirectSet::Addresses(family)), goto(named(DIRECT, family))]
     };
     let base = BaseChain::at_ingress(settings.devices.iter().cloned(), PRIORITY);
     let spec = ChainSpec::new(INGRESS, Family::ALL.map(rule));

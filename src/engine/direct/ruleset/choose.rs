@@ -114,7 +114,7 @@ fn note(family: Family, settings: &DirectSettings) -> [Vec<Phrase>; 3] {
     let key = packet(family, settings.hash_seed);
     [
         vec![compare(REMEMBERED, REMEMBERED), jump(named(REMEMBER, family))],
-        vec![is_fragment(family), write(family, update, DirectSet::fragments(family), &key)],
+        vec![is_fragment(family), write(family, update, DirectSet::Fragments(family), &key)],
         vec![goto(named(SEND, family))],
     ]
 }

@@ -41,6 +41,25 @@ pub enum DirectElement {
     NodeDevice(NodeNumber, u32),
 }
 
+/// The key of an element, with its set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DirectKey {
+    /// That of [`DirectElement::HardwareAddress`].
+    HardwareAddress([u8; 6]),
+    /// That of [`DirectElement::Address`].
+    Address(IpAddr),
+    /// That of [`DirectElement::Frontend`].
+    Frontend(Destination),
+    /// That of [`DirectElement::ErrorFrontend`].
+    ErrorFrontend(Destination),
+    /// That of [`DirectElement::Slot`].
+    Slot(NodeListId, u32),
+    /// That of [`DirectElement::NodeAddress`].
+    NodeAddress(NodeNumber, Family),
+    /// That of [`DirectElement::NodeDevice`].
+    NodeDevice(NodeNumber),
+}
+
 impl Destination {
     /// Returns the family of its address.
     pub fn family(&self) -> Family {
@@ -58,41 +77,90 @@ impl Destination {
         Frontend::NodePort { family: self.family(), protocol: self.protocol, port: self.port }
     }
 
-    fn key(&self) -> Value {
-        Value::new().ip(self.address).proto(self.protocol.number()).port(self.port.get())
-    }
-
-    pub(super) fn read(family: Family, key: &mut Fields<'_>) -> Option<Self> {
+    fn read(family: Family, key: &mut Fields<'_>) -> Option<Self> {
         let (address, protocol) = (key.address(family)?, key.protocol()?);
         Some(Self { address, protocol, port: key.port()? })
     }
 }
 
-impl DirectElement {
-    /// Returns the set or map of the element.
-    pub fn set(&self) -> DirectSet {
+impl DirectKey {
+    /// Returns the set or map of the key.
+    pub fn set(self) -> DirectSet {
         match self {
             Self::HardwareAddress(_) => DirectSet::NodeHardwareAddresses,
-            Self::Address(address) => DirectSet::addresses(Family::of(*address)),
-            Self::Frontend(destination, _) => DirectSet::frontends(destination.family()),
-            Self::ErrorFrontend(destination, _) => DirectSet::error_frontends(destination.family()),
+            Self::Address(address) => DirectSet::Addresses(Family::of(address)),
+            Self::Frontend(destination) => DirectSet::Frontends(destination.family()),
+            Self::ErrorFrontend(destination) => DirectSet::ErrorFrontends(destination.family()),
             Self::Slot(..) => DirectSet::Nodes,
-            Self::NodeAddress(_, address) => DirectSet::node_addresses(Family::of(*address)),
-            Self::NodeDevice(..) => DirectSet::NodeDevices,
+            Self::NodeAddress(_, family) => DirectSet::NodeAddresses(family),
+            Self::NodeDevice(_) => DirectSet::NodeDevices,
         }
+    }
+
+    fn value(self) -> Value {
+        match self {
+            Self::HardwareAddress(octets) => Value::new().ether(octets),
+            Self::Address(address) => Value::new().ip(address),
+            Self::Frontend(Destination { address, protocol, port })
+            | Self::ErrorFrontend(Destination { address, protocol, port }) => {
+                Value::new().ip(address).proto(protocol.number()).port(port.get())
+            }
+            Self::Slot(list, slot) => Value::new().class_id(list.key()).integer(slot),
+            Self::NodeAddress(node, _) | Self::NodeDevice(node) => Value::new().mark(node.get()),
+        }
+    }
+
+    /// Reads the key of an element of one of our sets; `None` for those that packets write, and if
+    /// this program never writes such a key.
+    pub fn read(set: DirectSet, bytes: &[u8]) -> Option<Self> {
+        let mut fields = Fields::new(bytes);
+        let key = match set {
+            // A single field has no padding, unlike fields of a concatenation.
+            DirectSet::NodeHardwareAddresses => {
+                return bytes.try_into().ok().map(Self::HardwareAddress);
+            }
+            DirectSet::Addresses(family) => Self::Address(fields.address(family)?),
+            DirectSet::Frontends(family) => Self::Frontend(Destination::read(family, &mut fields)?),
+            DirectSet::ErrorFrontends(family) => {
+                Self::ErrorFrontend(Destination::read(family, &mut fields)?)
+            }
+            DirectSet::Nodes => {
+                let list = NodeListId::from_key(fields.number()?)?;
+                let slot = fields.number().filter(|slot| *slot < TableSize::LARGEST.slots())?;
+                Self::Slot(list, slot)
+            }
+            DirectSet::NodeAddresses(family) => {
+                Self::NodeAddress(NodeNumber::of(fields.number()?)?, family)
+            }
+            DirectSet::NodeDevices => Self::NodeDevice(NodeNumber::of(fields.number()?)?),
+            DirectSet::Connections | DirectSet::Fragments(_) => return None,
+        };
+        fields.is_empty().then_some(key)
+    }
+}
+
+impl DirectElement {
+    /// Returns its key.
+    pub fn key(&self) -> DirectKey {
+        match *self {
+            Self::HardwareAddress(octets) => DirectKey::HardwareAddress(octets),
+            Self::Address(address) => DirectKey::Address(address),
+            Self::Frontend(destination, _) => DirectKey::Frontend(destination),
+            Self::ErrorFrontend(destination, _) => DirectKey::ErrorFrontend(destination),
+            Self::Slot(list, slot, _) => DirectKey::Slot(list, slot),
+            Self::NodeAddress(node, address) => DirectKey::NodeAddress(node, Family::of(address)),
+            Self::NodeDevice(node, _) => DirectKey::NodeDevice(node),
+        }
+    }
+
+    /// Returns its set or map.
+    pub fn set(&self) -> DirectSet {
+        self.key().set()
     }
 
     /// Returns an element with the key only, which suffices to delete it.
     pub fn to_key(&self) -> Element {
-        Element::new(match self {
-            Self::HardwareAddress(octets) => Value::new().ether(*octets),
-            Self::Address(address) => Value::new().ip(*address),
-            Self::Frontend(destination, _) | Self::ErrorFrontend(destination, _) => {
-                destination.key()
-            }
-            Self::Slot(list, slot, _) => Value::new().class_id(list.key()).integer(*slot),
-            Self::NodeAddress(node, _) | Self::NodeDevice(node, _) => Value::new().mark(node.get()),
-        })
+        Element::new(self.key().value())
     }
 
     /// Returns the nftables element.
@@ -111,89 +179,21 @@ impl DirectElement {
 
     /// Reads an element of one of our sets; `None` if this program never writes such an element.
     pub fn read(set: DirectSet, view: &ElementView<'_>) -> Option<Self> {
-        let mut key = Fields::new(view.key);
         let mut data = Fields::new(view.data.unwrap_or_default());
-        let frontend = |family, key: &mut _, data: &mut Fields<'_>| {
-            let destination = Destination::read(family, key)?;
-            Some((destination, DirectRoute::from_bits(data.number()?)?))
-        };
-        let element = match set {
-            // A single field has no padding, unlike fields of a concatenation.
-            DirectSet::NodeHardwareAddresses => {
-                return view.key.try_into().ok().map(Self::HardwareAddress);
+        let element = match DirectKey::read(set, view.key)? {
+            DirectKey::HardwareAddress(octets) => Self::HardwareAddress(octets),
+            DirectKey::Address(address) => Self::Address(address),
+            DirectKey::Frontend(to) => Self::Frontend(to, DirectRoute::from_bits(data.number()?)?),
+            DirectKey::ErrorFrontend(to) => {
+                Self::ErrorFrontend(to, DirectRoute::from_bits(data.number()?)?)
             }
-            DirectSet::Addresses4 => Self::Address(key.address(Family::Ip)?),
-            DirectSet::Addresses6 => Self::Address(key.address(Family::Ip6)?),
-            DirectSet::Frontends4 => {
-                let (destination, route) = frontend(Family::Ip, &mut key, &mut data)?;
-                Self::Frontend(destination, route)
-            }
-            DirectSet::Frontends6 => {
-                let (destination, route) = frontend(Family::Ip6, &mut key, &mut data)?;
-                Self::Frontend(destination, route)
-            }
-            DirectSet::ErrorFrontends4 => {
-                let (destination, route) = frontend(Family::Ip, &mut key, &mut data)?;
-                Self::ErrorFrontend(destination, route)
-            }
-            DirectSet::ErrorFrontends6 => {
-                let (destination, route) = frontend(Family::Ip6, &mut key, &mut data)?;
-                Self::ErrorFrontend(destination, route)
-            }
-            DirectSet::Nodes => {
-                let list = NodeListId::from_key(key.number()?)?;
-                let slot = key.number().filter(|slot| *slot < TableSize::LARGEST.slots())?;
-                Self::Slot(list, slot, NodeNumber::of(data.number()?)?)
-            }
-            DirectSet::NodeAddresses4 => Self::node_address(Family::Ip, &mut key, &mut data)?,
-            DirectSet::NodeAddresses6 => Self::node_address(Family::Ip6, &mut key, &mut data)?,
-            DirectSet::NodeDevices => {
-                let node = NodeNumber::of(key.number()?)?;
+            DirectKey::Slot(list, slot) => Self::Slot(list, slot, NodeNumber::of(data.number()?)?),
+            DirectKey::NodeAddress(node, family) => Self::NodeAddress(node, data.address(family)?),
+            DirectKey::NodeDevice(node) => {
                 Self::NodeDevice(node, data.number().filter(|index| *index != 0)?)
             }
-            DirectSet::Connections | DirectSet::Fragments4 | DirectSet::Fragments6 => return None,
         };
-        (key.is_empty() && data.is_empty()).then_some(element)
-    }
-
-    fn node_address(family: Family, key: &mut Fields<'_>, data: &mut Fields<'_>) -> Option<Self> {
-        Some(Self::NodeAddress(NodeNumber::of(key.number()?)?, data.address(family)?))
-    }
-}
-
-/// The part of a service that an element belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DirectSubject {
-    /// An address of services.
-    Address(IpAddr),
-    /// A destination of one service.
-    Destination(Destination),
-    /// A list of nodes of one service.
-    List(NodeListId),
-}
-
-impl DirectSubject {
-    /// Reads the key of an element; `None` for elements of nodes and for those of packets.
-    pub fn read(set: DirectSet, key: &[u8]) -> Option<Self> {
-        let mut key = Fields::new(key);
-        match set {
-            DirectSet::Addresses4 => key.address(Family::Ip).map(Self::Address),
-            DirectSet::Addresses6 => key.address(Family::Ip6).map(Self::Address),
-            DirectSet::Frontends4 | DirectSet::ErrorFrontends4 => {
-                Destination::read(Family::Ip, &mut key).map(Self::Destination)
-            }
-            DirectSet::Frontends6 | DirectSet::ErrorFrontends6 => {
-                Destination::read(Family::Ip6, &mut key).map(Self::Destination)
-            }
-            DirectSet::Nodes => NodeListId::from_key(key.number()?).map(Self::List),
-            DirectSet::NodeHardwareAddresses
-            | DirectSet::NodeAddresses4
-            | DirectSet::NodeAddresses6
-            | DirectSet::NodeDevices
-            | DirectSet::Connections
-            | DirectSet::Fragments4
-            | DirectSet::Fragments6 => None,
-        }
+        data.is_empty().then_some(element)
     }
 }
 

@@ -28,7 +28,7 @@ pub(super) fn error(family: Family) -> ChainSpec {
 pub(super) fn find(family: Family) -> impl Iterator<Item = Vec<Phrase>> {
     let service =
         [Field::Daddr, Inner::protocol(family).field(), Inner::service_port(family).field()];
-    let frontends = DirectSet::error_frontends(family).name();
+    let frontends = DirectSet::ErrorFrontends(family).name();
     types(family).iter().map(move |kind| {
         let route = Phrases(family).set_priority(&service, frontends);
         vec![is_icmp(family, *kind), route, goto(named(ERROR, family))]

@@ -33,7 +33,7 @@ mod sets;
 
 pub use base::base;
 pub(crate) use base::ending;
-pub use element::{Destination, DirectElement, DirectSubject};
+pub use element::{Destination, DirectElement, DirectKey};
 pub use layout::{DirectSettings, LAYOUT, TABLE, TABLE_COMMENT, table, table_comment};
 pub use number::{DirectRoute, NodeListId, NodeNumber};
 pub use sets::DirectSet;

@@ -47,7 +47,7 @@ fn forward(family: Family) -> Phrase {
         Meta::load(key::META_MARK, device),
         Lookup::in_map(DirectSet::NodeDevices.name(), device, device),
         Meta::load(key::META_MARK, address),
-        Lookup::in_map(DirectSet::node_addresses(family).name(), address, address),
+        Lookup::in_map(DirectSet::NodeAddresses(family).name(), address, address),
         Fwd::to_neighbour(device, address, family.number()),
     ]
 }
