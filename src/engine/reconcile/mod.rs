@@ -17,7 +17,6 @@ mod devices;
 mod direct_table;
 pub mod doubt;
 mod found_tables;
-mod health_checks;
 mod installed;
 mod listeners;
 mod node_addresses;
@@ -57,7 +56,7 @@ use nft::kernel::Release;
 use nft::{Family, TableFlags, Transaction};
 use smallvec::SmallVec;
 
-use self::listeners::{Listeners, LocalhostServices};
+use self::listeners::{Listeners, Listening};
 use self::problems::Problems;
 use self::queue::{Lane, SMALL_CHANGE};
 use self::stale_in_conntrack::StaleFlows;
@@ -321,14 +320,14 @@ impl Engine {
     /// Returns the addresses of health check ports, if they have changed since the last call: those
     /// of NodePorts. `0.0.0.0` and `::` stand for all addresses of their family.
     pub fn take_health_check_addresses(&mut self) -> Option<Vec<IpAddr>> {
-        self.listeners.health_checks.take_addresses()
+        self.listeners.health_check_addresses.take()
     }
 
     /// Records from now on which node ports are to be served at `[::1]`, if the settings open them
     /// there. For the daemon, which serves them; called before the first event.
     pub fn follow_localhost_ports(&mut self) {
         if self.routing.node_port_addresses.opens_localhost(Family::Ip6) {
-            self.listeners.localhost = Some(LocalhostServices::default());
+            self.listeners.localhost = Some(Listening::default());
             self.render_node_ports();
         }
     }
@@ -450,7 +449,7 @@ impl Engine {
         open.extend(self.listeners.localhost.as_ref().map(|_| IpAddr::V6(Ipv6Addr::LOCALHOST)));
         state.closed_node_ports = self.routing.closed_node_ports(node, &open);
         self.diff.node_port_ips.set_desired(&addresses);
-        self.listeners.health_checks.open_at(&addresses, &self.routing);
+        self.listeners.open_health_checks(&addresses, &self.routing);
         let served = state.addresses.local.iter().filter(|address| {
             self.routing.node_ports_everywhere(Family::of(**address))
                 && (!address.is_loopback() || state.serves_localhost && address.is_ipv4())
