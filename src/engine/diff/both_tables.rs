@@ -10,10 +10,9 @@ use super::frontends::{FrontendChange, FrontendState, Frontends};
 use super::holdings::PackedHoldings;
 use super::lists::Lists;
 use super::members::{Members, NodePortIps};
-use super::no_local::{NoLocalByService, NoLocalPorts};
 use super::packed_map::sorted;
 use super::progress::{Progress, Updated};
-use super::schedulers::Schedulers;
+use super::service_counts::{NoLocalPorts, ServiceCounts};
 use super::services::Services;
 use super::serving::Serving;
 use super::unread::{AT_A_TIME, ReadLists};
@@ -43,8 +42,7 @@ pub struct Diff {
     pub excluded: HashSet<ObjectName>,
     /// Postponed services: their frontends are claimed, but nothing of them was compared.
     pub(super) only_claimed: HashSet<ObjectName>,
-    pub(super) no_local: NoLocalByService,
-    pub(super) schedulers: Schedulers,
+    pub(super) counts: ServiceCounts,
 }
 
 /// The inputs of an update besides the service itself.
@@ -82,8 +80,7 @@ impl Default for Diff {
             epochs: Epochs::default(),
             excluded: HashSet::default(),
             only_claimed: HashSet::default(),
-            no_local: NoLocalByService::default(),
-            schedulers: Schedulers::default(),
+            counts: ServiceCounts::default(),
         }
     }
 }
@@ -233,13 +230,13 @@ impl Diff {
     /// Returns the service ports of `family` whose policy wants a local endpoint and that have
     /// none.
     pub fn no_local_endpoints(&self, family: Family) -> NoLocalPorts {
-        self.no_local.all(family)
+        self.counts.no_local(family)
     }
 
     /// Returns the number of services that hold or claim something, per scheduler in the order of
     /// [`Scheduler::ALL`].
     pub fn services_by_scheduler(&self) -> [usize; Scheduler::ALL.len()] {
-        self.schedulers.counts(self.services.len())
+        self.counts.by_scheduler(self.services.len())
     }
 
     /// Returns the services that hold or claim something, sorted.

@@ -51,8 +51,7 @@ impl Diff {
         };
         // One of both is there.
         let Some(desired) = fresh.as_ref().or(context.rendered) else { return Updated::default() };
-        self.no_local.note(name, desired);
-        self.schedulers.note(name, desired.scheduler);
+        self.counts.note(name, desired);
         let is_postponed =
             context.may_postpone && desired.ports.iter().any(|port| self.may_be_of_others(port));
         let ports = desired.ports.iter();
