@@ -13,7 +13,7 @@ use nft::family::Family;
 use super::balanced::Balanced;
 use super::endpoint_changes::EndpointChanges;
 use super::endpoints::EndpointSlice;
-use super::entry::Entry;
+use super::entry::{Entry, ListedObject, mark};
 use super::event::{Change, Event, Problem, Resource};
 use super::external_addresses::{ExternalAddresses, Internal};
 use super::name::ObjectName;
@@ -62,13 +62,6 @@ struct External {
     pod_ranges: Vec<IpNet>,
 }
 
-/// An object and the number of the last listing that contained it.
-#[derive(Debug)]
-struct ListedObject<T> {
-    object: T,
-    listing: u32,
-}
-
 /// Progress of the listing of a resource.
 #[derive(Debug, Default, Clone, Copy)]
 struct Listing {
@@ -88,14 +81,12 @@ impl Cluster {
             Event::Service(change) => self.apply_service(change, touched),
             Event::EndpointSlice(change) => self.apply_slice(change, touched),
             Event::Node(change) => self.apply_node(change, touched),
-            Event::Peer(change) => touched.peers |= self.peers.apply(change),
-            Event::ServiceCidr(change) => self.apply_service_cidr(change, touched),
-            Event::Relist(resource) => {
-                self.listings[resource as usize].number += 1;
-                if resource == Resource::Nodes {
-                    self.peers.begin_list();
-                }
+            Event::Peer(change) => {
+                let listing = self.listings[Resource::Nodes as usize].number;
+                touched.peers |= self.peers.apply(change, listing);
             }
+            Event::ServiceCidr(change) => self.apply_service_cidr(change, touched),
+            Event::Relist(resource) => self.listings[resource as usize].number += 1,
             Event::Listed(resource) => {
                 self.listings[resource as usize].complete_once = true;
                 self.sweep(resource, touched);
@@ -402,7 +393,7 @@ impl Cluster {
                 if let Some(own) = &mut self.node {
                     own.listing = own.listing.filter(|listing| *listing == number);
                 }
-                touched.peers |= self.peers.end_list();
+                touched.peers |= self.peers.sweep(number);
             }
             Resource::ServiceCidrs => {
                 let before = self.service_cidrs.len();
@@ -410,12 +401,6 @@ impl Cluster {
                 touched.service_cidrs |= self.service_cidrs.len() != before;
             }
         }
-    }
-}
-
-fn mark<T>(object: Option<&mut ListedObject<T>>, listing: u32) {
-    if let Some(object) = object {
-        object.listing = listing;
     }
 }
 

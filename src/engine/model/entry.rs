@@ -1,4 +1,4 @@
-//! A service and its slices, as the cluster stores them.
+//! The objects of the cluster, as it stores them.
 
 use super::stored::{StoredService, StoredSlice};
 
@@ -7,6 +7,20 @@ use super::stored::{StoredService, StoredSlice};
 pub(super) struct Entry {
     pub(super) service: Option<Box<StoredService>>,
     pub(super) slices: Vec<StoredSlice>,
+}
+
+/// An object and the number of the last listing that contained it.
+#[derive(Debug)]
+pub(super) struct ListedObject<T> {
+    pub(super) object: T,
+    pub(super) listing: u32,
+}
+
+/// Records that a listing contains an object, whose former content stays in force.
+pub(super) fn mark<T>(object: Option<&mut ListedObject<T>>, listing: u32) {
+    if let Some(object) = object {
+        object.listing = listing;
+    }
 }
 
 impl Entry {

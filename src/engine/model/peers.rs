@@ -7,8 +7,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use ahash::HashSet;
-
+use super::entry::{ListedObject, mark};
 use super::event::{Change, ObjectRef, Problem, ProblemKind, Resource};
 use super::name::ObjectName;
 use super::node::{Node, Peer};
@@ -17,13 +16,11 @@ use super::node::{Node, Peer};
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     /// The nodes as their objects have them.
-    all: BTreeMap<ObjectName, Peer>,
+    all: BTreeMap<ObjectName, ListedObject<Peer>>,
     /// The same without contested addresses.
     usable: BTreeMap<ObjectName, Peer>,
     /// A problem for each claim to a contested address.
     contested: Vec<Problem>,
-    /// Names in the list that is being received; `None` between lists.
-    listed: Option<HashSet<ObjectName>>,
 }
 
 impl Peers {
@@ -41,56 +38,46 @@ impl Peers {
     pub(super) fn settle(&mut self, own: Option<&Node>) {
         let mut claims = BTreeMap::<IpAddr, Vec<&ObjectName>>::new();
         let of_own = own.iter().flat_map(|own| own.addresses.iter().map(|it| (*it, &own.name)));
-        let of_peers = self.all.values();
-        let of_peers = of_peers.flat_map(|it| it.addresses.iter().map(|at| (*at, &it.name)));
-        of_own.chain(of_peers).for_each(|(at, name)| claims.entry(at).or_default().push(name));
+        let of_peers = || self.all.values().map(|it| &it.object);
+        let claimed = of_peers().flat_map(|it| it.addresses.iter().map(|at| (*at, &it.name)));
+        of_own.chain(claimed).for_each(|(at, name)| claims.entry(at).or_default().push(name));
         claims.retain(|_, names| names.len() > 1);
         self.contested.clear();
         for (address, names) in &claims {
             let claim = |name: &&ObjectName| problem(*address, name, names);
             self.contested.extend(names.iter().map(claim));
         }
-        self.usable.clone_from(&self.all);
+        self.usable = of_peers().map(|it| (it.name.clone(), it.clone())).collect();
         for peer in self.usable.values_mut() {
             peer.addresses.retain(|address| !claims.contains_key(address));
         }
     }
 
-    /// Applies a change; returns whether a node came, went or changed.
-    pub(super) fn apply(&mut self, change: Change<Peer>) -> bool {
+    /// Applies a change, of the listing with this number; returns whether a node came, went or
+    /// changed.
+    pub(super) fn apply(&mut self, change: Change<Peer>, listing: u32) -> bool {
         match change {
-            Change::Is(peer) => {
-                self.list(&peer.name);
-                let is_changed = self.all.get(&peer.name) != Some(&peer);
-                if is_changed {
-                    self.all.insert(peer.name.clone(), peer);
+            Change::Is(object) => {
+                let name = object.name.clone();
+                let new = ListedObject { object, listing };
+                match self.all.get_mut(&name) {
+                    Some(known) => std::mem::replace(known, new).object != known.object,
+                    None => self.all.insert(name, new).is_none(),
                 }
-                is_changed
             }
             Change::Invalid(name) => {
-                self.list(&name);
+                mark(self.all.get_mut(&name), listing);
                 false
             }
             Change::Gone(name) => self.all.remove(&name).is_some(),
         }
     }
 
-    fn list(&mut self, name: &ObjectName) {
-        if let Some(listed) = &mut self.listed {
-            listed.insert(name.clone());
-        }
-    }
-
-    /// Begins a list.
-    pub(super) fn begin_list(&mut self) {
-        self.listed = Some(HashSet::default());
-    }
-
-    /// Ends a list: removes the nodes that it did not contain, and returns whether there were some.
-    pub(super) fn end_list(&mut self) -> bool {
-        let Some(listed) = self.listed.take() else { return false };
+    /// Removes the nodes that the listing with this number did not contain; returns whether there
+    /// were some.
+    pub(super) fn sweep(&mut self, listing: u32) -> bool {
         let before = self.all.len();
-        self.all.retain(|name, _| listed.contains(name));
+        self.all.retain(|_, peer| peer.listing == listing);
         self.all.len() != before
     }
 }
@@ -135,10 +122,10 @@ mod tests {
             (Change::Invalid(name("b")), false),
             (Change::Gone(name("b")), false),
         ] {
-            assert_eq!(peers.apply(change.clone()), is_change, "{change:?}");
+            assert_eq!(peers.apply(change.clone(), 0), is_change, "{change:?}");
             assert_eq!(names(&peers), ["a"]);
         }
-        assert!(peers.apply(Change::Gone(name("a"))));
+        assert!(peers.apply(Change::Gone(name("a")), 0));
         assert_eq!(names(&peers), [""; 0]);
     }
 
@@ -146,7 +133,7 @@ mod tests {
     fn an_address_that_two_nodes_claim_is_that_of_neither() {
         let mut peers = Peers::default();
         for (node, last) in [("b", 2), ("c", 3), ("d", 1)] {
-            peers.apply(is(node, last, true));
+            peers.apply(is(node, last, true), 0);
         }
         let own = Node {
             name: name("own"),
@@ -161,7 +148,7 @@ mod tests {
             (Change::Gone(name("a")), vec!["b", "c"], "own d"),
             (is("d", 4, true), vec!["b", "c", "d"], ""),
         ] {
-            peers.apply(change);
+            peers.apply(change, 0);
             peers.settle(Some(&own));
             let with_address = peers.usable().values().filter(|it| !it.addresses.is_empty());
             assert_eq!(with_address.map(|it| it.name.as_str()).collect::<Vec<_>>(), usable);
@@ -174,22 +161,19 @@ mod tests {
     fn a_list_removes_the_nodes_that_it_does_not_contain() {
         let mut peers = Peers::default();
         for node in ["a", "b", "c", "d"] {
-            peers.apply(is(node, 1, true));
+            peers.apply(is(node, 1, true), 0);
         }
-        assert!(!peers.end_list());
+        assert!(!peers.sweep(0));
         // A list that breaks off begins again.
-        peers.begin_list();
-        peers.apply(is("d", 1, true));
-        peers.begin_list();
-        assert!(!peers.apply(is("a", 1, true)));
-        peers.apply(Change::Invalid(name("b")));
-        assert!(peers.apply(is("e", 1, true)));
-        assert!(peers.end_list());
+        peers.apply(is("d", 1, true), 1);
+        assert!(!peers.apply(is("a", 1, true), 2));
+        peers.apply(Change::Invalid(name("b")), 2);
+        assert!(peers.apply(is("e", 1, true), 2));
+        assert!(peers.sweep(2));
         assert_eq!(names(&peers), ["a", "b", "e"]);
-        peers.begin_list();
         for node in ["a", "b", "e"] {
-            assert!(!peers.apply(is(node, 1, true)));
+            assert!(!peers.apply(is(node, 1, true), 3));
         }
-        assert!(!peers.end_list());
+        assert!(!peers.sweep(3));
     }
 }
