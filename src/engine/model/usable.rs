@@ -6,9 +6,7 @@
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
-use ahash::{HashMap, RandomState};
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
+use ahash::{HashMap, HashSet, HashSetExt};
 use nft::family::Family;
 
 use super::choice::Choice;
@@ -111,46 +109,28 @@ fn distinct<'a>(
     room: usize,
 ) -> TargetList {
     let mut found = TargetList::with_capacity(room);
-    let mut index = TargetIndex::default();
+    // Most lists are short, and a hash table takes memory and random numbers.
+    let mut many: Option<HashSet<Target>> = None;
     for (target, _) in entries {
-        if index.adds(target, &found, room) {
+        let is_new = if found.len() < FEW {
+            !found.contains(&target)
+        } else {
+            let many = many.get_or_insert_with(|| {
+                let mut many = HashSet::with_capacity(room);
+                many.extend(&found);
+                many
+            });
+            many.insert(target)
+        };
+        if is_new {
             found.push(target);
         }
     }
     found
 }
 
-/// Index of a target list: a linear search while it is short, a hash table when it is long.
-///
-/// Stores positions instead of targets, because services have thousands of endpoints.
-#[derive(Default)]
-struct TargetIndex(Option<(HashTable<usize>, RandomState)>);
-
-impl TargetIndex {
-    const FEW: usize = 16;
-
-    /// Returns whether `found` lacks `target`; the caller then pushes it. `found` grows to about
-    /// `most` targets.
-    fn adds(&mut self, target: Target, found: &[Target], most: usize) -> bool {
-        if found.len() < Self::FEW {
-            return !found.contains(&target);
-        }
-        let (positions, hasher) = self.0.get_or_insert_with(|| {
-            let (mut positions, hasher) = (HashTable::with_capacity(most), RandomState::new());
-            let hash_at = |position: &usize| hasher.hash_one(found[*position]);
-            for position in 0..found.len() {
-                positions.insert_unique(hash_at(&position), position, hash_at);
-            }
-            (positions, hasher)
-        });
-        let hash_at = |position: &usize| hasher.hash_one(found[*position]);
-        let hash = hasher.hash_one(target);
-        let entry = positions.entry(hash, |position| found[*position] == target, hash_at);
-        let is_new = matches!(entry, Entry::Vacant(_));
-        entry.or_insert(found.len());
-        is_new
-    }
-}
+/// Number of targets up to which a linear search is used.
+const FEW: usize = 16;
 
 #[cfg(test)]
 mod tests {
