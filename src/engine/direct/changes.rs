@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use nft::{Element, Operation, Set, TableRef};
 
-use super::ruleset::{self, DirectElement, DirectSet, NodeListId, NodeNumber};
+use super::ruleset::{self, DirectElement, DirectKey, DirectSet, NodeListId, NodeNumber};
 use crate::ruleset::base::Base;
 
 /// A part of a change that is committed before the next one.
@@ -24,74 +24,43 @@ impl Stage {
 
 /// A change of one element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum DirectChange {
-    Add(DirectElement),
-    /// Of the same key.
-    Replace(DirectElement, DirectElement),
-    Delete(DirectElement),
+pub(super) struct DirectChange {
+    pub(super) key: DirectKey,
+    pub(super) old: Option<DirectElement>,
+    pub(super) new: Option<DirectElement>,
 }
 
 impl DirectChange {
-    /// Returns the change between the elements of one key.
-    pub(super) fn between(old: Option<DirectElement>, new: Option<DirectElement>) -> Option<Self> {
-        match (old, new) {
-            (Some(old), Some(new)) if old == new => None,
-            (Some(old), Some(new)) => Some(Self::Replace(old, new)),
-            (Some(old), None) => Some(Self::Delete(old)),
-            (None, Some(new)) => Some(Self::Add(new)),
-            (None, None) => None,
-        }
-    }
-
     /// Returns the changes between the slots of one list.
     pub(super) fn of_slots<'a>(
         list: NodeListId,
         old: &'a [Option<NodeNumber>],
         new: &'a [Option<NodeNumber>],
     ) -> impl Iterator<Item = Self> + 'a {
-        (0..).take(old.len().max(new.len())).filter_map(move |slot: u32| {
+        (0..).take(old.len().max(new.len())).map(move |slot: u32| {
             let at = |slots: &[Option<NodeNumber>]| {
                 let node = slots.get(slot as usize).copied().flatten();
                 node.map(|node| DirectElement::Slot(list, slot, node))
             };
-            Self::between(at(old), at(new))
+            Self { key: DirectKey::Slot(list, slot), old: at(old), new: at(new) }
         })
     }
 
     /// Returns the stage to which the change belongs.
     pub(super) fn stage(&self) -> Stage {
-        use DirectElement::{
-            Address, ErrorFrontend, Frontend, HardwareAddress, NodeAddress, NodeDevice, Slot,
-        };
-        match self {
-            Self::Add(Frontend(..) | ErrorFrontend(..))
-            | Self::Replace(Frontend(..) | ErrorFrontend(..), _)
-            | Self::Delete(Frontend(..) | ErrorFrontend(..)) => Stage::Switch,
-            Self::Delete(Address(_) | HardwareAddress(_) | NodeDevice(..) | Slot(..)) => {
-                Stage::Break
+        match self.key {
+            DirectKey::Frontend(_) | DirectKey::ErrorFrontend(_) => Stage::Switch,
+            DirectKey::NodeAddress(..) => Stage::Make,
+            DirectKey::Address(_)
+            | DirectKey::HardwareAddress(_)
+            | DirectKey::NodeDevice(_)
+            | DirectKey::Slot(..) => {
+                if self.new.is_some() {
+                    Stage::Make
+                } else {
+                    Stage::Break
+                }
             }
-            Self::Add(_) | Self::Replace(..) | Self::Delete(NodeAddress(..)) => Stage::Make,
-        }
-    }
-
-    /// Returns the element after the change, or the deleted one.
-    pub(super) fn element(&self) -> &DirectElement {
-        match self {
-            Self::Add(element) | Self::Replace(_, element) | Self::Delete(element) => element,
-        }
-    }
-
-    fn deleted(&self) -> Option<&DirectElement> {
-        match self {
-            Self::Delete(old) | Self::Replace(old, _) => Some(old),
-            Self::Add(_) => None,
-        }
-    }
-
-    fn added(&self) -> Option<&DirectElement> {
-        match self {
-            Self::Add(new) | Self::Replace(_, new) => Some(new),
-            Self::Delete(_) => None,
         }
     }
 }
@@ -99,18 +68,18 @@ impl DirectChange {
 /// Returns the operations of changes, deletions first, so that an element can be replaced.
 pub(super) fn operations(changes: &[DirectChange], base: &Base) -> Vec<Operation> {
     let mut operations = Vec::new();
-    let mut add = |of: fn(&DirectChange) -> Option<&DirectElement>,
+    let mut add = |of: fn(&DirectChange) -> Option<DirectElement>,
                    encode: fn(&DirectElement) -> Element,
                    operation: fn(TableRef, Arc<Set>, Vec<Element>) -> Operation| {
         for (id, set) in DirectSet::ALL.into_iter().zip(&base.sets) {
             let elements = changes.iter().filter_map(of).filter(|it| it.set() == id);
-            let elements: Vec<_> = elements.map(encode).collect();
+            let elements: Vec<_> = elements.map(|it| encode(&it)).collect();
             if !elements.is_empty() {
                 operations.push(operation(ruleset::table(), Arc::clone(set), elements));
             }
         }
     };
-    add(DirectChange::deleted, DirectElement::to_key, Operation::DeleteElements);
-    add(DirectChange::added, DirectElement::to_element, Operation::AddElements);
+    add(|it| it.old, DirectElement::to_key, Operation::DeleteElements);
+    add(|it| it.new, DirectElement::to_element, Operation::AddElements);
     operations
 }

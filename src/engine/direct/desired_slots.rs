@@ -7,7 +7,7 @@ use nft::Family;
 
 use super::nodes::Nodes;
 use super::obstacle::Obstacle;
-use super::ports::{DirectPort, NodeList, NodeSlots};
+use super::ports::{self, DirectPort, NodeSlots};
 use crate::desired::SlotBudget;
 use crate::diff::Diff;
 use crate::model::{Cluster, Protocol, ServiceView};
@@ -41,9 +41,8 @@ impl DesiredSlots {
         let grants = world.slots.of(&view.service.name);
         let slots = |port: &DirectPort| {
             check_addresses(port, node_addresses)?;
-            let nodes = NodeList::of(view, port, family, (nodes, world.cluster))?;
-            let slots = nodes.slots(grants.of_nodes(family, port.index).given);
-            if nodes.is_empty() || slots.is_some() { Ok(slots) } else { Err(Obstacle::NoSlots) }
+            let most = grants.of_nodes(family, port.index).given;
+            ports::slots(view, port, (family, most), (nodes, world.cluster))
         };
         match ports.iter().map(slots).collect::<Result<Vec<_>, _>>() {
             Ok(slots) => Self { ports: ports.into_iter().zip(slots).collect(), obstacle: None },

@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 
 use nft::Family;
 
-use super::nodes::{Hop, Nodes};
+use super::nodes::Nodes;
 use super::obstacle::Obstacle;
 use super::ruleset::{Destination, NodeNumber};
 use crate::desired::maglev;
@@ -29,10 +29,6 @@ pub(super) struct DirectPort {
 
 /// A table of slots: its size, and the node in each.
 pub(super) type NodeSlots = (TableSize, Vec<Option<NodeNumber>>);
-
-/// The nodes of the endpoints of a port, in an order that all nodes share, with their weights.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct NodeList(Vec<(Hop, Weight)>);
 
 /// Returns the ports of a service with destinations in `family`.
 ///
@@ -71,45 +67,36 @@ pub(super) fn ports(
     ports.filter(|port| !port.destinations.is_empty()).collect()
 }
 
-impl NodeList {
-    /// Returns the nodes with endpoints of a port that take packets; none if the port has no
-    /// endpoint, or only on nodes that cannot be reached at the moment.
-    ///
-    /// # Errors
-    /// See [`Nodes::hop`].
-    pub(super) fn of(
-        view: &ServiceView<'_>,
-        port: &DirectPort,
-        family: Family,
-        (nodes, cluster): (&Nodes, &Cluster),
-    ) -> Result<Self, Obstacle> {
-        let Some(port) = view.service.ports.get(port.index) else { return Ok(Self::default()) };
-        let mut list = Vec::new();
-        for (name, endpoints) in view.endpoints_by_node(port, family) {
-            let hop = nodes.hop(&name, family, cluster)?;
-            list.extend(hop.map(|hop| (hop, weight(endpoints))));
-        }
-        list.sort_unstable();
-        list.dedup_by_key(|(hop, _)| hop.number);
-        // No table has more slots.
-        list.truncate(TableSize::LARGEST.slots() as usize);
-        Ok(Self(list))
+/// Returns the slots of the table of a port's nodes, at most `most`; `None` if it has none. They are
+/// empty while all endpoints are on nodes that cannot be reached at the moment.
+///
+/// # Errors
+/// See [`Nodes::hop`], or no such table holds all nodes.
+pub(super) fn slots(
+    view: &ServiceView<'_>,
+    port: &DirectPort,
+    (family, most): (Family, u32),
+    (nodes, cluster): (&Nodes, &Cluster),
+) -> Result<Option<NodeSlots>, Obstacle> {
+    let Some(port) = view.service.ports.get(port.index) else { return Ok(None) };
+    let mut list = Vec::new();
+    for (name, endpoints) in view.endpoints_by_node(port, family) {
+        let hop = nodes.hop(&name, family, cluster)?;
+        list.extend(hop.map(|hop| (hop, weight(endpoints))));
     }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Returns the slots of the table for these nodes, at most `most`; `None` if no such table holds
-    /// all of them.
-    pub(super) fn slots(&self, most: u32) -> Option<NodeSlots> {
-        let size = maglev::size_within(self.0.len(), most)?;
-        let hashes: Vec<_> = self.0.iter().map(|(hop, _)| hop.hash).collect();
-        let weights: Vec<_> = self.0.iter().map(|(_, weight)| *weight).collect();
-        let table = maglev::fill(&hashes, Some(&weights), size);
-        let node_at = |place: &u16| self.0.get(usize::from(*place)).map(|(hop, _)| hop.number);
-        Some((size, table.iter().map(node_at).collect()))
-    }
+    // An order that all nodes share.
+    list.sort_unstable();
+    list.dedup_by_key(|(hop, _)| hop.number);
+    // No table has more slots.
+    list.truncate(TableSize::LARGEST.slots() as usize);
+    let Some(size) = maglev::size_within(list.len(), most) else {
+        return if list.is_empty() { Ok(None) } else { Err(Obstacle::NoSlots) };
+    };
+    let hashes: Vec<_> = list.iter().map(|(hop, _)| hop.hash).collect();
+    let weights: Vec<_> = list.iter().map(|(_, weight)| *weight).collect();
+    let table = maglev::fill(&hashes, Some(&weights), size);
+    let node_at = |place: &u16| list.get(usize::from(*place)).map(|(hop, _)| hop.number);
+    Ok(Some((size, table.iter().map(node_at).collect())))
 }
 
 /// Returns the weight of a node: its number of endpoints, up to a power of two. With the number

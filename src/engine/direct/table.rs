@@ -116,25 +116,26 @@ impl Table {
             let (old, new) = (self.installed.slots(*list), self.desired.slots(*list));
             DirectChange::of_slots(*list, old, new)
         });
-        let ends = self.keys.iter().map(|it| (self.installed.at(it), self.desired.at(it)));
-        let others = ends.filter_map(|(old, new)| DirectChange::between(old, new));
-        others.chain(slots).filter(|change| change.stage() == stage).take(most).collect()
+        let others = self.keys.iter().map(|key| {
+            let (old, new) = (self.installed.at(key), self.desired.at(key));
+            DirectChange { key: *key, old, new }
+        });
+        let changes = others.chain(slots).filter(|change| change.old != change.new);
+        changes.filter(|change| change.stage() == stage).take(most).collect()
     }
 
     /// Records a change, and forgets its key or list if that is as desired now.
-    fn apply(&mut self, change: &DirectChange) {
-        let element = change.element();
-        let key = element.key();
-        match change {
-            DirectChange::Add(new) | DirectChange::Replace(_, new) => self.installed.put(*new),
-            DirectChange::Delete(_) => self.installed.remove(&key),
+    fn apply(&mut self, DirectChange { key, new, .. }: &DirectChange) {
+        match new {
+            Some(new) => self.installed.put(*new),
+            None => self.installed.remove(key),
         }
-        if let DirectElement::Slot(list, ..) = element {
+        if let DirectKey::Slot(list, _) = key {
             if self.installed.slots(*list) == self.desired.slots(*list) {
                 self.lists.remove(list);
             }
-        } else if self.installed.at(&key) == self.desired.at(&key) {
-            self.keys.remove(&key);
+        } else if self.installed.at(key) == self.desired.at(key) {
+            self.keys.remove(key);
         }
     }
 
