@@ -28,15 +28,11 @@ pub(super) fn precedence(cluster: &Cluster, name: &ObjectName, frontend: &Fronte
 
 /// Returns the report of a conflict. It is made once, when a service begins to wait.
 fn conflict(loser: &ObjectName, winner: &ObjectName, frontend: Frontend) -> Conflict {
-    let problem = Problem {
-        kind: ProblemKind::Conflict,
-        object: ObjectRef::service(loser),
-        field: String::new(),
-        message: format!(
-            "{frontend} belongs to Service {winner}: its cluster IP, or it is older or first by name"
-        ),
-    };
-    Conflict { frontend, problem }
+    let message = format!(
+        "{frontend} belongs to Service {winner}: its cluster IP, or it is older or first by name"
+    );
+    let object = ObjectRef::service(loser);
+    Conflict { frontend, problem: Problem::new(ProblemKind::Conflict, object, "", message) }
 }
 
 impl Frontends {

@@ -199,6 +199,11 @@ impl ProblemKind {
 const MOST_PROBLEMS: usize = 20;
 
 impl Problem {
+    /// Returns a problem of an object, or of its field at this path.
+    pub fn new(kind: ProblemKind, object: ObjectRef, field: &str, message: String) -> Self {
+        Self { kind, object, field: field.to_owned(), message }
+    }
+
     /// Returns the problem of a service port that reaches a limit.
     pub fn of_port(service: &ObjectName, port: NonZeroU16, field: &str, message: &str) -> Self {
         Self::of_limit(service, field, &format!("port {port}: {message}"))
@@ -206,19 +211,14 @@ impl Problem {
 
     /// Returns the problem of a service that reaches a limit.
     pub fn of_limit(service: &ObjectName, field: &str, message: &str) -> Self {
-        Self {
-            kind: ProblemKind::Limit,
-            object: ObjectRef::service(service),
-            field: field.to_owned(),
-            message: message.to_owned(),
-        }
+        Self::new(ProblemKind::Limit, ObjectRef::service(service), field, message.to_owned())
     }
 
     /// Returns the problem of a service whose packets are translated instead of handed to other
     /// nodes.
     pub fn of_direct_return(service: &ObjectName, message: String) -> Self {
         let (kind, object) = (ProblemKind::DirectReturn, ObjectRef::service(service));
-        Self { kind, object, field: "spec.externalTrafficPolicy".to_owned(), message }
+        Self::new(kind, object, "spec.externalTrafficPolicy", message)
     }
 
     /// Returns whether an annotation was ignored, so that the object is served without it.
@@ -253,12 +253,7 @@ impl Problem {
 
     /// Returns the problem of a setting of a service that is replaced.
     pub fn of_service(service: &ObjectName, field: &str, message: &str) -> Self {
-        Self {
-            kind: ProblemKind::Invalid,
-            object: ObjectRef::service(service),
-            field: field.to_owned(),
-            message: message.to_owned(),
-        }
+        Self::new(ProblemKind::Invalid, ObjectRef::service(service), field, message.to_owned())
     }
 }
 

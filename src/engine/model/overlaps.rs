@@ -82,12 +82,9 @@ impl HostAddresses {
 }
 
 fn problem(service_cidr: &ObjectName, what: &str) -> Problem {
-    Problem {
-        kind: ProblemKind::Overlap,
-        object: ObjectRef { resource: Resource::ServiceCidrs, name: service_cidr.clone() },
-        field: "spec.cidrs".to_owned(),
-        message: format!("{what}; expected a range of which nothing else has an address"),
-    }
+    let object = ObjectRef { resource: Resource::ServiceCidrs, name: service_cidr.clone() };
+    let message = format!("{what}; expected a range of which nothing else has an address");
+    Problem::new(ProblemKind::Overlap, object, "spec.cidrs", message)
 }
 
 fn holds(ranges: &[IpNet], address: IpAddr) -> bool {

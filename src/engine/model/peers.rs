@@ -85,12 +85,9 @@ impl Peers {
 fn problem(address: IpAddr, name: &ObjectName, names: &[&ObjectName]) -> Problem {
     let others = names.iter().filter(|it| **it != name).map(|it| it.as_str());
     let others = others.collect::<Vec<_>>().join(", ");
-    Problem {
-        kind: ProblemKind::Conflict,
-        object: ObjectRef { resource: Resource::Nodes, name: name.clone() },
-        field: "status.addresses".to_owned(),
-        message: format!("{address} is also an address of {others}: no packets are handed to it"),
-    }
+    let object = ObjectRef { resource: Resource::Nodes, name: name.clone() };
+    let message = format!("{address} is also an address of {others}: no packets are handed to it");
+    Problem::new(ProblemKind::Conflict, object, "status.addresses", message)
 }
 
 #[cfg(test)]

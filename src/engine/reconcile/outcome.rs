@@ -6,8 +6,7 @@ use nft::kernel::{CommitError, Committed};
 use nft::{Errno, Expression, Family, Operation, TableFlags, Transaction};
 
 use super::Engine;
-use super::answer::Blocked;
-use super::answer::{Answer, Cause};
+use super::answer::{Answer, Blocked, Cause};
 use super::bisect::StepServices;
 use super::table_id::TableId;
 use crate::model::{ObjectName, ObjectRef, Problem, ProblemKind};
@@ -253,12 +252,8 @@ impl Engine {
 }
 
 fn left_out(service: &ObjectName, error: &CommitError) -> Problem {
-    Problem {
-        kind: ProblemKind::Refused,
-        object: ObjectRef::service(service),
-        field: String::new(),
-        message: format!("is left out until it changes: {error}"),
-    }
+    let message = format!("is left out until it changes: {error}");
+    Problem::new(ProblemKind::Refused, ObjectRef::service(service), "", message)
 }
 
 /// Returns whether a smaller transaction may be accepted.
