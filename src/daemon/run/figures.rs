@@ -24,7 +24,7 @@ impl Figures {
     /// Reports the service ports whose policy wants a local endpoint and that have none.
     fn no_local_endpoints(&mut self, engine: &Engine, observe: &Observe) {
         for family in Family::ALL {
-            let ports = engine.no_local_endpoints(family);
+            let ports = engine.diff().no_local_endpoints(family);
             if self.no_local[family.index()].replace(ports) != Some(ports) {
                 observe.metrics().kube_proxy.no_local_endpoints(
                     family,
@@ -37,7 +37,7 @@ impl Figures {
 
     /// Reports the number of services per scheduler.
     fn schedulers(&mut self, engine: &Engine, observe: &Observe) {
-        let counts = engine.services_by_scheduler();
+        let counts = engine.diff().services_by_scheduler();
         if self.schedulers.replace(counts) != Some(counts) {
             for (scheduler, count) in Scheduler::ALL.into_iter().zip(counts) {
                 observe.metrics().figures.services.with([scheduler.name()]).set(count);

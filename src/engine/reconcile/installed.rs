@@ -19,7 +19,7 @@ use crate::ruleset::{self, NamedList};
 
 impl Engine {
     /// Returns the elements of services.
-    pub(crate) fn diff(&self) -> &Diff {
+    pub fn diff(&self) -> &Diff {
         &self.diff
     }
 

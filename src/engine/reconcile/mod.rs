@@ -67,7 +67,7 @@ use crate::direct::{Direct, Links};
 use crate::flow::{Flow, StaleFlow};
 use crate::model::{
     API_SERVER, Adjusted, Cluster, Event, Extent, HealthCheck, HostAddresses, LiveConnections,
-    LocalhostPorts, ObjectName, Problem, Resource, Scheduler, Touched,
+    LocalhostPorts, ObjectName, Problem, Resource, Touched,
 };
 use crate::routing::Routing;
 use crate::ruleset::{Layouts, Lookups};
@@ -222,17 +222,6 @@ impl Engine {
             || !self.steps.prepared.is_empty()
             || !self.updates.after_commit.is_empty()
             || self.updates.queue.next_lane() == Some(Lane::Fast)
-    }
-
-    /// Returns the service ports of `family` whose policy wants a local endpoint and that have
-    /// none.
-    pub fn no_local_endpoints(&self, family: Family) -> NoLocalPorts {
-        self.diff.no_local_endpoints(family)
-    }
-
-    /// Returns the number of routed services per scheduler, in the order of [`Scheduler::ALL`].
-    pub fn services_by_scheduler(&self) -> [usize; Scheduler::ALL.len()] {
-        self.diff.services_by_scheduler()
     }
 
     fn keep_triggers(&mut self) {
