@@ -99,7 +99,7 @@ impl Default for Devices {
 pub struct PatternError(String);
 
 /// Most bytes of a device's name: `IFNAMSIZ` less the NUL.
-const MAX_NAME: usize = 15;
+pub(crate) const MAX_NAME: usize = 15;
 
 impl Devices {
     /// Returns whether a device is selected.
@@ -164,20 +164,19 @@ impl FromStr for Pattern {
             Some(prefix) => (prefix, true),
             None => (text, false),
         };
-        match name.len() {
-            1..=MAX_NAME if !name.contains(is_wrong_in_names) && is_prefix => {
-                Ok(Self::Prefix(name.to_owned()))
-            }
-            1..=MAX_NAME if !name.contains(is_wrong_in_names) => Ok(Self::Name(name.to_owned())),
-            _ => Err(PatternError(text.to_owned())),
+        if !is_device_name(name) {
+            return Err(PatternError(text.to_owned()));
         }
+        Ok(if is_prefix { Self::Prefix(name.to_owned()) } else { Self::Name(name.to_owned()) })
     }
 }
 
-/// Returns whether a device's name may not have a letter: as the kernel (`dev_valid_name`), without
-/// letters that nft(8) cannot write.
-fn is_wrong_in_names(letter: char) -> bool {
-    letter.is_whitespace() || letter.is_control() || r#"/:"*\"#.contains(letter)
+/// Returns whether a device can have this name, or a longer one that begins with it. The kernel
+/// (`dev_valid_name`) accepts `"`, `*` and `\`, but nft(8) cannot write all of them.
+pub(crate) fn is_device_name(text: &str) -> bool {
+    let is_wrong =
+        |letter: char| letter.is_whitespace() || letter.is_control() || r#"/:"*\"#.contains(letter);
+    (1..=MAX_NAME).contains(&text.len()) && !text.contains(is_wrong)
 }
 
 #[cfg(test)]

@@ -124,7 +124,7 @@ impl Endpoints {
     /// Shares the zone lists with other slices.
     pub(super) fn share_zones(&mut self, known: &mut Interner<ZoneLists>) {
         if let Some(zones) = &mut self.zones {
-            *zones = known.share_arc(zones);
+            *zones = known.share(Arc::clone(zones));
         }
     }
 

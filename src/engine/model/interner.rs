@@ -23,41 +23,16 @@ impl<T: ?Sized> Default for Interner<T> {
 }
 
 impl<T: ?Sized + Eq + Hash> Interner<T> {
-    /// Returns the shared copy of `value`.
-    pub fn share<'a>(&mut self, value: &'a T) -> Arc<T>
-    where
-        Arc<T>: From<&'a T> + Borrow<T>,
-    {
-        match self.known.get(value) {
-            Some(known) => Arc::clone(known),
-            None => self.add(value.into()),
+    /// Returns the shared copy of `value`, which may be borrowed, owned or shared already.
+    pub fn share(&mut self, value: impl Borrow<T> + Into<Arc<T>>) -> Arc<T> {
+        if let Some(known) = self.known.get(value.borrow()) {
+            return Arc::clone(known);
         }
-    }
-
-    /// Returns the shared copy of an owned `value`.
-    pub fn share_owned(&mut self, value: T) -> Arc<T>
-    where
-        T: Sized,
-    {
-        match self.known.get(&value) {
-            Some(known) => Arc::clone(known),
-            None => self.add(Arc::new(value)),
-        }
-    }
-
-    /// Returns the known copy of a shared `value`.
-    pub fn share_arc(&mut self, value: &Arc<T>) -> Arc<T> {
-        match self.known.get(&**value) {
-            Some(known) => Arc::clone(known),
-            None => self.add(Arc::clone(value)),
-        }
-    }
-
-    fn add(&mut self, shared: Arc<T>) -> Arc<T> {
         if self.known.len() >= self.sweep_at {
             self.known.retain(|known| Arc::strong_count(known) > 1);
             self.sweep_at = FIRST_SWEEP.max(self.known.len() * 2);
         }
+        let shared = value.into();
         self.known.insert(Arc::clone(&shared));
         shared
     }

@@ -92,7 +92,7 @@ impl StoredService {
                 [IpAddr::V4(address)] => ClusterIps::V4(*address),
                 addresses => ClusterIps::Others(addresses.into()),
             },
-            ports: lists.of_services.share(&service.ports),
+            ports: lists.of_services.share(&*service.ports),
             unusual: (unusual != Unusual::default()).then(|| Box::new(unusual)),
         }
     }
@@ -213,7 +213,7 @@ impl StoredSlice {
         let EndpointSlice { name, mut ports, mut endpoints, weighing, .. } = slice;
         ports.sort_by(|a, b| a.key().cmp(&b.key()));
         endpoints.share_zones(&mut lists.zones);
-        Self { name, ports: lists.of_slices.share(&ports), endpoints, weighing }
+        Self { name, ports: lists.of_slices.share(&*ports), endpoints, weighing }
     }
 
     /// Returns whether a ready endpoint has a hint for this zone.

@@ -7,8 +7,9 @@ use ipnet::IpNet;
 use nft::Name;
 use nft::family::Family;
 
+use crate::flowtable::MAX_NAME;
 use crate::model::{Change, Cluster, Event, Node};
-use crate::routing::{InterfaceName, LocalDetection, NodePortAddresses, Routing, local};
+use crate::routing::{InterfaceName, LocalDetection, NodePortAddresses, Routing};
 use crate::ruleset::LocalDetector;
 
 /// Families in which no address of this node serves NodePorts, and why.
@@ -81,9 +82,7 @@ impl Routing {
             }
             LocalDetection::BridgeInterface(bridge) => LocalDetector::Interface(name(bridge)),
             // nft(8) cannot read a prefix of this length. Only the name itself starts with it.
-            LocalDetection::InterfaceNamePrefix(prefix)
-                if prefix.as_str().len() == local::MAX_LENGTH =>
-            {
+            LocalDetection::InterfaceNamePrefix(prefix) if prefix.as_str().len() == MAX_NAME => {
                 LocalDetector::Interface(name(prefix))
             }
             LocalDetection::InterfaceNamePrefix(prefix) => {

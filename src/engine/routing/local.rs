@@ -6,6 +6,7 @@ use std::str::FromStr;
 use ipnet::IpNet;
 
 use super::ranges::ClusterCidrs;
+use crate::flowtable::{MAX_NAME, is_device_name};
 
 /// Criterion for a packet from a pod. Other traffic to a ClusterIP is masqueraded, and external
 /// traffic policy `Local` applies to other traffic only.
@@ -100,7 +101,7 @@ impl InterfaceName {
 /// Error: the text is not the name of an interface.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is not the name of an interface: expected 1 to {MAX_LENGTH} bytes without spaces \
+    "{0:?} is not the name of an interface: expected 1 to {MAX_NAME} bytes without spaces \
      and without any of / : \" * \\"
 )]
 pub struct InterfaceNameError(String);
@@ -109,21 +110,10 @@ impl FromStr for InterfaceName {
     type Err = InterfaceNameError;
 
     fn from_str(text: &str) -> Result<Self, InterfaceNameError> {
-        match text.len() {
-            1..=MAX_LENGTH if !text.contains(is_wrong_in_names) => Ok(Self(text.to_owned())),
-            _ => Err(InterfaceNameError(text.to_owned())),
-        }
+        let name = is_device_name(text).then(|| Self(text.to_owned()));
+        name.ok_or_else(|| InterfaceNameError(text.to_owned()))
     }
 }
-
-/// Returns whether an interface's name may not have a letter. The kernel (`dev_valid_name`) accepts
-/// `"`, `*` and `\`, but nft(8) cannot write all of them.
-fn is_wrong_in_names(letter: char) -> bool {
-    letter.is_whitespace() || letter.is_control() || r#"/:"*\"#.contains(letter)
-}
-
-/// Most bytes of an interface's name: `IFNAMSIZ` less the NUL.
-pub const MAX_LENGTH: usize = 15;
 
 #[cfg(test)]
 mod tests {

@@ -97,7 +97,7 @@ impl Converter {
     /// Returns the shared copy of a node's name.
     pub(super) fn node_name(&mut self, name: &str) -> NodeName {
         let name = self.texts.share(name);
-        self.node_names.share_owned(name)
+        self.node_names.share(name)
     }
 
     /// Returns the shared copy of a zone list. Clusters have few distinct lists, so the search is
