@@ -22,13 +22,14 @@ const LAYERS: &[Layers] = &[
     (
         "engine",
         &[
-            ("counters", &[]),
-            ("flowtable", &[]),
+            ("setting_error", &[]),
+            ("counters", &["setting_error"]),
+            ("flowtable", &["setting_error"]),
             ("printable", &[]),
             ("schedule", &[]),
             ("model", &["printable"]),
             ("flow", &["model"]),
-            ("routing", &["counters", "flowtable", "model"]),
+            ("routing", &["counters", "flowtable", "model", "setting_error"]),
             ("ruleset", &["counters", "flowtable", "model"]),
             ("stable_hash", &["model"]),
             ("desired", &["model", "ruleset", "stable_hash"]),
@@ -113,19 +114,9 @@ const NOT_IN_CORE: [&str; 11] = [
 const STD_NOT_IN_CORE: [&str; 6] = ["env", "fs", "io", "os", "process", "thread"];
 
 /// What a function of the engine may return as an error, with the reason.
-const ERRORS_IN_CORE: [(&str, &str, &str); 11] = [
+const ERRORS_IN_CORE: [(&str, &str, &str); 5] = [
     ("", "Full", "the piece has no room left: further changes go into the next one"),
-    ("src/engine/counters.rs", "CountersError", "the text of a setting is wrong"),
-    ("src/engine/flowtable.rs", "PatternError", "the text of a setting is wrong"),
-    ("src/engine/flowtable.rs", "ThresholdError", "the text of a setting is wrong"),
-    ("src/engine/routing/local.rs", "InterfaceNameError", "the text of a setting is wrong"),
-    ("src/engine/routing/local.rs", "ModeError", "the text of a setting is wrong"),
-    (
-        "src/engine/routing/served_services.rs",
-        "ServedServicesError",
-        "the text of a setting is wrong",
-    ),
-    ("src/engine/routing/ranges.rs", "CidrError", "the text of a setting is wrong"),
+    ("", "SettingError", "the text of a setting is wrong"),
     ("src/engine/direct/", "Obstacle", "the reason of a problem: packets are translated"),
     ("src/engine/ruleset/slots.rs", "E", "the error of the caller's lookup"),
     ("src/engine/model/weights.rs", "String", "the reason of a problem: the weights are left out"),

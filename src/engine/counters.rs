@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::setting_error::SettingError;
+
 /// Which elements of the tables count new connections; each includes those before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Counters {
@@ -14,11 +16,6 @@ pub enum Counters {
     /// Elements of endpoints too.
     Endpoints,
 }
-
-/// A word that names no value.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not one of off, services, endpoints")]
-pub struct CountersError(String);
 
 impl Counters {
     /// All values, in ascending order.
@@ -41,10 +38,11 @@ impl fmt::Display for Counters {
 }
 
 impl FromStr for Counters {
-    type Err = CountersError;
+    type Err = SettingError;
 
-    fn from_str(text: &str) -> Result<Self, CountersError> {
+    fn from_str(text: &str) -> Result<Self, SettingError> {
         let named = Self::ALL.into_iter().find(|it| it.word() == text);
-        named.ok_or_else(|| CountersError(text.to_owned()))
+        named
+            .ok_or_else(|| SettingError(format!("{text:?} is not one of off, services, endpoints")))
     }
 }

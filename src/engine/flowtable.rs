@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::setting_error::SettingError;
+
 /// Connections that skip the forwarding path of the kernel, and the devices at which they do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offload {
@@ -29,11 +31,6 @@ impl Default for Threshold {
     }
 }
 
-/// A text that is not a threshold.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a number of packets or bytes, such as 20packets or 65536bytes")]
-pub struct ThresholdError(String);
-
 impl fmt::Display for Threshold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -44,10 +41,13 @@ impl fmt::Display for Threshold {
 }
 
 impl FromStr for Threshold {
-    type Err = ThresholdError;
+    type Err = SettingError;
 
-    fn from_str(text: &str) -> Result<Self, ThresholdError> {
-        let wrong = || ThresholdError(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, SettingError> {
+        let wrong = || {
+            let expected = "a number of packets or bytes, such as 20packets or 65536bytes";
+            SettingError(format!("{text:?} is not {expected}"))
+        };
         let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
         let (number, unit) = text.split_at(end);
         let number = number.parse().map_err(|_| wrong())?;
@@ -89,14 +89,6 @@ impl Default for Devices {
         Self(vec![Pattern::All])
     }
 }
-
-/// A text that is not a list of patterns.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{0:?} is not a pattern of device names: expected a name of 1 to {MAX_NAME} bytes such as \
-     eth0, a prefix such as cali*, or *"
-)]
-pub struct PatternError(String);
 
 /// Most bytes of a device's name: `IFNAMSIZ` less the NUL.
 pub(crate) const MAX_NAME: usize = 15;
@@ -145,18 +137,18 @@ impl fmt::Display for Devices {
 }
 
 impl FromStr for Devices {
-    type Err = PatternError;
+    type Err = SettingError;
 
     /// Parses patterns with commas between them.
-    fn from_str(text: &str) -> Result<Self, PatternError> {
+    fn from_str(text: &str) -> Result<Self, SettingError> {
         text.split(',').map(str::trim).map(str::parse).collect::<Result<_, _>>().map(Self)
     }
 }
 
 impl FromStr for Pattern {
-    type Err = PatternError;
+    type Err = SettingError;
 
-    fn from_str(text: &str) -> Result<Self, PatternError> {
+    fn from_str(text: &str) -> Result<Self, SettingError> {
         if text == "*" {
             return Ok(Self::All);
         }
@@ -165,7 +157,10 @@ impl FromStr for Pattern {
             None => (text, false),
         };
         if !is_device_name(name) {
-            return Err(PatternError(text.to_owned()));
+            return Err(SettingError(format!(
+                "{text:?} is not a pattern of device names: expected a name of 1 to {MAX_NAME} bytes such \
+                 as eth0, a prefix such as cali*, or *"
+            )));
         }
         Ok(if is_prefix { Self::Prefix(name.to_owned()) } else { Self::Name(name.to_owned()) })
     }
@@ -174,9 +169,9 @@ impl FromStr for Pattern {
 /// Returns whether a device can have this name, or a longer one that begins with it. The kernel
 /// (`dev_valid_name`) accepts `"`, `*` and `\`, but nft(8) cannot write all of them.
 pub(crate) fn is_device_name(text: &str) -> bool {
-    let is_wrong =
+    let wrong =
         |letter: char| letter.is_whitespace() || letter.is_control() || r#"/:"*\"#.contains(letter);
-    (1..=MAX_NAME).contains(&text.len()) && !text.contains(is_wrong)
+    (1..=MAX_NAME).contains(&text.len()) && !text.contains(wrong)
 }
 
 #[cfg(test)]
@@ -193,7 +188,12 @@ mod tests {
             assert_eq!(text.parse(), Ok(threshold));
         }
         for wrong in ["", "20", "packets", "-1packets", "20 kB", "99999999999999999999bytes"] {
-            assert_eq!(wrong.parse::<Threshold>(), Err(ThresholdError(wrong.to_owned())));
+            assert_eq!(
+                wrong.parse::<Threshold>(),
+                Err(SettingError(format!(
+                    "{wrong:?} is not a number of packets or bytes, such as 20packets or 65536bytes"
+                )))
+            );
         }
         assert_eq!(Threshold::default().to_string().parse(), Ok(Threshold::default()));
     }

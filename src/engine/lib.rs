@@ -16,6 +16,8 @@ mod reconcile;
 pub mod routing;
 pub mod ruleset;
 pub mod schedule;
+mod setting_error;
 mod stable_hash;
 
 pub use self::reconcile::*;
+pub use self::setting_error::SettingError;

@@ -7,6 +7,7 @@ use ipnet::IpNet;
 
 use super::ranges::ClusterCidrs;
 use crate::flowtable::{MAX_NAME, is_device_name};
+use crate::setting_error::SettingError;
 
 /// Criterion for a packet from a pod. Other traffic to a ClusterIP is masqueraded, and external
 /// traffic policy `Local` applies to other traffic only.
@@ -68,21 +69,19 @@ impl fmt::Display for DetectLocalMode {
     }
 }
 
-/// Error: the text is not the name of a mode.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("is {0:?}; expected ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix")]
-pub struct ModeError(String);
-
 impl FromStr for DetectLocalMode {
-    type Err = ModeError;
+    type Err = SettingError;
 
     /// Parses the API's name of a mode; an empty text is the default.
-    fn from_str(text: &str) -> Result<Self, ModeError> {
+    fn from_str(text: &str) -> Result<Self, SettingError> {
         if text.is_empty() {
             return Ok(Self::default());
         }
         let found = Self::ALL.iter().find(|(_, name)| *name == text);
-        found.map(|(mode, _)| *mode).ok_or_else(|| ModeError(text.to_owned()))
+        found.map(|(mode, _)| *mode).ok_or_else(|| {
+            let expected = "ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix";
+            SettingError(format!("is {text:?}; expected {expected}"))
+        })
     }
 }
 
@@ -98,20 +97,17 @@ impl InterfaceName {
     }
 }
 
-/// Error: the text is not the name of an interface.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{0:?} is not the name of an interface: expected 1 to {MAX_NAME} bytes without spaces \
-     and without any of / : \" * \\"
-)]
-pub struct InterfaceNameError(String);
-
 impl FromStr for InterfaceName {
-    type Err = InterfaceNameError;
+    type Err = SettingError;
 
-    fn from_str(text: &str) -> Result<Self, InterfaceNameError> {
+    fn from_str(text: &str) -> Result<Self, SettingError> {
         let name = is_device_name(text).then(|| Self(text.to_owned()));
-        name.ok_or_else(|| InterfaceNameError(text.to_owned()))
+        name.ok_or_else(|| {
+            SettingError(format!(
+                "{text:?} is not the name of an interface: expected 1 to {MAX_NAME} bytes without \
+                 spaces and without any of / : \" * \\"
+            ))
+        })
     }
 }
 
@@ -131,7 +127,9 @@ mod tests {
         for name in
             ["", "sixteen-letters-", "a/b", "a b", " a", "a\t", "cali*", "a\"", "a\\", "a:1"]
         {
-            assert_eq!(name.parse::<InterfaceName>(), Err(InterfaceNameError(name.to_owned())));
+            let error = name.parse::<InterfaceName>().unwrap_err().to_string();
+            let start = format!("{name:?} is not the name of an interface: expected 1 to 15 bytes");
+            assert!(error.starts_with(&start), "{error}");
         }
     }
 

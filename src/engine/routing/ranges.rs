@@ -7,6 +7,8 @@ use std::str::FromStr;
 use ipnet::IpNet;
 use nft::family::Family;
 
+use crate::setting_error::SettingError;
+
 /// The cluster's pod ranges: at most one of each family.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClusterCidrs(Vec<IpNet>);
@@ -26,41 +28,11 @@ pub struct NodePortAddresses {
     pub admits_localhost: bool,
 }
 
-/// Error of parsing a list of address ranges.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum CidrError {
-    /// An entry is not a range.
-    #[error("{0:?} is not an address range such as 10.244.0.0/16 or fd00:10::/64")]
-    NotACidr(String),
-    /// The list has two ranges of one family; at most one is possible.
-    #[error("{0:?} has two {family} ranges; expected at most one of each family", family = .1.name())]
-    TwoOfAFamily(String, Family),
-    /// An entry is neither a keyword nor a range.
-    #[error(
-        "item {item}: {entry:?} is not primary, localhost, all or an address range such as \
-         192.168.0.0/16 or fd00::/64"
-    )]
-    NotAnEntry {
-        /// Position in the list, from 1.
-        item: usize,
-        /// The entry.
-        entry: String,
-    },
-    /// The list has a keyword twice.
-    #[error("item {item}: {entry:?} is there already; expected each keyword once")]
-    Twice {
-        /// Position of the second one in the list, from 1.
-        item: usize,
-        /// The keyword.
-        entry: String,
-    },
-}
-
 impl FromStr for ClusterCidrs {
-    type Err = CidrError;
+    type Err = SettingError;
 
     /// Parses ranges separated by commas; an empty text means no range.
-    fn from_str(text: &str) -> Result<Self, CidrError> {
+    fn from_str(text: &str) -> Result<Self, SettingError> {
         let mut cidrs = Self::default();
         if text.trim().is_empty() {
             return Ok(cidrs);
@@ -69,7 +41,10 @@ impl FromStr for ClusterCidrs {
             let cidr = parse(entry)?;
             let family = Family::of(cidr.addr());
             if cidrs.of(family).is_some() {
-                return Err(CidrError::TwoOfAFamily(text.to_owned(), family));
+                return Err(SettingError(format!(
+                    "{text:?} has two {} ranges; expected at most one of each family",
+                    family.name()
+                )));
             }
             cidrs.0.push(cidr);
         }
@@ -100,10 +75,10 @@ impl fmt::Display for ClusterCidrs {
 }
 
 impl FromStr for NodePortAddresses {
-    type Err = CidrError;
+    type Err = SettingError;
 
     /// Parses entries separated by commas; an empty text means `primary`.
-    fn from_str(text: &str) -> Result<Self, CidrError> {
+    fn from_str(text: &str) -> Result<Self, SettingError> {
         let entries: Vec<_> = text.split(',').filter(|_| !text.trim().is_empty()).collect();
         Self::from_entries(&entries)
     }
@@ -120,13 +95,13 @@ impl NodePortAddresses {
     ///
     /// # Errors
     /// The first entry that is neither, or a repeated keyword.
-    pub fn from_entries(entries: &[&str]) -> Result<Self, CidrError> {
+    pub fn from_entries(entries: &[&str]) -> Result<Self, SettingError> {
         let (addresses, errors) = Self::read_entries(entries);
         errors.into_iter().next().map_or(Ok(addresses), Err)
     }
 
     /// Parses like [`Self::from_entries`] and returns the errors of all entries; the addresses are those of the valid ones.
-    pub fn read_entries(entries: &[&str]) -> (Self, Vec<CidrError>) {
+    pub fn read_entries(entries: &[&str]) -> (Self, Vec<SettingError>) {
         if entries.is_empty() {
             return (Self::PRIMARY, Vec::new());
         }
@@ -136,21 +111,25 @@ impl NodePortAddresses {
     }
 
     /// Adds the entry at `i`.
-    fn add(&mut self, entries: &[&str], i: usize) -> Result<(), CidrError> {
+    fn add(&mut self, entries: &[&str], i: usize) -> Result<(), SettingError> {
         let (item, entry) = (i + 1, entries[i].trim());
         match entry {
             "primary" | "localhost" | "all"
                 if entries[..i].iter().any(|earlier| earlier.trim() == entry) =>
             {
-                return Err(CidrError::Twice { item, entry: entry.to_owned() });
+                return Err(SettingError(format!(
+                    "item {item}: {entry:?} is there already; expected each keyword once"
+                )));
             }
             "primary" => self.primary = true,
             "localhost" => self.localhost = true,
             "all" => self.ranges.extend(EVERYWHERE),
-            range => self.ranges.push(
-                parse(range)
-                    .map_err(|_| CidrError::NotAnEntry { item, entry: range.to_owned() })?,
-            ),
+            range => self.ranges.push(parse(range).map_err(|_| {
+                SettingError(format!(
+                    "item {item}: {entry:?} is not primary, localhost, all or an address range such \
+                     as 192.168.0.0/16 or fd00::/64"
+                ))
+            })?),
         }
         Ok(())
     }
@@ -180,9 +159,12 @@ impl NodePortAddresses {
 ///
 /// # Errors
 /// The text is not a range.
-pub fn parse(text: &str) -> Result<IpNet, CidrError> {
+pub fn parse(text: &str) -> Result<IpNet, SettingError> {
     let range: Result<IpNet, _> = without_leading_zeros(text.trim()).parse();
-    range.map(|range| range.trunc()).map_err(|_| CidrError::NotACidr(text.to_owned()))
+    range.map(|range| range.trunc()).map_err(|_| {
+        let example = "10.244.0.0/16 or fd00:10::/64";
+        SettingError(format!("{text:?} is not an address range such as {example}"))
+    })
 }
 
 /// Removes leading zeros of the numbers in `010.1.0.0/08` and `fd00::00001`, which Kubernetes
@@ -229,7 +211,8 @@ mod tests {
     fn what_is_no_range_is_refused_by_name() {
         for text in ["10.0.0.0", "10.0.0.0/33", "::/129", "10.0.0.0/+8", "x/8", "10.0.0/8", "/8"] {
             let error = text.parse::<ClusterCidrs>().unwrap_err();
-            assert_eq!(error, CidrError::NotACidr(text.to_owned()));
+            let expected = "is not an address range such as 10.244.0.0/16 or fd00:10::/64";
+            assert_eq!(error.to_string(), format!("{text:?} {expected}"));
         }
         assert!("10.0.0.0/8,".parse::<ClusterCidrs>().is_err());
     }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::model::ObjectName;
+use crate::setting_error::SettingError;
 
 /// Label that assigns a Service to the program of that name (KEP-2447).
 pub const SERVICE_PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
@@ -58,13 +59,13 @@ impl ServedServices {
 pub struct LabelValue(pub String);
 
 impl FromStr for LabelValue {
-    type Err = ServedServicesError;
+    type Err = SettingError;
 
-    fn from_str(text: &str) -> Result<Self, ServedServicesError> {
+    fn from_str(text: &str) -> Result<Self, SettingError> {
         if is_label_part(text) {
             return Ok(Self(text.to_owned()));
         }
-        Err(ServedServicesError { text: text.to_owned(), expected: "the value of a label" })
+        Err(wrong(text, "the value of a label"))
     }
 }
 
@@ -84,9 +85,9 @@ impl ServicePattern {
 }
 
 impl FromStr for ServicePattern {
-    type Err = ServedServicesError;
+    type Err = SettingError;
 
-    fn from_str(text: &str) -> Result<Self, ServedServicesError> {
+    fn from_str(text: &str) -> Result<Self, SettingError> {
         match text.split_once('/') {
             Some((namespace, "*")) if is_name(namespace) => {
                 Ok(Self { namespace: namespace.to_owned(), name: None })
@@ -96,7 +97,7 @@ impl FromStr for ServicePattern {
             }
             _ => {
                 let expected = "NAMESPACE/NAME, or NAMESPACE/* for all of a namespace";
-                Err(ServedServicesError { text: text.to_owned(), expected })
+                Err(wrong(text, expected))
             }
         }
     }
@@ -136,9 +137,9 @@ impl LabelRequirement {
 }
 
 impl FromStr for LabelRequirement {
-    type Err = ServedServicesError;
+    type Err = SettingError;
 
-    fn from_str(text: &str) -> Result<Self, ServedServicesError> {
+    fn from_str(text: &str) -> Result<Self, SettingError> {
         let (key, condition) = if let Some((key, value)) = text.split_once("!=") {
             (key, Condition::IsNot(value.to_owned()))
         } else if let Some((key, value)) = text.split_once("==").or_else(|| text.split_once('=')) {
@@ -159,7 +160,7 @@ impl FromStr for LabelRequirement {
             return Ok(Self { key: key.to_owned(), condition });
         }
         let expected = "KEY, !KEY, KEY=VALUE or KEY!=VALUE of a label";
-        Err(ServedServicesError { text: text.to_owned(), expected })
+        Err(wrong(text, expected))
     }
 }
 
@@ -175,12 +176,8 @@ impl fmt::Display for LabelRequirement {
     }
 }
 
-/// The text of a setting is wrong.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("is {text:?}; expected {expected}")]
-pub struct ServedServicesError {
-    text: String,
-    expected: &'static str,
+fn wrong(text: &str, expected: &str) -> SettingError {
+    SettingError(format!("is {text:?}; expected {expected}"))
 }
 
 /// Returns whether this is a key of a label: a name, perhaps after the name of a domain and `/`.
