@@ -37,7 +37,7 @@ pub use ending::{Ending, Left};
 pub use error::RunError;
 pub use least_connections::Balancing;
 pub use own_node::{Localhost, MissingNode, RouteLocalnet};
-pub use ownership::{HandOver, Handovers, ListOutcome, ListTable, Steps};
+pub use ownership::{HandOver, Handovers, ListOutcome, ListTable, Steps, shared_steps};
 pub use parts::{Links, Parts};
 pub use reads::OpenReader;
 
@@ -51,6 +51,7 @@ use engine::ruleset::CLIENTS;
 use engine::schedule::{Input, Schedule, Task};
 use engine::{Answer, Engine, TableId};
 use futures::FutureExt;
+use futures::future::OptionFuture;
 use nft::Transaction;
 use nft::family::Family;
 use nft::kernel::Kernel;
@@ -60,15 +61,15 @@ use self::arrivals::Arrivals;
 use self::blocked::BlockedTables;
 use self::clients::Clients;
 use self::commits::{Commits, Follows, SyncOutcome};
-use self::devices::{DeviceStep, next_step};
-use self::flows::{Flows, left};
+use self::devices::DeviceStep;
+use self::flows::Flows;
 use self::least_connections::{counted, due};
 use self::own_node::{OwnNode, changed};
 use self::ownership::listed_table;
 use self::reads::Reads;
 use self::refusals::log_refusal;
 use self::report::{Applied, ArrivalTimes, Report};
-use self::wait::{listed, now, sleep_until, task_at};
+use self::wait::{now, sleep_until, task_at};
 use crate::observe::{Cause, Observe, SyncExtent};
 use crate::writer::{Writer, WriterGone};
 
@@ -169,46 +170,46 @@ impl<K: Kernel + Send + 'static> Run<K> {
             tokio::select! {
                 // The first ready branch runs: first a due commit, so that a stream of events does
                 // not delay it. Checks and background requests come last, because no
-                // service waits for them.
+                // service waits for them. `None` leaves the others to be waited for.
                 biased;
                 task = task_at(next) => self.perform(task).await?,
-                flows = listed(&mut self.flows.cleaning), if self.is_at_rest() =>
+                Some(flows) = Cleaning::piece(&mut self.flows.cleaning), if self.is_at_rest() =>
                     self.flows.compare(&flows, &mut self.engine),
                 arrival = self.arrivals.next() => match arrival {
                     Some(arrival) => self.apply_arrivals([arrival]),
                     None => return Err(RunError::SourceGone),
                 },
-                addresses = changed(&mut self.node.addresses) => self.take_addresses(addresses),
+                Some(addresses) = changed(&mut self.node.addresses) => self.take_addresses(addresses),
                 () = sleep_until(service_cidrs_due) =>
                     self.apply_arrivals([Arrivals::without_service_cidrs(now())]),
                 () = sleep_until(self.commits.unused.due()) => {
                     self.release_unused();
                     self.note_change();
                 }
-                step = next_step(&mut self.links.devices) => self.follow_devices(step?),
-                links = direct::changed(&mut self.links.direct) => self.take_links(links).await?,
+                Some(step) = DeviceFollowing::step(&mut self.links.devices) => self.follow_devices(step?),
+                Some(links) = direct::changed(&mut self.links.direct) => self.take_links(links).await?,
                 () = sleep_until(direct_due) => self.note_time(),
-                reply = self.reads.answered(), if is_early || is_dumping => {
+                Some(reply) = self.reads.answered(), if is_early || is_dumping => {
                     if is_early {
                         self.take_early_part(reply?);
                     } else {
                         self.take_reply(reply?).await?;
                     }
                 }
-                has_removed = left(&mut self.flows.leaving), if self.are_tables_in_place() =>
+                Some(has_removed) = OptionFuture::from(self.flows.leaving.as_mut()), if self.are_tables_in_place() =>
                     self.flows.note_left(has_removed),
                 _ = others.tick(), if !self.is_replacing() => {
                     self.check_tables().await?;
                     self.count_clients().await?;
                 }
                 () = sleep_until(count_due), if self.is_at_rest() => self.request_count(),
-                count = counted(&mut self.flows.balancing) => {
+                Some(count) = counted(&mut self.flows.balancing) => {
                     if self.flows.balance(count, &mut self.engine, &self.report.observe) {
                         self.report.causes.add(Cause::Connections);
                         self.note_change();
                     }
                 }
-                listed = listed_table(&mut self.handovers) => self.take_listed(listed?).await?,
+                Some(listed) = listed_table(&mut self.handovers) => self.take_listed(listed?).await?,
                 () = sleep_until(handover_due), if self.may_hand_over() =>
                     self.handover_step().await?,
                 () = sleep_until(request_due), if self.may_request() => self.make_request().await?,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use daemon::handover::{HandoverError, Replace, Step};
-use daemon::run::{Handovers, Steps};
+use daemon::run::{Handovers, shared_steps};
 use daemon::writer::Writer;
 use fake_kernel::Fake;
 use nft::kernel::{CommitError, Committed, Kernel};
@@ -60,7 +60,7 @@ impl HeldHandovers {
                 ("end", Step::Done),
             ];
             let steps = HeldSteps(steps.into_iter(), Arc::clone(&hold));
-            Ok(Some(Arc::new(Mutex::new(steps)) as Steps<_>))
+            Ok(Some(shared_steps(steps)))
         };
         let flags = TableFlags { owner: true, persist: true };
         let hand_over = Arc::new(|_: &mut Shared, _: &dyn Fn() -> bool| Ok(Vec::new()));

@@ -53,19 +53,16 @@ impl Cleaning {
         }
     }
 
-    /// Waits for a list and returns a piece of it.
-    pub(super) async fn piece(&mut self) -> Vec<Flow> {
-        if self.rest.flows.is_empty() {
-            match self.lists.recv().await {
-                Some(list) => self.rest = list,
-                None => std::future::pending().await,
-            }
+    /// Waits for a list and returns a piece of it; returns `None` once the client has ended.
+    pub(super) async fn piece(cleaning: &mut Option<Self>) -> Option<Vec<Flow>> {
+        let Self { lists, rest, .. } = cleaning.as_mut()?;
+        if rest.flows.is_empty() {
+            *rest = lists.recv().await?;
         }
-        let flows = &mut self.rest.flows;
-        match flows.len().checked_sub(PIECE) {
-            None | Some(0) => std::mem::take(flows),
-            Some(rest) => flows.split_off(rest),
-        }
+        Some(match rest.flows.len().checked_sub(PIECE) {
+            None | Some(0) => std::mem::take(&mut rest.flows),
+            Some(others) => rest.flows.split_off(others),
+        })
     }
 
     /// Deletes the flows of a piece that are stale under the committed state.

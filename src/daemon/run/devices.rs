@@ -45,16 +45,18 @@ impl DeviceFollowing {
         Self { news, devices, in_flight: None }
     }
 
-    async fn step(&mut self) -> Result<DeviceStep, WriterGone> {
-        if let Some(in_flight) = &mut self.in_flight {
-            let outcome = in_flight.await;
-            self.in_flight = None;
-            return outcome.map(DeviceStep::Outcome);
+    /// Waits for a change of devices, or for the outcome of a transaction about them; returns `None`
+    /// without flowtables.
+    pub(super) async fn step(
+        following: &mut Option<Self>,
+    ) -> Option<Result<DeviceStep, WriterGone>> {
+        let Self { news, in_flight, .. } = following.as_mut()?;
+        if let Some(commit) = in_flight {
+            let outcome = commit.await;
+            *in_flight = None;
+            return Some(outcome.map(DeviceStep::Outcome));
         }
-        match self.news.recv().await {
-            Some(news) => Ok(DeviceStep::News(news)),
-            None => std::future::pending().await,
-        }
+        news.recv().await.map(DeviceStep::News).map(Ok)
     }
 
     /// Processes a step. Returns whether the tables must be read.
@@ -155,16 +157,6 @@ fn record(transaction: &Transaction, committed: &Committed, observe: &Observe) {
 /// Returns whether a transaction about devices is in the kernel.
 pub(super) fn is_committing(following: Option<&DeviceFollowing>) -> bool {
     following.is_some_and(|following| following.in_flight.is_some())
-}
-
-/// Waits for a change of devices, or for the outcome of a transaction about them.
-pub(super) async fn next_step(
-    following: &mut Option<DeviceFollowing>,
-) -> Result<DeviceStep, WriterGone> {
-    match following {
-        Some(following) => following.step().await,
-        None => std::future::pending().await,
-    }
 }
 
 /// Returns the devices of the flowtables that were read; `None` for a table without a flowtable.

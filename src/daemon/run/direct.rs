@@ -124,14 +124,9 @@ fn set<T: PartialEq>(sender: &watch::Sender<T>, value: T) {
     });
 }
 
-/// Waits for other links; forever without direct return.
-pub(super) async fn changed(following: &mut Option<DirectFollowing>) -> Links {
-    if let Some(following) = following
-        && let Some(links) = following.news.recv().await
-    {
-        return links;
-    }
-    std::future::pending().await
+/// Waits for other links; returns `None` without direct return.
+pub(super) async fn changed(following: &mut Option<DirectFollowing>) -> Option<Links> {
+    following.as_mut()?.news.recv().await
 }
 
 /// Lets nodes hand packets on for a while after the end of the daemon: an update of it takes less

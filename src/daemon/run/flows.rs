@@ -99,14 +99,6 @@ impl Flows {
     }
 }
 
-/// Waits until the rules of other modes are removed; returns whether there were any.
-pub(super) async fn left(leaving: &mut Option<BoxFuture<'static, bool>>) -> bool {
-    match leaving {
-        Some(leaving) => leaving.await,
-        None => std::future::pending().await,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};

@@ -50,12 +50,9 @@ pub(super) fn due(balancing: Option<&Balancing>) -> Option<Instant> {
     balancing.and_then(|balancing| balancing.due)
 }
 
-/// Waits for a count.
-pub(super) async fn counted(balancing: &mut Option<Balancing>) -> Result<Count, ConntrackError> {
-    if let Some(balancing) = balancing
-        && let Some(count) = balancing.counts.recv().await
-    {
-        return count;
-    }
-    std::future::pending().await
+/// Waits for a count; returns `None` without scheduler `lc`.
+pub(super) async fn counted(
+    balancing: &mut Option<Balancing>,
+) -> Option<Result<Count, ConntrackError>> {
+    balancing.as_mut()?.counts.recv().await
 }

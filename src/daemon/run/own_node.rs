@@ -135,16 +135,13 @@ pub(super) fn report_lost_guard(engine: &Engine) {
     }
 }
 
-/// Waits for a change of the addresses and returns them.
+/// Waits for a change of the addresses and returns them; returns `None` if they never change.
 pub(super) async fn changed(
     addresses: &mut Option<watch::Receiver<HostAddresses>>,
-) -> HostAddresses {
-    if let Some(receiver) = addresses
-        && receiver.changed().await.is_ok()
-    {
-        return receiver.borrow_and_update().clone();
-    }
-    std::future::pending().await
+) -> Option<HostAddresses> {
+    let receiver = addresses.as_mut()?;
+    receiver.changed().await.ok()?;
+    Some(receiver.borrow_and_update().clone())
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@
 //! long as our table is unchanged.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
@@ -15,6 +15,7 @@ use futures::future::{BoxFuture, Either};
 use nft::family::Family;
 use nft::kernel::{Kernel, Nftables};
 use nft::{TableFlags, Transaction};
+use parking_lot::Mutex;
 
 use super::ending::{Ending, Left};
 use super::wait::now;
@@ -51,6 +52,11 @@ pub type ListOutcome<K> = Result<Option<Steps<K>>, HandoverError>;
 
 /// A table that is being replaced. The loop and the kernel's thread share it.
 pub type Steps<K> = Arc<Mutex<dyn Replace<K>>>;
+
+/// Returns steps that can be shared.
+pub fn shared_steps<K>(steps: impl Replace<K> + 'static) -> Steps<K> {
+    Arc::new(Mutex::new(steps))
+}
 
 /// How and when handovers are performed.
 pub struct Handovers<K> {
@@ -125,7 +131,7 @@ impl Handovers<Nftables> {
     pub fn new(flags: TableFlags) -> Self {
         let list: ListTable<_> = Arc::new(move |kernel, family, is_interrupted| {
             let listed = Replacing::list(kernel, family, Purpose::Flags(flags), is_interrupted)?;
-            Ok(listed.map(|it| Arc::new(Mutex::new(it)) as Steps<_>))
+            Ok(listed.map(shared_steps))
         });
         Self::with(flags, list, Arc::new(hand_over))
     }
@@ -195,16 +201,13 @@ pub(super) fn record(family: Option<Family>, took: Duration, observe: &Observe) 
     observe.committed_beside(&transaction);
 }
 
-/// Waits for the list of a table.
+/// Waits for the list of a table; returns `None` if none is being listed.
 pub(super) async fn listed_table<K>(
     handovers: &mut Option<Handovers<K>>,
-) -> Result<ListOutcome<K>, WriterGone> {
-    let attempt = handovers.as_mut().and_then(|handovers| handovers.attempt.as_mut());
-    match attempt.map(|attempt| &mut attempt.stage) {
-        Some(Stage::Listing(listing, _)) => listing.await,
-        Some(Stage::Stepping(..) | Stage::At(..) | Stage::GivenUp) | None => {
-            std::future::pending().await
-        }
+) -> Option<Result<ListOutcome<K>, WriterGone>> {
+    match &mut handovers.as_mut()?.attempt.as_mut()?.stage {
+        Stage::Listing(listing, _) => Some(listing.await),
+        Stage::Stepping(..) | Stage::At(..) | Stage::GivenUp => None,
     }
 }
 
@@ -214,14 +217,9 @@ fn begun<K: Kernel + Send + 'static>(steps: &Steps<K>, writer: &Writer<K>) -> St
     let step = writer.run(move |kernel| {
         // The kernel would send this process a notification of each copied element.
         kernel.ignore_others();
-        locked(&steps).step(kernel)
+        steps.lock().step(kernel)
     });
     step.boxed()
-}
-
-/// A panic during a step has ended the kernel's thread.
-fn locked<'a, K>(steps: &'a Steps<K>) -> MutexGuard<'a, dyn Replace<K> + 'static> {
-    steps.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<K: Kernel + Send + 'static> Handovers<K> {
@@ -274,7 +272,7 @@ impl<K: Kernel + Send + 'static> Handovers<K> {
         };
         let steps = Arc::clone(steps);
         Either::Left(writer.run(move |kernel| {
-            let outcome = locked(&steps).commit(kernel, &transaction);
+            let outcome = steps.lock().commit(kernel, &transaction);
             (transaction, outcome)
         }))
     }
@@ -440,7 +438,7 @@ mod tests {
         }
 
         fn commit(&mut self, fake: &mut Fake, tx: &Transaction) -> Result<Committed, CommitError> {
-            *self.1.lock().unwrap() += 1;
+            *self.1.lock() += 1;
             fake.commit(tx)
         }
     }
@@ -461,7 +459,7 @@ mod tests {
         let writer = Writer::spawn(Fake::new()).unwrap();
         let mut handovers = Some(handovers(steps).0);
         handovers.as_mut().unwrap().begin(Family::Ip, None, &writer);
-        let listed = listed_table(&mut handovers).await.unwrap();
+        let listed = listed_table(&mut handovers).await.unwrap().unwrap();
         let mut handovers = handovers.unwrap();
         assert!(handovers.take_listed(listed).is_none());
         (handovers, writer)
@@ -506,7 +504,7 @@ mod tests {
             let (handovers, commits) = handovers(&[Step::Copied, Step::Serving]);
             let mut handovers = Some(handovers);
             handovers.as_mut().unwrap().begin(Family::Ip, None, &writer);
-            let listed = listed_table(&mut handovers).await.unwrap();
+            let listed = listed_table(&mut handovers).await.unwrap().unwrap();
             let mut handovers = handovers.unwrap();
             assert!(handovers.take_listed(listed).is_none());
             for _ in 0..steps {
@@ -515,7 +513,7 @@ mod tests {
             let commit = Handovers::commit(Some(&mut handovers), &writer, transaction());
             let (sent, outcome) = commit.await.unwrap();
             assert!(sent == transaction() && outcome.is_ok());
-            assert_eq!(*commits.lock().unwrap(), by_attempt, "after {steps} steps");
+            assert_eq!(*commits.lock(), by_attempt, "after {steps} steps");
             assert_eq!(handovers.is_replacing(), by_attempt == 1);
         }
     }

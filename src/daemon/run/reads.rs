@@ -79,15 +79,10 @@ impl<K: Kernel + Send + 'static> Reads<K> {
         };
     }
 
-    /// Waits for the answer to the long request.
-    pub(super) async fn answered(&mut self) -> ReadAnswer {
-        match &mut self.long_request {
-            Some(request) => {
-                let answered = request.await;
-                self.long_request = None;
-                answered
-            }
-            None => std::future::pending().await,
-        }
+    /// Waits for the answer to the long request; returns `None` without one.
+    pub(super) async fn answered(&mut self) -> Option<ReadAnswer> {
+        let answered = self.long_request.as_mut()?.await;
+        self.long_request = None;
+        Some(answered)
     }
 }

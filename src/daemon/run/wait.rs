@@ -2,10 +2,7 @@
 
 use std::time::Instant;
 
-use engine::flow::Flow;
 use engine::schedule::Task;
-
-use super::cleaning::Cleaning;
 
 /// Sleeps until `due`; forever without one.
 pub(super) async fn sleep_until(due: Option<Instant>) {
@@ -23,14 +20,6 @@ pub(super) async fn task_at(next: Option<(Instant, Task)>) -> Task {
         tokio::time::sleep_until(at.into()).await;
     }
     task
-}
-
-/// Waits for the next piece of a list of flows.
-pub(super) async fn listed(cleaning: &mut Option<Cleaning>) -> Vec<Flow> {
-    match cleaning {
-        Some(cleaning) => cleaning.piece().await,
-        None => std::future::pending().await,
-    }
 }
 
 pub(super) fn now() -> Instant {
