@@ -12,8 +12,8 @@ use daemon::conntrack::{Cleaned, Cleaner, ConnectionCounter, Limits};
 use daemon::links::follow_links;
 use daemon::localhost_proxy::LocalhostProxy;
 use daemon::observe::{
-    ClosedPort, CountStore, Finder, LeftOut, Observe, PageSetup, ServedContent, Site, Startup,
-    bind, serve, serve_at, serve_health_checks,
+    CountStore, Finder, LeftOut, Observe, PageSetup, ServedContent, Site, Startup, bind, serve,
+    serve_at, serve_health_checks,
 };
 use daemon::open_files;
 use daemon::run::{
@@ -27,7 +27,7 @@ use daemon::source::notice::Notice;
 use daemon::writer::Writer;
 use engine::counters::Counters;
 use engine::flowtable::Offload;
-use engine::model::{Arrival, HostAddresses, ObjectName, ObjectRef, Problem, ProblemKind};
+use engine::model::{Arrival, HostAddresses, ProblemKind};
 use engine::routing::Routing;
 use engine::{Engine, FlowtableDevices};
 use futures::FutureExt;
@@ -245,8 +245,12 @@ fn start_listeners(
     notices: &mpsc::Sender<Notice>,
 ) -> Result<Option<LocalhostProxy>, Failure> {
     let (proxy, shares) = localhost::proxy(config, observe, notices).map_err(Failure::new)?;
-    let closed = closed_ports(notices.clone(), observe);
-    tasks.spawn(serve_health_checks(observe.clone(), shares, closed));
+    let notices = notices.clone();
+    let notify = move |problem| {
+        // Dropped when the channel is full.
+        let _ = notices.try_send(Notice::ClosedPort(problem));
+    };
+    tasks.spawn(serve_health_checks(observe.clone(), shares, notify));
     Ok(proxy)
 }
 
@@ -423,27 +427,6 @@ fn page(config: &Config, flags: TableFlags) -> PageSetup {
         (false, false) => Some("tableOwnership is off"),
     };
     PageSetup { node: config.node_name.clone(), source, without_owner, search: search() }
-}
-
-/// Returns a function that reports closed health check ports as problems of their Services.
-fn closed_ports(
-    notices: mpsc::Sender<Notice>,
-    observe: &Observe,
-) -> impl Fn(ClosedPort) + Clone + Send + 'static {
-    let observe = observe.clone();
-    move |closed| {
-        let problem = Problem {
-            kind: ProblemKind::ClosedPort,
-            object: ObjectRef::service(&ObjectName::written(&closed.service)),
-            field: "spec.healthCheckNodePort".to_owned(),
-            message: closed.to_string(),
-        };
-        tracing::warn!("{problem}");
-        observe.left_out(LeftOut::from(&problem));
-        observe.present(Finder::HealthCheckPort, &closed.service, vec![LeftOut::from(&problem)]);
-        // Dropped when the channel is full.
-        let _ = notices.try_send(Notice::ClosedPort(problem));
-    }
 }
 
 /// Returns a future that completes at SIGTERM or SIGINT, with the name of the signal.

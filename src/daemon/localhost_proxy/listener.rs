@@ -7,12 +7,11 @@ use tokio::net::TcpListener;
 use tokio::time::sleep;
 use tracing::debug;
 
-use super::closed::ClosedPorts;
 use super::ports::ServedPorts;
 use super::relay;
 use super::relays::Relays;
 use super::socket::listen;
-use crate::observe::{ACCEPT_RETRY, BIND_RETRY, is_absent, listen_until};
+use crate::observe::{ACCEPT_RETRY, BIND_RETRY, ClosedPorts, is_absent, listen_until};
 
 /// What all listeners share.
 #[derive(Clone, Debug)]

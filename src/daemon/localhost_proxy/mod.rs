@@ -7,7 +7,6 @@
 //! It has a thread of its own: neither its clients nor its endpoints delay commits. Its connections
 //! have limits in number, in memory and in time after a stop.
 
-mod closed;
 mod limits;
 mod listener;
 mod listeners;

@@ -7,14 +7,13 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
-use super::closed::ClosedPorts;
 use super::limits::ProxyLimits;
 use super::listener::ListenerParts;
 use super::listeners::Listeners;
 use super::ports::ServedPorts;
 use super::relay::{CLOSE_TIME, END_TIME};
 use super::relays::Relays;
-use crate::observe::{Observe, Shares};
+use crate::observe::{ClosedPorts, Observe, Shares};
 use crate::source::notice::Notice;
 
 /// The proxy. It ends with the process, or in order after [`Self::stop`].
@@ -41,7 +40,10 @@ impl LocalhostProxy {
         let ports = ServedPorts::default();
         let limits = ProxyLimits::of(shares.open_files, shares.localhost);
         let relays = Relays::new(limits, observe.clone(), is_stopped.clone());
-        let closed = ClosedPorts::new(observe, notices);
+        let closed = ClosedPorts::of_localhost(observe, move |problem| {
+            // Dropped when the channel is full.
+            let _ = notices.try_send(Notice::LeftOut(problem));
+        });
         let shared = ListenerParts { ports: ports.clone(), relays, closed };
         thread::Builder::new().name("localhost".into()).spawn(move || {
             serve(&runtime, shared, limits, is_stopped);

@@ -1,10 +1,10 @@
 //! The health check ports that should listen, and the contents of their answers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 use std::sync::Arc;
-use std::{fmt, io};
 
 use nft::family::Family;
 use parking_lot::Mutex;
@@ -19,21 +19,8 @@ pub struct HealthCheck {
     pub local_endpoints: [usize; 2],
 }
 
-/// A health check port that cannot be opened.
-#[derive(Debug)]
-pub struct ClosedPort {
-    /// Namespace and name of the Service, with a slash between them.
-    pub service: Arc<str>,
-    pub(super) port: u16,
-    pub(super) error: io::Error,
-}
-
-impl fmt::Display for ClosedPort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { port, error, .. } = self;
-        write!(f, "port {port} cannot be opened on this node, tried again: {error}")
-    }
-}
+/// A service, its port that is not opened, and why.
+pub(super) type ClosedPort = (Arc<str>, u16, io::Error);
 
 /// All health checks.
 #[derive(Debug, Default)]
@@ -47,8 +34,6 @@ pub struct HealthChecks {
 struct KnownChecks {
     services: BTreeMap<Arc<str>, HealthCheck>,
     addresses: Vec<IpAddr>,
-    /// Services with a port that cannot be opened.
-    closed: BTreeSet<Arc<str>>,
 }
 
 impl KnownChecks {
@@ -64,7 +49,7 @@ impl KnownChecks {
                     .or_insert_with(|| Arc::clone(service));
                 if holder != service {
                     let error = io::Error::other(format!("Service {holder} has it"));
-                    contested.push(ClosedPort { service: Arc::clone(service), port, error });
+                    contested.push((Arc::clone(service), port, error));
                 }
             }
         }
@@ -73,9 +58,8 @@ impl KnownChecks {
 }
 
 impl HealthChecks {
-    /// Sets or removes the health check of a service (`NAMESPACE/NAME`). Returns whether its former
-    /// port was closed and is no longer wanted.
-    pub(super) fn set(&self, service: &str, check: Option<HealthCheck>) -> bool {
+    /// Sets or removes the health check of a service (`NAMESPACE/NAME`).
+    pub fn set(&self, service: &str, check: Option<HealthCheck>) {
         let mut state = self.state.lock();
         let before = match check {
             Some(check) => state.services.insert(service.into(), check),
@@ -83,9 +67,7 @@ impl HealthChecks {
         };
         if before.map(|check| check.port) != check.map(|check| check.port) {
             self.changed.notify_one();
-            return state.closed.remove(service);
         }
-        false
     }
 
     /// Sets the addresses on which health check ports listen; `0.0.0.0` and `::` mean all addresses
@@ -98,14 +80,10 @@ impl HealthChecks {
         }
     }
 
-    /// Records that a port of a service cannot be opened; returns true if this is new.
-    pub(super) fn closed(&self, service: &Arc<str>) -> bool {
-        self.state.lock().closed.insert(Arc::clone(service))
-    }
-
-    /// Records that a port of a service is open; returns whether one was closed.
-    pub(super) fn opened(&self, service: &Arc<str>) -> bool {
-        self.state.lock().closed.remove(service)
+    /// Returns whether a service has this port.
+    pub(super) fn has(&self, service: &str, port: u16) -> bool {
+        let check = self.state.lock().services.get(service).copied();
+        check.is_some_and(|check| check.port.get() == port)
     }
 
     /// Completes when ports or addresses have changed.

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use super::commit_metrics::Transaction;
-use super::health_checks::{HealthCheck, HealthChecks};
+use super::health_checks::HealthChecks;
 use super::health_state::Health;
 use super::kube_proxy_metrics::ChangedObject;
 use super::metrics::Metrics;
@@ -142,20 +142,6 @@ impl Observe {
         let own = &self.metrics().own;
         former.into_iter().for_each(|kind| own.problem_is_present(kind, -1));
         new.into_iter().for_each(|kind| own.problem_is_present(kind, 1));
-    }
-
-    /// Sets or removes the health check of a service (`NAMESPACE/NAME`).
-    pub fn health_check(&self, service: &str, check: Option<HealthCheck>) {
-        if self.shared.health_checks.set(service, check) {
-            self.present(Finder::HealthCheckPort, service, Vec::new());
-        }
-    }
-
-    /// Records that a health check port of a service is open.
-    pub(super) fn health_check_opened(&self, service: &Arc<str>) {
-        if self.shared.health_checks.opened(service) {
-            self.present(Finder::HealthCheckPort, service, Vec::new());
-        }
     }
 
     /// Returns all present problems as a document.

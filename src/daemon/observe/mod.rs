@@ -4,6 +4,7 @@
 mod accept;
 mod buckets;
 mod causes;
+mod closed_ports;
 mod commit_metrics;
 mod condition;
 mod connections;
@@ -39,9 +40,10 @@ mod times;
 mod zpages;
 
 pub use causes::{Cause, Causes};
+pub use closed_ports::ClosedPorts;
 pub use commit_metrics::{CommitMetrics, CommitStage, SetSizes, Transaction};
 pub use content::{ReadCounts, ServedContent};
-pub use health_checks::{ClosedPort, HealthCheck, HealthChecks};
+pub use health_checks::{HealthCheck, HealthChecks};
 pub use http_responses::Site;
 pub use hub::Observe;
 pub use kube_proxy_metrics::{ChangedObject, KubeProxy, SyncExtent};

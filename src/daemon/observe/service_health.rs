@@ -9,6 +9,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use engine::model::Problem;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::HeaderValue;
@@ -21,6 +22,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tracing::debug;
 
+use super::closed_ports::ClosedPorts;
 use super::connections::Connections;
 use super::health_checks::ClosedPort;
 use super::hub::Observe;
@@ -30,20 +32,18 @@ use super::shares::Shares;
 use super::times::now;
 
 /// Serves the health check ports as they change, and never returns. A port that cannot be opened is
-/// sent to `report` once, and retried every 5 seconds. One above the share of the open files is also
+/// sent to `notify` once, and retried every 5 seconds. One above the share of the open files is also
 /// sent once, and opened when another one closes.
 pub async fn serve_health_checks(
     observe: Observe,
     shares: Shares,
-    report: impl Fn(ClosedPort) + Clone + Send + 'static,
+    notify: impl Fn(Problem) + Send + Sync + 'static,
 ) {
+    let closed = ClosedPorts::of_health_checks(observe.clone(), notify);
     let connections = Arc::new(Mutex::new(Connections::within(shares.open_files)));
     let mut servers = BTreeMap::<SocketAddr, (Arc<str>, JoinHandle<()>)>::new();
     loop {
         let (sockets, contested) = observe.health_checks().sockets();
-        let new =
-            contested.into_iter().filter(|port| observe.health_checks().closed(&port.service));
-        new.collect::<Vec<_>>().into_iter().for_each(&report);
         let unwanted: Vec<_> = servers
             .extract_if(.., |socket, (service, _)| sockets.get(socket) != Some(service))
             .collect();
@@ -52,16 +52,17 @@ pub async fn serve_health_checks(
             // The socket is closed only when the task has ended.
             let _ = server.await;
         }
+        closed.retain(|service, port| observe.health_checks().has(service, port));
         let new = sockets.into_iter().filter(|(socket, _)| !servers.contains_key(socket));
-        let (opened, closed) = within_share(by_service(new), servers.len(), shares);
-        let closed =
-            closed.into_iter().filter(|port| observe.health_checks().closed(&port.service));
-        closed.for_each(&report);
+        let (opened, unopened) = within_share(by_service(new), servers.len(), shares);
+        for (service, port, error) in contested.into_iter().chain(unopened) {
+            closed.closed(&service, port, &error);
+        }
         for (socket, service) in opened {
-            let observe = observe.clone();
-            let connections = Arc::clone(&connections);
-            let server = Server { observe, service: Arc::clone(&service), socket, connections };
-            servers.insert(socket, (service, tokio::spawn(server.run(report.clone()))));
+            let (observe, closed) = (observe.clone(), closed.clone());
+            let (of, connections) = (Arc::clone(&service), Arc::clone(&connections));
+            let server = Server { observe, closed, service: of, socket, connections };
+            servers.insert(socket, (service, tokio::spawn(server.run())));
         }
         observe.health_checks().changed().await;
     }
@@ -92,7 +93,7 @@ fn within_share(
         } else if let Some(socket) = sockets.first() {
             let why = format!("the limit of {open_files} open files allows {share} such sockets");
             let (port, error) = (socket.port(), io::Error::other(why));
-            closed.push(ClosedPort { service, port, error });
+            closed.push((service, port, error));
         }
     }
     (opened, closed)
@@ -101,28 +102,28 @@ fn within_share(
 /// A socket of a service.
 struct Server {
     observe: Observe,
+    closed: ClosedPorts,
     service: Arc<str>,
     socket: SocketAddr,
     connections: Arc<Mutex<Connections>>,
 }
 
 impl Server {
-    async fn run(self, report: impl Fn(ClosedPort)) {
-        let listener = self.listen(report).await;
-        self.observe.health_check_opened(&self.service);
+    async fn run(self) {
+        let listener = self.listen().await;
+        self.closed.solved(&self.service, self.socket.port());
         let Self { observe, service, .. } = self;
         let respond = move |_: &Request<Incoming>, local| ready(respond(&observe, &service, local));
         serve_with(listener, &self.connections, respond).await;
     }
 
-    async fn listen(&self, report: impl Fn(ClosedPort)) -> TcpListener {
-        let failed = move |error: io::Error| {
+    async fn listen(&self) -> TcpListener {
+        let failed = |error: io::Error| {
             if is_absent(&error) {
                 // The node lacks this address at present, or IPv6.
                 debug!(socket = %self.socket, %error);
-            } else if self.observe.health_checks().closed(&self.service) {
-                let (service, port) = (Arc::clone(&self.service), self.socket.port());
-                report(ClosedPort { service, port, error });
+            } else {
+                self.closed.closed(&self.service, self.socket.port(), &error);
             }
         };
         listen_until(BIND_RETRY, || listen(self.socket, true), failed).await
@@ -181,13 +182,8 @@ mod tests {
         let (opened, closed) = within_share(by_service(sockets), 9, Shares::of(64));
         let opened: Vec<_> = opened.into_iter().map(|(socket, _)| socket).collect();
         assert_eq!(opened, [socket(1, 1), socket(2, 1)]);
-        let closed: Vec<_> = closed.iter().map(|it| (&*it.service, it.to_string())).collect();
-        let why = |port| {
-            format!(
-                "port {port} cannot be opened on this node, tried again: the limit of 64 open \
-                 files allows 12 such sockets"
-            )
-        };
-        assert_eq!(closed, [("a/b", why(2)), ("a/c", why(3))]);
+        let closed: Vec<_> = closed.iter().map(|it| (&*it.0, it.1, it.2.to_string())).collect();
+        let why = || "the limit of 64 open files allows 12 such sockets".to_owned();
+        assert_eq!(closed, [("a/b", 2, why()), ("a/c", 3, why())]);
     }
 }

@@ -93,14 +93,9 @@ impl Report {
     /// Measures an arrival until now, and its latency later.
     pub(super) fn arrived(&mut self, times: ArrivalTimes, size: ChangeSize) {
         let ArrivalTimes { received, parsed, taken } = times;
-        self.observe
-            .metrics()
-            .commits
-            .stage_took(CommitStage::Parse, parsed.saturating_duration_since(received));
-        self.observe
-            .metrics()
-            .commits
-            .stage_took(CommitStage::Queue, taken.saturating_duration_since(parsed));
+        let commits = &self.observe.metrics().commits;
+        commits.stage_took(CommitStage::Parse, parsed.saturating_duration_since(received));
+        commits.stage_took(CommitStage::Queue, taken.saturating_duration_since(parsed));
         self.latency.arrived(received, size);
     }
 
@@ -175,15 +170,13 @@ impl Report {
             family: transaction.family(),
             took: encode_time + kernel_time,
         });
-        self.observe
-            .metrics()
-            .commits
-            .stage_took(CommitStage::Compare, self.latency.take_compared());
-        self.observe.metrics().commits.stage_took(CommitStage::Encode, encode_time);
-        self.observe.metrics().commits.stage_took(CommitStage::Commit, kernel_time);
+        let commits = &self.observe.metrics().commits;
+        commits.stage_took(CommitStage::Compare, self.latency.take_compared());
+        commits.stage_took(CommitStage::Encode, encode_time);
+        commits.stage_took(CommitStage::Commit, kernel_time);
         if let Some(waited) = waited {
             let rest = waited.saturating_sub(encode_time + kernel_time);
-            self.observe.metrics().commits.stage_took(CommitStage::Acknowledge, rest);
+            commits.stage_took(CommitStage::Acknowledge, rest);
         }
         for operation in &transaction.operations {
             self.sizes.applied(operation);
@@ -250,7 +243,7 @@ impl Report {
                 port: check.port,
                 local_endpoints: check.local_endpoints,
             });
-            self.observe.health_check(service.as_str(), check);
+            self.observe.health_checks().set(service.as_str(), check);
         }
         if let Some(addresses) = engine.take_health_check_addresses() {
             self.observe.health_checks().set_addresses(addresses);
