@@ -1,79 +1,20 @@
 //! Statements that are not matches, but for translations.
 
+use std::time::Duration;
+
 use super::kind::Kind;
 use super::load::{Bitrange, Load, Term};
 use super::names::{ICMP_CODES, ICMPV6_CODES, ICMPX_CODES, LOG_LEVELS, Words, word};
 use super::printer::Printer;
 use super::side::{Side, joined, run_of_ones};
 use crate::expression::Expression;
-use crate::expression::{Dynset, Limit, Log, Objref, Queue, Quota, Reg, Reject, Synproxy};
+use crate::expression::{
+    Connlimit, Dynset, Last, Limit, Log, Objref, Queue, Quota, Reg, Reject, Synproxy,
+};
 use crate::object::noun;
 use crate::text::Time;
 
 impl Printer<'_, '_> {
-    pub(super) fn act(&mut self, expression: &Expression) {
-        let text = match expression {
-            Expression::CounterExpression(counter) => {
-                format!("counter packets {} bytes {}", counter.packets, counter.bytes)
-            }
-            Expression::Limit(limit) => limit_text(limit),
-            Expression::Quota(quota) => quota_text(quota),
-            Expression::Log(log) => log_text(log),
-            Expression::Reject(reject) => self.reject(reject),
-            Expression::Nat(nat) => self.nat(nat),
-            Expression::Masq(masq) => {
-                self.port_translation("masquerade", (masq.port, masq.last_port), masq.flags)
-            }
-            Expression::Redir(redir) => {
-                self.port_translation("redirect", (redir.port, redir.last_port), redir.flags)
-            }
-            Expression::Tproxy(tproxy) => self.tproxy(tproxy),
-            Expression::Dynset(dynset) => self.dynset(dynset),
-            Expression::Queue(queue) => self.queue(queue),
-            Expression::Dup(dup) => self.dup(dup),
-            Expression::Fwd(fwd) => self.fwd(fwd),
-            Expression::Synproxy(synproxy) => synproxy_text(synproxy),
-            Expression::Objref(objref) => self.objref(objref),
-            Expression::Connlimit(connlimit) => {
-                let over = if connlimit.flags.unwrap_or_default() & 1 == 0 { "" } else { "over " };
-                format!("ct count {over}{}", connlimit.count)
-            }
-            Expression::Notrack => "notrack".to_owned(),
-            Expression::Last(last) => match last.is_set {
-                0 => "last used never".to_owned(),
-                _ => {
-                    let time = std::time::Duration::from_millis(last.milliseconds);
-                    format!("last used {}", Time(time))
-                }
-            },
-            Expression::FlowOffload(flow) => format!("flow add @{}", flow.flowtable),
-            Expression::Match(found) => format!("xt match \"{}\"", found.match_name),
-            Expression::Target(found) => format!("xt target \"{}\"", found.target_name),
-            // The others are loads and matches, and what is unknown.
-            Expression::Payload(_)
-            | Expression::Meta(_)
-            | Expression::Ct(_)
-            | Expression::Cmp(_)
-            | Expression::Range(_)
-            | Expression::Bitwise(_)
-            | Expression::Byteorder(_)
-            | Expression::Lookup(_)
-            | Expression::Immediate(_)
-            | Expression::Fib(_)
-            | Expression::Socket(_)
-            | Expression::Rt(_)
-            | Expression::Numgen(_)
-            | Expression::Hash(_)
-            | Expression::Exthdr(_)
-            | Expression::Osf(_)
-            | Expression::Xfrm(_)
-            | Expression::Inner(_)
-            | Expression::Tunnel(_)
-            | Expression::Unknown(_) => format!("[{}]", expression.name()),
-        };
-        self.say(text);
-    }
-
     /// Sets metadata to the contents of a register.
     pub(super) fn set(&mut self, key: Option<Load>, from: Option<Reg>, name: &str) {
         let Some((key, from)) = key.zip(from) else { return self.say(format!("[{name}]")) };
@@ -116,7 +57,7 @@ impl Printer<'_, '_> {
         self.say(format!("{} set {value}", side.text));
     }
 
-    fn reject(&mut self, reject: &Reject) -> String {
+    pub(super) fn reject(&mut self, reject: &Reject) -> String {
         let code = u64::from(reject.code.unwrap_or_default());
         let is_ip6 = self.protocols.network.is_some_and(|header| header.name == "ip6");
         let is_inet = self.context.family.of_addresses().is_none();
@@ -149,7 +90,7 @@ impl Printer<'_, '_> {
         format!("reject with {protocol} {code}")
     }
 
-    fn dynset(&mut self, dynset: &Dynset) -> String {
+    pub(super) fn dynset(&mut self, dynset: &Dynset) -> String {
         let set = self.context.set(&dynset.set);
         let key = match self.read_key(dynset.key, &dynset.set, dynset.data) {
             Some(load) => joined(&self.sides(&load)),
@@ -162,7 +103,7 @@ impl Printer<'_, '_> {
         };
         let mut text = format!("{operation} @{} {{ {key}", dynset.set);
         if let Some(timeout) = dynset.timeout.filter(|timeout| *timeout != 0) {
-            let timeout = Time(std::time::Duration::from_millis(timeout));
+            let timeout = Time(Duration::from_millis(timeout));
             text = format!("{text} timeout {timeout}");
         }
         let one = dynset.expression.as_deref().into_iter();
@@ -172,8 +113,9 @@ impl Printer<'_, '_> {
                 text.push_str(" counter");
                 continue;
             }
-            self.act(expression);
-            if let Some(Some(statement)) = self.statements.pop() {
+            let before = self.statements.len();
+            self.add(expression);
+            for statement in self.statements.split_off(before).into_iter().flatten() {
                 text = format!("{text} {statement}");
             }
         }
@@ -193,7 +135,7 @@ impl Printer<'_, '_> {
         self.assigned(&side, from)
     }
 
-    fn queue(&mut self, queue: &Queue) -> String {
+    pub(super) fn queue(&mut self, queue: &Queue) -> String {
         let mut flags = Vec::new();
         if queue.flags & 1 != 0 {
             flags.push("bypass");
@@ -213,7 +155,7 @@ impl Printer<'_, '_> {
         format!("queue{flags} to {to}")
     }
 
-    fn objref(&mut self, objref: &Objref) -> String {
+    pub(super) fn objref(&mut self, objref: &Objref) -> String {
         let words = |kind: u32| match (kind, noun(kind)) {
             (1 | 2 | 4 | 10, noun) => format!("{noun} name"),
             (3 | 7 | 9, noun) => format!("{noun} set"),
@@ -246,7 +188,7 @@ fn size(bytes: u64) -> (u64, &'static str) {
     }
 }
 
-fn limit_text(limit: &Limit) -> String {
+pub(super) fn limit_text(limit: &Limit) -> String {
     const UNITS: Words =
         &[(1, "second"), (60, "minute"), (3600, "hour"), (86_400, "day"), (604_800, "week")];
     /// The burst of nft(8) if none is given.
@@ -268,7 +210,19 @@ fn limit_text(limit: &Limit) -> String {
     format!("limit rate {over}{rate} {rate_unit}/{unit}{burst}")
 }
 
-fn quota_text(quota: &Quota) -> String {
+pub(super) fn connection_limit_text(limit: &Connlimit) -> String {
+    let over = if limit.flags.unwrap_or_default() & 1 == 0 { "" } else { "over " };
+    format!("ct count {over}{}", limit.count)
+}
+
+pub(super) fn last_text(last: &Last) -> String {
+    match last.is_set {
+        0 => "last used never".to_owned(),
+        _ => format!("last used {}", Time(Duration::from_millis(last.milliseconds))),
+    }
+}
+
+pub(super) fn quota_text(quota: &Quota) -> String {
     let over = if quota.flags & 1 == 0 { "" } else { "over " };
     let (bytes, unit) = size(quota.bytes);
     let used = match size(quota.consumed) {
@@ -278,7 +232,7 @@ fn quota_text(quota: &Quota) -> String {
     format!("quota {over}{bytes} {unit}{used}")
 }
 
-fn log_text(log: &Log) -> String {
+pub(super) fn log_text(log: &Log) -> String {
     const DEFAULT_LEVEL: u32 = 4;
     const ALL: u32 = 0x2f;
     let mut text = "log".to_owned();
@@ -318,7 +272,7 @@ fn log_text(log: &Log) -> String {
     text
 }
 
-fn synproxy_text(synproxy: &Synproxy) -> String {
+pub(super) fn synproxy_text(synproxy: &Synproxy) -> String {
     let mut text = "synproxy".to_owned();
     if synproxy.flags & 1 != 0 {
         text = format!("{text} mss {}", synproxy.mss);

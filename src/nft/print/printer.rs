@@ -4,7 +4,7 @@ use super::kind::{Interfaces, Kind};
 use super::load::{self, Bitrange, Load, Space, Term};
 use super::protocols::Protocols;
 use super::side::{HalfRange, Side, joined};
-use super::{headers, names};
+use super::{action, headers, names};
 
 use crate::any::SetContents;
 use crate::expression::Expression;
@@ -156,55 +156,68 @@ impl<'a, 'c> Printer<'a, 'c> {
         read.for_each(|is_read| *is_read = true);
     }
 
-    fn add(&mut self, expression: &Expression) {
-        match expression {
-            Expression::Payload(payload) => self.payload(payload),
-            Expression::Exthdr(exthdr) => self.exthdr(exthdr),
-            Expression::Bitwise(bitwise) => self.bitwise(bitwise),
-            Expression::Byteorder(byteorder) => self.byteorder(byteorder),
-            Expression::Immediate(immediate) => self.immediate(immediate),
-            Expression::Hash(hash) => self.hash(hash),
-            Expression::Cmp(cmp) => self.compare(cmp),
-            Expression::Range(range) => self.range(range),
-            Expression::Lookup(lookup) => self.look_up(lookup),
-            Expression::Rt(rt) => self.load(rt.to, load::rt(rt), "rt"),
-            Expression::Socket(socket) => self.load(socket.to, load::socket(socket), "socket"),
-            Expression::Fib(fib) => self.load(fib.to, load::fib(fib), "fib"),
-            Expression::Numgen(numgen) => self.write(numgen.to, load::numgen(numgen)),
-            Expression::Osf(osf) => self.write(osf.to, load::osf(osf)),
-            Expression::Xfrm(xfrm) => self.load(xfrm.to, load::xfrm(xfrm), "xfrm"),
-            Expression::Tunnel(tunnel) => self.load(tunnel.to, None, "tunnel"),
-            Expression::Meta(meta) => match (meta.to, meta.from) {
-                (Some(to), _) => self.load(to, load::meta(meta), "meta"),
-                (None, from) => self.set(load::meta(meta), from, "meta"),
-            },
-            Expression::Ct(ct) => match (ct.to, ct.from) {
-                (Some(to), _) => self.load(to, load::ct(ct, self.context.family), "ct"),
-                (None, from) => self.set(load::ct(ct, self.context.family), from, "ct"),
-            },
-            Expression::CounterExpression(_)
-            | Expression::Limit(_)
-            | Expression::Quota(_)
-            | Expression::Log(_)
-            | Expression::Reject(_)
-            | Expression::Nat(_)
-            | Expression::Masq(_)
-            | Expression::Redir(_)
-            | Expression::Dynset(_)
-            | Expression::Queue(_)
-            | Expression::Dup(_)
-            | Expression::Fwd(_)
-            | Expression::Tproxy(_)
-            | Expression::Synproxy(_)
-            | Expression::Objref(_)
-            | Expression::Connlimit(_)
-            | Expression::Last(_)
-            | Expression::Inner(_)
-            | Expression::FlowOffload(_)
-            | Expression::Match(_)
-            | Expression::Target(_)
-            | Expression::Notrack
-            | Expression::Unknown(_) => self.act(expression),
+    /// Runs an expression: it changes registers, or is a statement.
+    pub(super) fn add(&mut self, expression: &Expression) {
+        let text = match expression {
+            Expression::Payload(payload) => return self.payload(payload),
+            Expression::Exthdr(exthdr) => return self.exthdr(exthdr),
+            Expression::Bitwise(bitwise) => return self.bitwise(bitwise),
+            Expression::Byteorder(byteorder) => return self.byteorder(byteorder),
+            Expression::Immediate(immediate) => return self.immediate(immediate),
+            Expression::Hash(hash) => return self.hash(hash),
+            Expression::Cmp(cmp) => return self.compare(cmp),
+            Expression::Range(range) => return self.range(range),
+            Expression::Lookup(lookup) => return self.look_up(lookup),
+            Expression::Rt(rt) => return self.load(rt.to, load::rt(rt), "rt"),
+            Expression::Socket(it) => return self.load(it.to, load::socket(it), "socket"),
+            Expression::Fib(fib) => return self.load(fib.to, load::fib(fib), "fib"),
+            Expression::Numgen(numgen) => return self.write(numgen.to, load::numgen(numgen)),
+            Expression::Osf(osf) => return self.write(osf.to, load::osf(osf)),
+            Expression::Xfrm(xfrm) => return self.load(xfrm.to, load::xfrm(xfrm), "xfrm"),
+            Expression::Tunnel(tunnel) => return self.load(tunnel.to, None, "tunnel"),
+            Expression::Meta(meta) => {
+                return self.move_key((meta.to, meta.from), load::meta(meta), "meta");
+            }
+            Expression::Ct(ct) => {
+                return self.move_key((ct.to, ct.from), load::ct(ct, self.context.family), "ct");
+            }
+            Expression::CounterExpression(counter) => {
+                format!("counter packets {} bytes {}", counter.packets, counter.bytes)
+            }
+            Expression::Limit(limit) => action::limit_text(limit),
+            Expression::Quota(quota) => action::quota_text(quota),
+            Expression::Log(log) => action::log_text(log),
+            Expression::Reject(reject) => self.reject(reject),
+            Expression::Nat(nat) => self.nat(nat),
+            Expression::Masq(masq) => {
+                self.port_translation("masquerade", (masq.port, masq.last_port), masq.flags)
+            }
+            Expression::Redir(redir) => {
+                self.port_translation("redirect", (redir.port, redir.last_port), redir.flags)
+            }
+            Expression::Tproxy(tproxy) => self.tproxy(tproxy),
+            Expression::Dynset(dynset) => self.dynset(dynset),
+            Expression::Queue(queue) => self.queue(queue),
+            Expression::Dup(dup) => self.dup(dup),
+            Expression::Fwd(fwd) => self.fwd(fwd),
+            Expression::Synproxy(synproxy) => action::synproxy_text(synproxy),
+            Expression::Objref(objref) => self.objref(objref),
+            Expression::Connlimit(limit) => action::connection_limit_text(limit),
+            Expression::Notrack => "notrack".to_owned(),
+            Expression::Last(last) => action::last_text(last),
+            Expression::FlowOffload(flow) => format!("flow add @{}", flow.flowtable),
+            Expression::Match(found) => format!("xt match \"{}\"", found.match_name),
+            Expression::Target(found) => format!("xt target \"{}\"", found.target_name),
+            Expression::Inner(_) | Expression::Unknown(_) => format!("[{}]", expression.name()),
+        };
+        self.say(text);
+    }
+
+    /// Loads metadata, or sets it.
+    fn move_key(&mut self, (to, from): (Option<Reg>, Option<Reg>), key: Option<Load>, name: &str) {
+        match to {
+            Some(to) => self.load(to, key, name),
+            None => self.set(key, from, name),
         }
     }
 
