@@ -23,16 +23,16 @@ macro_rules! expressions {
                 fn decode(attributes: &[u8]) -> Result<Self, DecodeError> {
                     let _attributes = Attributes::read(attributes, &[$($number),*])?;
                     Ok(Self {
-                        $( $field: Slot::read(_attributes.find($number), $number)?, )*
+                        $( $field: Field::read_if_present(_attributes.find($number), $number)?, )*
                     })
                 }
 
                 fn encode(&self, _w: &mut AttrWriter<'_>) {
-                    $( Slot::write(&self.$field, $number, _w); )*
+                    $( Field::write(&self.$field, $number, _w); )*
                 }
 
                 fn for_each_register(&mut self, _change: &mut dyn FnMut(&mut Reg)) {
-                    $( Slot::for_each_register(&mut self.$field, _change); )*
+                    $( Field::for_each_register(&mut self.$field, _change); )*
                 }
             }
 

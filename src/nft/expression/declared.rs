@@ -1,7 +1,7 @@
 //! The expressions, one declaration for each: kernel's name, fields and attribute types.
 
 use super::declare::{Attributes, expressions};
-use super::field::{Bytes, Data, Reg, Slot};
+use super::field::{Bytes, Data, Field, Reg};
 use crate::abi::NFTA_EXPR_DATA;
 use crate::fields::DecodeError;
 use crate::netlink::attr::AttrWriter;

@@ -5,38 +5,27 @@ use crate::fields::{DecodeError, Fields, known};
 use crate::netlink::attr::{Attr, AttrWriter};
 use crate::verdict::Verdict;
 
-/// The payload of an attribute.
+/// A field of an expression, the payload of an attribute. An optional one may be absent.
 pub(crate) trait Field: Sized {
     fn read(attr: &Attr<'_>) -> Result<Self, DecodeError>;
+
+    /// Reads the attribute of type `kind`, `None` if it is absent.
+    fn read_if_present(attr: Option<&Attr<'_>>, kind: u16) -> Result<Self, DecodeError> {
+        Self::read(attr.ok_or(DecodeError::Missing { kind })?)
+    }
+
     fn write(&self, kind: u16, w: &mut AttrWriter<'_>);
+
     /// Calls `change` if this is a register.
     fn for_each_register(&mut self, _change: &mut dyn FnMut(&mut Reg)) {}
 }
 
-/// A field of an expression: required, optional, or a flag.
-pub(super) trait Slot: Sized {
-    /// Reads the attribute, `None` if it is absent.
-    fn read(attr: Option<&Attr<'_>>, kind: u16) -> Result<Self, DecodeError>;
-    fn write(&self, kind: u16, w: &mut AttrWriter<'_>);
-    fn for_each_register(&mut self, change: &mut dyn FnMut(&mut Reg));
-}
-
-impl<T: Field> Slot for T {
-    fn read(attr: Option<&Attr<'_>>, kind: u16) -> Result<Self, DecodeError> {
-        T::read(attr.ok_or(DecodeError::Missing { kind })?)
+impl<T: Field> Field for Option<T> {
+    fn read(attr: &Attr<'_>) -> Result<Self, DecodeError> {
+        T::read(attr).map(Some)
     }
 
-    fn write(&self, kind: u16, w: &mut AttrWriter<'_>) {
-        Field::write(self, kind, w);
-    }
-
-    fn for_each_register(&mut self, change: &mut dyn FnMut(&mut Reg)) {
-        Field::for_each_register(self, change);
-    }
-}
-
-impl<T: Field> Slot for Option<T> {
-    fn read(attr: Option<&Attr<'_>>, _: u16) -> Result<Self, DecodeError> {
+    fn read_if_present(attr: Option<&Attr<'_>>, _: u16) -> Result<Self, DecodeError> {
         attr.map(T::read).transpose()
     }
 
@@ -53,45 +42,25 @@ impl<T: Field> Slot for Option<T> {
     }
 }
 
-impl Field for u8 {
-    fn read(attr: &Attr<'_>) -> Result<Self, DecodeError> {
-        Ok(attr.u8()?)
-    }
+/// Implements [`Field`] for a number, with the methods of that name of [`Attr`] and [`AttrWriter`].
+macro_rules! number {
+    ($number:ty, $method:ident) => {
+        impl Field for $number {
+            fn read(attr: &Attr<'_>) -> Result<Self, DecodeError> {
+                Ok(attr.$method()?)
+            }
 
-    fn write(&self, kind: u16, w: &mut AttrWriter<'_>) {
-        w.u8(kind, *self);
-    }
+            fn write(&self, kind: u16, w: &mut AttrWriter<'_>) {
+                w.$method(kind, *self);
+            }
+        }
+    };
 }
 
-impl Field for u16 {
-    fn read(attr: &Attr<'_>) -> Result<Self, DecodeError> {
-        Ok(attr.be16()?)
-    }
-
-    fn write(&self, kind: u16, w: &mut AttrWriter<'_>) {
-        w.be16(kind, *self);
-    }
-}
-
-impl Field for u32 {
-    fn read(attr: &Attr<'_>) -> Result<Self, DecodeError> {
-        Ok(attr.be32()?)
-    }
-
-    fn write(&self, kind: u16, w: &mut AttrWriter<'_>) {
-        w.be32(kind, *self);
-    }
-}
-
-impl Field for u64 {
-    fn read(attr: &Attr<'_>) -> Result<Self, DecodeError> {
-        Ok(attr.be64()?)
-    }
-
-    fn write(&self, kind: u16, w: &mut AttrWriter<'_>) {
-        w.be64(kind, *self);
-    }
-}
+number!(u8, u8);
+number!(u16, be16);
+number!(u32, be32);
+number!(u64, be64);
 
 /// A register as numbered in messages: 0 holds the verdict, 1 to 4 are 16-byte registers, and 8 to
 /// 23 are the same space in words of four bytes.
