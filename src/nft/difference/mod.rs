@@ -20,6 +20,7 @@ use thiserror::Error;
 
 use crate::abi::*;
 use crate::any::SetContents;
+use crate::expression::Reference;
 use crate::family::TableFamily;
 use crate::fields::{DecodeError, Fields};
 use crate::message_kind::MessageKind;
@@ -217,14 +218,9 @@ struct Script<'a> {
 /// Sets by name.
 type Sets<'a> = HashMap<&'a str, &'a SetContents>;
 
-/// Names of objects that are deleted and created again.
+/// Objects that are deleted and created again.
 #[derive(Default)]
-struct Replaced<'a> {
-    chains: HashSet<&'a str>,
-    sets: HashSet<&'a str>,
-    objects: HashSet<(u32, &'a str)>,
-    flowtables: HashSet<&'a str>,
-}
+struct Replaced<'a>(HashSet<Reference<'a>>);
 
 impl Script<'_> {
     /// Adds a message with the attributes that `fill` writes after the name of the table.

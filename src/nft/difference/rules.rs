@@ -7,7 +7,8 @@ use super::elements::Elements;
 use super::{Replaced, Script, Sets};
 use crate::abi::*;
 use crate::any::SetContents;
-use crate::expression::{Bytes, Expression, write_list};
+use crate::expression::{Expression, Reference, write_list};
+use crate::kept;
 use crate::listed_rule::ListedRule;
 use crate::message_kind::MessageKind;
 use crate::netlink::attr::{AttrWriter, TooLong};
@@ -46,8 +47,8 @@ impl<'a> ChainRules<'a> {
                     // equals no rule.
                     let next = numbers.len();
                     let number = *numbers.entry(contents(sets, rule)?).or_insert(next);
-                    let stays =
-                        !replaced.chains.contains(chain) && !replaced.is_used_by_rule(sets, rule);
+                    let stays = !replaced.0.contains(&Reference::Chain(chain))
+                        && !replaced.is_used_by_rule(sets, rule);
                     numbered.push(stays.then_some(number));
                 }
             }
@@ -127,9 +128,7 @@ fn contents(sets: &Sets<'_>, rule: &ListedRule) -> Result<Vec<u8>, TooLong> {
         }
         w.encoded(&set);
     }
-    if let Some(Bytes(userdata)) = &rule.userdata {
-        w.bytes(NFTA_RULE_USERDATA, userdata);
-    }
+    kept::write_userdata(rule.userdata.as_ref(), NFTA_RULE_USERDATA, &mut w);
     w.finish()?;
     Ok(bytes)
 }
@@ -176,9 +175,7 @@ impl Script<'_> {
             if let Some(handle) = before {
                 w.be64(NFTA_RULE_POSITION, handle);
             }
-            if let Some(Bytes(userdata)) = &rule.userdata {
-                w.bytes(NFTA_RULE_USERDATA, userdata);
-            }
+            kept::write_userdata(rule.userdata.as_ref(), NFTA_RULE_USERDATA, w);
         })
     }
 

@@ -5,7 +5,6 @@
 //! rules, which name all others; those of base chains come last.
 
 use std::collections::HashSet;
-use std::hash::Hash;
 
 use super::elements::Elements;
 use super::rules::ChainRules;
@@ -13,6 +12,7 @@ use super::{Replaced, Script, index};
 use crate::abi::*;
 use crate::any::SetContents;
 use crate::chain::Chain;
+use crate::expression::Reference;
 use crate::flowtable::{Device, Flowtable};
 
 use crate::message_kind::MessageKind;
@@ -108,7 +108,7 @@ impl<'a> Script<'a> {
 
     /// Returns the named sets that stay, with their differences.
     fn changed_sets(&self) -> Vec<ChangedSet<'a>> {
-        let stays = |contents: &&SetContents| !self.replaced.sets.contains(&*contents.set.name);
+        let stays = |contents: &&SetContents| !self.replaced.0.contains(&set_key(contents));
         let mut changed = Vec::new();
         for to in self.desired.named_sets().filter(stays) {
             let from = self.installed_sets.get(&*to.set.name);
@@ -130,26 +130,26 @@ impl<'a> Script<'a> {
 
     /// Deletes what is not desired, and what is replaced.
     fn delete_objects(&mut self) -> Result<(), TooLong> {
-        let (from, to, replaced) = (self.installed, self.desired, &self.replaced);
-        let sets = gone(from.named_sets(), to.named_sets(), set_name, &replaced.sets);
-        let objects = gone(&from.objects, &to.objects, key, &replaced.objects);
-        let flowtables =
-            gone(&from.flowtables, &to.flowtables, |it| &*it.name, &replaced.flowtables);
-        let chains = gone(&from.chains, &to.chains, |it| &*it.name, &replaced.chains);
-        for name in sets {
-            self.message(MessageKind::DelSet, |w| w.str(NFTA_SET_NAME, name))?;
-        }
-        for (kind, name) in objects {
-            self.message(MessageKind::DelObj, |w| {
-                w.str(NFTA_OBJ_NAME, name);
-                w.be32(NFTA_OBJ_TYPE, kind);
-            })?;
-        }
-        for name in flowtables {
-            self.message(MessageKind::DelFlowtable, |w| w.str(NFTA_FLOWTABLE_NAME, name))?;
-        }
-        for name in chains {
-            self.message(MessageKind::DelChain, |w| w.str(NFTA_CHAIN_NAME, name))?;
+        let desired: HashSet<_> = references(self.desired).collect();
+        for reference in references(self.installed) {
+            if desired.contains(&reference) && !self.replaced.0.contains(&reference) {
+                continue;
+            }
+            match reference {
+                Reference::Set(name) => {
+                    self.message(MessageKind::DelSet, |w| w.str(NFTA_SET_NAME, name))?;
+                }
+                Reference::Object(kind, name) => self.message(MessageKind::DelObj, |w| {
+                    w.str(NFTA_OBJ_NAME, name);
+                    w.be32(NFTA_OBJ_TYPE, kind);
+                })?,
+                Reference::Flowtable(name) => {
+                    self.message(MessageKind::DelFlowtable, |w| w.str(NFTA_FLOWTABLE_NAME, name))?;
+                }
+                Reference::Chain(name) => {
+                    self.message(MessageKind::DelChain, |w| w.str(NFTA_CHAIN_NAME, name))?;
+                }
+            }
         }
         Ok(())
     }
@@ -158,7 +158,7 @@ impl<'a> Script<'a> {
         let chains = index(&self.installed.chains, |it| &*it.name);
         for chain in &self.desired.chains {
             let installed = chains.get(&*chain.name).copied();
-            match installed.filter(|_| !self.replaced.chains.contains(&*chain.name)) {
+            match installed.filter(|_| !self.replaced.0.contains(&chain_key(chain))) {
                 None => {
                     let attributes = chain.encode(&self.desired.name)?;
                     self.encoded(MessageKind::NewChain, attributes);
@@ -183,10 +183,10 @@ impl<'a> Script<'a> {
     /// Adds objects, flowtables and sets, the latter with their elements.
     fn add_objects(&mut self) -> Result<(), TooLong> {
         let (from, to) = (self.installed, self.desired);
-        let objects = index(&from.objects, key);
+        let objects = index(&from.objects, object_key);
         for object in &to.objects {
-            let is_replaced = self.replaced.objects.contains(&key(object));
-            if is_replaced || !objects.contains_key(&key(object)) {
+            let key = object_key(object);
+            if self.replaced.0.contains(&key) || !objects.contains_key(&key) {
                 let attributes = object.encode(&to.name)?;
                 self.encoded(MessageKind::NewObj, attributes);
             }
@@ -194,7 +194,7 @@ impl<'a> Script<'a> {
         let flowtables = index(&from.flowtables, |it| &*it.name);
         for flowtable in &to.flowtables {
             let installed = flowtables.get(&*flowtable.name).copied();
-            match installed.filter(|_| !self.replaced.flowtables.contains(&*flowtable.name)) {
+            match installed.filter(|_| !self.replaced.0.contains(&flowtable_key(flowtable))) {
                 None => {
                     let attributes = flowtable.encode(&to.name)?;
                     self.encoded(MessageKind::NewFlowtable, attributes);
@@ -204,7 +204,9 @@ impl<'a> Script<'a> {
         }
         for contents in to.named_sets() {
             let name = &*contents.set.name;
-            if self.replaced.sets.contains(name) || !self.installed_sets.contains_key(name) {
+            if self.replaced.0.contains(&set_key(contents))
+                || !self.installed_sets.contains_key(name)
+            {
                 let attributes = contents.set.encode(&to.name, self.set_id())?;
                 self.encoded(MessageKind::NewSet, attributes);
                 self.add_elements(name, &Elements::all(contents).added)?;
@@ -241,44 +243,47 @@ impl<'a> Replaced<'a> {
             *b == Flowtable { devices: b.devices.clone(), ..a.clone() }
         };
         let (from, to) = (installed, desired);
-        Self {
-            chains: unlike(&from.chains, &to.chains, |it| &*it.name, has_same_frame),
-            sets: unlike(from.named_sets(), to.named_sets(), set_name, has_like_set),
-            objects: unlike(&from.objects, &to.objects, key, is_like),
-            flowtables: unlike(&from.flowtables, &to.flowtables, |it| &*it.name, has_same_frame_of),
-        }
+        let chains = unlike(&from.chains, &to.chains, chain_key, has_same_frame);
+        let sets = unlike(from.named_sets(), to.named_sets(), set_key, has_like_set);
+        let objects = unlike(&from.objects, &to.objects, object_key, is_like);
+        let flowtables = unlike(&from.flowtables, &to.flowtables, flowtable_key, has_same_frame_of);
+        Self([chains, sets, objects, flowtables].concat().into_iter().collect())
     }
 }
 
 /// Returns the keys of objects in both tables that are not alike.
-fn unlike<'a, T: 'a, K: Eq + Hash>(
+fn unlike<'a, T: 'a>(
     from: impl IntoIterator<Item = &'a T>,
     to: impl IntoIterator<Item = &'a T>,
-    key: impl Fn(&'a T) -> K,
+    key: fn(&'a T) -> Reference<'a>,
     is_like: impl Fn(&T, &T) -> bool,
-) -> HashSet<K> {
-    let from = index(from, &key);
+) -> Vec<Reference<'a>> {
+    let from = index(from, key);
     let differs = |it: &&'a T| from.get(&key(it)).is_some_and(|before| !is_like(before, it));
-    to.into_iter().filter(differs).map(&key).collect()
+    to.into_iter().filter(differs).map(key).collect()
 }
 
-/// Returns the keys of objects that the desired table lacks, and of those that are replaced.
-fn gone<'a, T: 'a, K: Eq + Hash + Ord + Copy>(
-    from: impl IntoIterator<Item = &'a T>,
-    to: impl IntoIterator<Item = &'a T>,
-    key: impl Fn(&'a T) -> K,
-    replaced: &HashSet<K>,
-) -> Vec<K> {
-    let kept: HashSet<K> = to.into_iter().map(&key).collect();
-    let mut gone: Vec<_> = from.into_iter().map(&key).filter(|it| !kept.contains(it)).collect();
-    let first = gone.len();
-    gone.extend(replaced);
-    gone[first..].sort_unstable();
-    gone
+/// Returns the objects of a table in the order in which they are deleted.
+fn references(table: &WholeTable) -> impl Iterator<Item = Reference<'_>> {
+    let sets = table.named_sets().map(set_key).chain(table.objects.iter().map(object_key));
+    let flowtables = table.flowtables.iter().map(flowtable_key);
+    sets.chain(flowtables).chain(table.chains.iter().map(chain_key))
 }
 
-fn set_name(contents: &SetContents) -> &str {
-    &contents.set.name
+fn set_key(contents: &SetContents) -> Reference<'_> {
+    Reference::Set(&contents.set.name)
+}
+
+fn object_key(object: &Object) -> Reference<'_> {
+    Reference::Object(object.kind, &object.name)
+}
+
+fn flowtable_key(flowtable: &Flowtable) -> Reference<'_> {
+    Reference::Flowtable(&flowtable.name)
+}
+
+fn chain_key(chain: &Chain) -> Reference<'_> {
+    Reference::Chain(&chain.name)
 }
 
 /// Returns whether two chains differ in their policy at most.
@@ -296,8 +301,4 @@ fn is_like(a: &Object, b: &Object) -> bool {
     let state =
         |object: &Object| crate::expression::normal_form(std::slice::from_ref(&object.state));
     state(a) == state(b) && a.userdata == b.userdata && a.other == b.other
-}
-
-fn key(object: &Object) -> (u32, &str) {
-    (object.kind, &object.name)
 }

@@ -4,7 +4,7 @@ use super::declared::Expression;
 use super::field::Data;
 
 /// An object that an expression uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reference<'a> {
     /// A chain, by name.
     Chain(&'a str),
