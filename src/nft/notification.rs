@@ -23,21 +23,27 @@ impl<'a> Notification<'a> {
     /// Reads a message from its type and its payload after the header. Unknown messages are
     /// [`Notification::Other`].
     pub fn decode(kind: u16, payload: &'a [u8]) -> Self {
-        const NFGENMSG_LENGTH: usize = 4;
-        const RULE: u16 = NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_NEWRULE;
-        const ELEMENTS: u16 = NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_NEWSETELEM;
-        const GENERATION: u16 = NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_NEWGEN;
-        let Some(attributes) = payload.get(NFGENMSG_LENGTH..) else { return Self::Other };
-        match kind {
-            RULE | ELEMENTS => Self::Added(attributes),
-            GENERATION => {
+        match split(kind, payload) {
+            Some((NFT_MSG_NEWRULE | NFT_MSG_NEWSETELEM, _, attributes)) => Self::Added(attributes),
+            Some((NFT_MSG_NEWGEN, _, attributes)) => {
                 let fields = Fields::read(Attrs::new(attributes));
                 let program = fields.ok().and_then(|fields| fields.str(NFTA_GEN_PROC_NAME).ok());
                 Self::Generation { program }
             }
-            _ => Self::Other,
+            Some(_) | None => Self::Other,
         }
     }
+}
+
+/// Length of `struct nfgenmsg`, whose first byte is the family.
+pub(super) const NFGENMSG_LENGTH: usize = 4;
+
+/// Returns `NFT_MSG_*`, the family and the attributes of a message of nftables; `None` for others.
+pub(super) fn split(kind: u16, payload: &[u8]) -> Option<(u16, u8, &[u8])> {
+    const MESSAGE: u16 = 0xff;
+    let attributes = payload.get(NFGENMSG_LENGTH..)?;
+    let is_of_nftables = kind >> 8 == NFNL_SUBSYS_NFTABLES;
+    is_of_nftables.then_some((kind & MESSAGE, payload[0], attributes))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use crate::family::TableFamily;
 use crate::flowtable::Flowtable;
 use crate::listed_rule::ListedRule;
 use crate::netlink::attr::Attrs;
+use crate::notification::split;
 use crate::object::Object;
 use crate::whole::WholeTable;
 
@@ -66,16 +67,8 @@ impl ObjectChange {
     /// # Ok::<(), nft_netlink::DecodeError>(())
     /// ```
     pub fn decode(kind: u16, payload: &[u8]) -> Result<Option<Self>, DecodeError> {
-        const NFGENMSG_LENGTH: usize = 4;
-        const MESSAGE: u16 = 0xff;
-        let family = payload.first().copied().and_then(TableFamily::of);
-        let (Some(family), Some(attributes)) = (family, payload.get(NFGENMSG_LENGTH..)) else {
-            return Ok(None);
-        };
-        if kind >> 8 != NFNL_SUBSYS_NFTABLES {
-            return Ok(None);
-        }
-        let kind = kind & MESSAGE;
+        let Some((kind, family, attributes)) = split(kind, payload) else { return Ok(None) };
+        let Some(family) = TableFamily::of(family) else { return Ok(None) };
         let object = match kind {
             NFT_MSG_NEWTABLE | NFT_MSG_DELTABLE => {
                 ChangedObject::Table(WholeTable::decode_header(family, attributes)?)
@@ -100,18 +93,21 @@ impl ObjectChange {
         Ok(Some(Self {
             family,
             table: crate::table::table_name(attributes)?.to_owned(),
-            is_deleted: DELETIONS.contains(&kind),
+            is_deleted: is_deletion(kind),
             object,
         }))
     }
 }
 
-const DELETIONS: [u16; 7] = [
-    NFT_MSG_DELTABLE,
-    NFT_MSG_DELCHAIN,
-    NFT_MSG_DELRULE,
-    NFT_MSG_DELSET,
-    NFT_MSG_DELSETELEM,
-    NFT_MSG_DELOBJ,
-    NFT_MSG_DELFLOWTABLE,
-];
+fn is_deletion(kind: u16) -> bool {
+    matches!(
+        kind,
+        NFT_MSG_DELTABLE
+            | NFT_MSG_DELCHAIN
+            | NFT_MSG_DELRULE
+            | NFT_MSG_DELSET
+            | NFT_MSG_DELSETELEM
+            | NFT_MSG_DELOBJ
+            | NFT_MSG_DELFLOWTABLE
+    )
+}

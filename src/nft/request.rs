@@ -10,6 +10,7 @@ use crate::family::TableFamily;
 use crate::hook::Hook;
 use crate::netlink::attr::{AttrWriter, Attrs, TooLong};
 use crate::netlink::message::{self, Header};
+use crate::notification::NFGENMSG_LENGTH;
 use crate::table::{TableRef, table_name};
 use crate::value::Value;
 
@@ -52,9 +53,6 @@ pub enum Request<'a> {
     Hook(&'a Hook),
 }
 
-/// Length of `struct nfgenmsg`.
-const NFGENMSG_LENGTH: usize = 4;
-
 impl<'a> Request<'a> {
     /// Returns the request message, ready to be sent as a datagram.
     ///
@@ -62,7 +60,8 @@ impl<'a> Request<'a> {
     /// [`TooLong`] if a name does not fit an attribute.
     pub fn encode(&self, sequence: u32) -> Result<Vec<u8>, TooLong> {
         // Requests an acknowledgement, so that every answer has a visible end.
-        let flags = message::REQUEST | if self.is_dump() { message::DUMP } else { message::ACK };
+        let (_, is_dump, ..) = self.parts();
+        let flags = message::REQUEST | if is_dump { message::DUMP } else { message::ACK };
         // `NFT_MSG_GET*` is the number after `NFT_MSG_NEW*`.
         let kind = self.answer() + u16::from(!matches!(self, Self::Hook(_)));
         let mut out = Vec::new();
@@ -81,47 +80,39 @@ impl<'a> Request<'a> {
         answers.then_some(attributes)
     }
 
-    fn is_dump(&self) -> bool {
-        !matches!(
-            self,
-            Self::Generation
-                | Self::Table(_)
-                | Self::Set(..)
-                | Self::Element(..)
-                | Self::ElementsOf(..)
-        )
+    /// Returns the type of the messages that answer, whether they list all objects of a kind, and the
+    /// table and the set that the request names.
+    fn parts(&self) -> (u16, bool, Option<&'a TableRef>, Option<&'a str>) {
+        const ONE: bool = false;
+        const ALL: bool = true;
+        match *self {
+            Self::Generation => (NFT_MSG_NEWGEN, ONE, None, None),
+            Self::Tables(_) => (NFT_MSG_NEWTABLE, ALL, None, None),
+            Self::AllChains(_) => (NFT_MSG_NEWCHAIN, ALL, None, None),
+            Self::Hook(_) => (NFNL_MSG_HOOK_GET, ALL, None, None),
+            Self::Table(table) => (NFT_MSG_NEWTABLE, ONE, Some(table), None),
+            Self::Chains(table) => (NFT_MSG_NEWCHAIN, ALL, Some(table), None),
+            Self::Rules(table) => (NFT_MSG_NEWRULE, ALL, Some(table), None),
+            Self::Sets(table) => (NFT_MSG_NEWSET, ALL, Some(table), None),
+            Self::Objects(table) => (NFT_MSG_NEWOBJ, ALL, Some(table), None),
+            Self::Flowtables(table) => (NFT_MSG_NEWFLOWTABLE, ALL, Some(table), None),
+            Self::Set(table, set) => (NFT_MSG_NEWSET, ONE, Some(table), Some(set)),
+            Self::Elements(table, set) => (NFT_MSG_NEWSETELEM, ALL, Some(table), Some(set)),
+            Self::Element(table, set, _) | Self::ElementsOf(table, set, _) => {
+                (NFT_MSG_NEWSETELEM, ONE, Some(table), Some(set))
+            }
+        }
     }
 
-    /// Returns the type of the messages that answer.
+    /// Returns `nlmsg_type` of the messages that answer.
     fn answer(&self) -> u16 {
-        let message = match self {
-            Self::Generation => NFT_MSG_NEWGEN,
-            Self::Tables(_) | Self::Table(_) => NFT_MSG_NEWTABLE,
-            Self::AllChains(_) | Self::Chains(_) => NFT_MSG_NEWCHAIN,
-            Self::Rules(_) => NFT_MSG_NEWRULE,
-            Self::Objects(_) => NFT_MSG_NEWOBJ,
-            Self::Flowtables(_) => NFT_MSG_NEWFLOWTABLE,
-            Self::Sets(_) | Self::Set(..) => NFT_MSG_NEWSET,
-            Self::Elements(..) | Self::Element(..) | Self::ElementsOf(..) => NFT_MSG_NEWSETELEM,
-            Self::Hook(_) => return NFNL_SUBSYS_HOOK << 8 | NFNL_MSG_HOOK_GET,
-        };
-        NFNL_SUBSYS_NFTABLES << 8 | message
+        let is_hook = matches!(self, Self::Hook(_));
+        let subsystem = if is_hook { NFNL_SUBSYS_HOOK } else { NFNL_SUBSYS_NFTABLES };
+        subsystem << 8 | self.parts().0
     }
 
     fn table(&self) -> Option<&'a TableRef> {
-        match self {
-            Self::Generation | Self::Tables(_) | Self::AllChains(_) | Self::Hook(_) => None,
-            Self::Table(table)
-            | Self::Chains(table)
-            | Self::Rules(table)
-            | Self::Sets(table)
-            | Self::Objects(table)
-            | Self::Flowtables(table)
-            | Self::Set(table, _)
-            | Self::Elements(table, _)
-            | Self::Element(table, ..)
-            | Self::ElementsOf(table, ..) => Some(table),
-        }
+        self.parts().2
     }
 
     fn family(&self) -> u8 {
@@ -134,16 +125,13 @@ impl<'a> Request<'a> {
     }
 
     fn write_names(&self, w: &mut AttrWriter<'_>) {
-        if let Some(table) = self.table() {
+        let (.., table, set) = self.parts();
+        if let Some(table) = table {
             // Messages about objects in a table have its name in an attribute of the same number.
             w.str(NFTA_TABLE_NAME, &table.name);
         }
         // `NFTA_SET_NAME` has the same number.
-        if let Self::Set(_, set)
-        | Self::Elements(_, set)
-        | Self::Element(_, set, _)
-        | Self::ElementsOf(_, set, _) = self
-        {
+        if let Some(set) = set {
             w.str(NFTA_SET_ELEM_LIST_SET, set);
         }
         if let Self::Element(_, _, key) = self {
@@ -189,26 +177,6 @@ impl fmt::Display for Request<'_> {
             }
         }
     }
-}
-
-/// Returns whether a notification concerns this table or an object in it.
-pub fn concerns(kind: u16, payload: &[u8], table: &TableRef) -> bool {
-    let Some(attributes) = payload.get(NFGENMSG_LENGTH..) else { return false };
-    // The generation has a number in the attribute that is the table's name in other messages.
-    kind >> 8 == NFNL_SUBSYS_NFTABLES
-        && kind & 0xff != NFT_MSG_NEWGEN
-        && payload[0] == table.family.number()
-        && table_name(attributes) == Ok(&table.name)
-}
-
-/// Returns the set and the attributes of a notification about elements; `None` for other objects.
-/// [`super::decode_elements`] reads the elements.
-pub fn changed_set(kind: u16, payload: &[u8]) -> Option<(&str, &[u8])> {
-    const KINDS: [u16; 2] = [NFT_MSG_NEWSETELEM, NFT_MSG_DELSETELEM];
-    let attributes = payload.get(NFGENMSG_LENGTH..)?;
-    let fields = Fields::read(Attrs::new(attributes)).ok()?;
-    let set = fields.str(NFTA_SET_ELEM_LIST_SET).ok()?;
-    KINDS.contains(&(kind & 0xff)).then_some((set, attributes))
 }
 
 /// Returns the number in an answer to [`Request::Generation`].

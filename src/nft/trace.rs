@@ -4,6 +4,7 @@ use super::abi::*;
 use super::fields::{DecodeError, Fields, known};
 use crate::family::TableFamily;
 use crate::netlink::attr::Attrs;
+use crate::notification::split;
 use crate::table::TableRef;
 use crate::verdict::Verdict;
 
@@ -47,15 +48,11 @@ impl TraceEvent {
     /// # Errors
     /// The attributes are broken.
     pub fn decode(kind: u16, payload: &[u8]) -> Result<Option<Self>, DecodeError> {
-        const NFGENMSG_LENGTH: usize = 4;
-        // The family of the table; the attribute has that of the packet.
-        let family = payload.first().copied().and_then(TableFamily::of);
-        let (Some(family), Some(attributes)) = (family, payload.get(NFGENMSG_LENGTH..)) else {
+        let Some((NFT_MSG_TRACE, family, attributes)) = split(kind, payload) else {
             return Ok(None);
         };
-        if kind != NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_TRACE {
-            return Ok(None);
-        }
+        // The family of the table; the attribute has that of the packet.
+        let Some(family) = TableFamily::of(family) else { return Ok(None) };
         let fields = Fields::read(Attrs::new(attributes))?;
         let kind = match fields.be32(NFTA_TRACE_TYPE)? {
             // The kernel reports the end of a chain as a rule without a handle (seen on Linux

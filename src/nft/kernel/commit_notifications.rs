@@ -4,8 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::abi::{NETLINK_NETFILTER, NFNLGRP_NFTABLES};
-use crate::netlink::message::Messages;
-use crate::netlink::socket::{ReceiveError, Socket, Wait};
+use crate::netlink::socket::{Socket, Wait};
 use crate::notification::Notification;
 use crate::object_change::ObjectChange;
 
@@ -31,13 +30,12 @@ impl Notifications {
     /// Notifications were lost or cannot be decoded, or the socket failed.
     pub fn take_changes(&mut self) -> io::Result<Vec<ObjectChange>> {
         let mut changes = Vec::new();
-        while let Some(datagram) = self.receive()? {
-            for message in Messages::new(datagram) {
-                let message = message.map_err(io::Error::other)?;
-                let change = ObjectChange::decode(message.kind, message.payload);
-                changes.extend(change.map_err(io::Error::other)?);
-            }
-        }
+        self.socket.take(usize::MAX, Wait::No, &mut |message| {
+            let message = message?;
+            let change = ObjectChange::decode(message.kind, message.payload);
+            changes.extend(change.map_err(io::Error::other)?);
+            Ok(())
+        })?;
         Ok(changes)
     }
 
@@ -45,26 +43,14 @@ impl Notifications {
     /// not block.
     ///
     /// # Errors
-    /// Announcements were lost, or the socket failed.
+    /// Notifications were lost or are damaged, or the socket failed.
     pub fn take(&mut self, each: &mut dyn FnMut(Notification<'_>)) -> io::Result<bool> {
-        let Some(datagram) = self.receive()? else { return Ok(false) };
-        // A broken message ends the datagram.
-        for message in Messages::new(datagram).map_while(Result::ok) {
+        let is_all = self.socket.take(1, Wait::No, &mut |message| {
+            let message = message?;
             each(Notification::decode(message.kind, message.payload));
-        }
-        Ok(true)
-    }
-
-    /// Returns the next datagram, if there is one.
-    fn receive(&mut self) -> io::Result<Option<&[u8]>> {
-        match self.socket.receive(Wait::No) {
-            Ok(datagram) => Ok(Some(datagram)),
-            Err(ReceiveError::TimedOut) => Ok(None),
-            Err(ReceiveError::Io(error)) => Err(error),
-            Err(error @ (ReceiveError::Overrun | ReceiveError::Truncated { .. })) => {
-                Err(io::Error::other(error))
-            }
-        }
+            Ok(())
+        })?;
+        Ok(!is_all)
     }
 }
 

@@ -11,9 +11,9 @@ use netlink_sys::protocols::NETLINK_ROUTE;
 
 use crate::netlink::attr::Attrs;
 use crate::netlink::link::{IFINFOMSG_LENGTH, IFLA_IFNAME, RTM_DELLINK, RTM_GETLINK, RTM_NEWLINK};
-use crate::netlink::message::Messages;
+use crate::netlink::message::Message;
 use crate::netlink::rtnetlink::Rtnetlink;
-use crate::netlink::socket::{ReceiveError, Socket, Wait};
+use crate::netlink::socket::{Socket, Wait};
 
 /// A network device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,57 +99,24 @@ impl LinkListener {
     /// # Errors
     /// The socket failed, or devices could not be listed after the kernel dropped notifications.
     pub fn next_news(&mut self) -> io::Result<Option<LinkNews>> {
-        let mut batch = LinkChanges::default();
-        batch.receive(&mut self.socket, Wait::Limited)?;
-        if batch.is_empty() {
-            return Ok(None);
-        }
-        thread::sleep(SETTLE_TIME);
-        for _ in 0..MAX_DATAGRAMS {
-            if !batch.receive(&mut self.socket, Wait::No)? {
-                break;
+        let (mut changes, mut is_torn) = (Vec::new(), false);
+        let mut each = |message: io::Result<Message<'_>>| {
+            match message {
+                Ok(message) => changes.extend(decode(message.kind, message.payload)),
+                Err(_) => is_torn = true,
             }
+            Ok(())
+        };
+        let is_all = self.socket.take(1, Wait::Limited, &mut each)?;
+        if !is_all {
+            thread::sleep(SETTLE_TIME);
+            self.socket.take(MAX_DATAGRAMS, Wait::No, &mut each)?;
         }
-        Ok(Some(if batch.is_torn {
-            LinkNews::All(list_links()?)
-        } else {
-            LinkNews::Changes(batch.changes)
-        }))
-    }
-}
-
-/// Changes received together.
-#[derive(Default)]
-struct LinkChanges {
-    changes: Vec<LinkChange>,
-    /// The kernel dropped notifications.
-    is_torn: bool,
-}
-
-impl LinkChanges {
-    fn is_empty(&self) -> bool {
-        self.changes.is_empty() && !self.is_torn
-    }
-
-    /// Receives one datagram; returns false if none has arrived.
-    fn receive(&mut self, socket: &mut Socket, wait: Wait) -> io::Result<bool> {
-        match socket.receive(wait) {
-            Ok(datagram) => {
-                for message in Messages::new(datagram) {
-                    match message {
-                        Ok(message) => self.changes.extend(decode(message.kind, message.payload)),
-                        Err(_) => self.is_torn = true,
-                    }
-                }
-                Ok(true)
-            }
-            Err(ReceiveError::TimedOut) => Ok(false),
-            Err(ReceiveError::Overrun | ReceiveError::Truncated { .. }) => {
-                self.is_torn = true;
-                Ok(true)
-            }
-            Err(ReceiveError::Io(error)) => Err(error),
-        }
+        Ok(match (is_torn, &changes[..]) {
+            (true, _) => Some(LinkNews::All(list_links()?)),
+            (false, []) => None,
+            (false, _) => Some(LinkNews::Changes(changes)),
+        })
     }
 }
 

@@ -14,9 +14,9 @@ use crate::abi::NLM_F_CREATE;
 use crate::family::Family;
 use crate::netlink::attr::{AttrWriter, Attrs};
 use crate::netlink::link::{RTM_DELLINK, RTM_NEWLINK};
-use crate::netlink::message::{Message, Messages};
+use crate::netlink::message::Message;
 use crate::netlink::rtnetlink::Rtnetlink;
-use crate::netlink::socket::{ReceiveError, Socket, Wait};
+use crate::netlink::socket::{Socket, Wait};
 
 use super::links::{MAX_DATAGRAMS, RTNLGRP_LINK};
 use super::route::{address, octets};
@@ -194,16 +194,10 @@ impl NeighbourListener {
     /// The socket failed.
     pub fn take_changes(&mut self) -> io::Result<NeighbourChanges> {
         let mut changes = NeighbourChanges::default();
-        for _ in 0..MAX_DATAGRAMS {
-            match self.socket.receive(Wait::No) {
-                Ok(datagram) => changes.extend(datagram),
-                Err(ReceiveError::TimedOut) => break,
-                Err(ReceiveError::Overrun | ReceiveError::Truncated { .. }) => {
-                    changes.is_torn = true;
-                }
-                Err(ReceiveError::Io(error)) => return Err(error),
-            }
-        }
+        self.socket.take(MAX_DATAGRAMS, Wait::No, &mut |message| {
+            changes.add(message);
+            Ok(())
+        })?;
         Ok(changes)
     }
 }
@@ -215,21 +209,18 @@ impl AsFd for NeighbourListener {
 }
 
 impl NeighbourChanges {
-    /// Adds the changes in a datagram.
-    fn extend(&mut self, datagram: &[u8]) {
-        for message in Messages::new(datagram) {
-            match message {
-                Ok(message) => match message.kind {
-                    RTM_NEWNEIGH | RTM_DELNEIGH => {
-                        self.neighbours.extend(decode(message.kind, message.payload));
-                    }
-                    RTM_NEWLINK | RTM_DELLINK | RTM_NEWADDR | RTM_DELADDR => {
-                        self.is_device_changed = true;
-                    }
-                    _ => {}
-                },
-                Err(_) => self.is_torn = true,
+    /// Adds the change that a message reports.
+    fn add(&mut self, message: io::Result<Message<'_>>) {
+        let Ok(message) = message else {
+            self.is_torn = true;
+            return;
+        };
+        match message.kind {
+            RTM_NEWNEIGH | RTM_DELNEIGH => {
+                self.neighbours.extend(decode(message.kind, message.payload));
             }
+            RTM_NEWLINK | RTM_DELLINK | RTM_NEWADDR | RTM_DELADDR => self.is_device_changed = true,
+            _ => {}
         }
     }
 }
@@ -327,6 +318,7 @@ mod tests {
 
     use super::*;
     use crate::netlink::attr::AttrWriter;
+    use crate::netlink::message::Messages;
 
     const MAC: [u8; 6] = [2, 0, 1, 0, 0, 0x65];
     const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 168, 50, 3));
@@ -433,6 +425,12 @@ mod tests {
         assert!(neighbour(&flags(0)).can_be_probed());
     }
 
+    fn changes_in(datagram: &[u8]) -> NeighbourChanges {
+        let mut changes = NeighbourChanges::default();
+        Messages::new(datagram).for_each(|it| changes.add(it.map_err(io::Error::other)));
+        changes
+    }
+
     #[test]
     fn a_change_of_a_device_or_of_its_addresses_is_recorded() {
         let changes = |kind| {
@@ -440,8 +438,7 @@ mod tests {
             let header = crate::netlink::message::Header { kind, flags: 0, sequence: 0 };
             crate::netlink::message::append(&mut datagram, header, &payload(V4, 2, 0), |_| {})
                 .unwrap();
-            let mut changes = NeighbourChanges::default();
-            changes.extend(&datagram);
+            let changes = changes_in(&datagram);
             (changes.neighbours.len(), changes.is_device_changed)
         };
         for kind in [RTM_NEWLINK, RTM_DELLINK, RTM_NEWADDR, RTM_DELADDR] {
@@ -452,9 +449,7 @@ mod tests {
 
     #[test]
     fn a_damaged_datagram_leads_to_a_new_list() {
-        let mut changes = NeighbourChanges::default();
-        changes.extend(&[1, 2, 3]);
-        assert!(changes.is_torn);
+        assert!(changes_in(&[1, 2, 3]).is_torn);
     }
 
     proptest! {

@@ -6,12 +6,14 @@
 use std::io;
 
 use super::interface::{ElementKey, OthersChanges};
-use crate::abi::{NETLINK_NETFILTER, NFNLGRP_NFTABLES};
+use crate::abi::*;
 use crate::element::decode_elements;
-use crate::netlink::message::{Message, Messages};
-use crate::netlink::socket::{ReceiveError, Socket, Wait};
-use crate::request;
-use crate::table::TableRef;
+use crate::fields::Fields;
+use crate::netlink::attr::Attrs;
+use crate::netlink::message::Message;
+use crate::netlink::socket::{Socket, Wait};
+use crate::notification::split;
+use crate::table::{TableRef, table_name};
 use crate::value::Value;
 
 /// Receiver of notifications about changes by other programs.
@@ -34,36 +36,36 @@ impl Others {
 
     /// Returns the changes of the tables since the last call. Does not block.
     pub(super) fn changes(&mut self) -> OthersChanges {
-        let mut changes = OthersChanges::Nothing;
-        for _ in 0..MAX_DATAGRAMS {
-            match self.socket.receive(Wait::No) {
-                Ok(datagram) => add(&mut changes, datagram, &self.tables),
-                Err(ReceiveError::TimedOut) => return changes,
-                Err(ReceiveError::Overrun | ReceiveError::Truncated { .. }) => changes.add(None),
-                Err(ReceiveError::Io(_)) => return OthersChanges::Anything,
+        let (mut changes, tables) = (OthersChanges::Nothing, &self.tables);
+        let read = self.socket.take(MAX_DATAGRAMS, Wait::No, &mut |message| {
+            match message {
+                Ok(message) => add(&mut changes, message, tables),
+                Err(_) => changes.add(None),
             }
-        }
-        OthersChanges::Anything
+            Ok(())
+        });
+        if read.is_ok_and(|is_all| is_all) { changes } else { OthersChanges::Anything }
     }
 }
 
-/// Adds the changes that a datagram reports. One that cannot be decoded may report any.
-fn add(changes: &mut OthersChanges, datagram: &[u8], tables: &[TableRef]) {
-    for message in Messages::new(datagram) {
-        let Ok(Message { kind, payload, .. }) = message else { return changes.add(None) };
-        let Some(table) = tables.iter().find(|it| request::concerns(kind, payload, it)) else {
-            continue;
-        };
-        let Some((set, attributes)) = request::changed_set(kind, payload) else {
-            return changes.add(None);
-        };
-        let read = decode_elements(attributes, |element| {
-            let key = Value::from_bytes(element.key);
-            let place = |key| ElementKey { table: table.clone(), set: set.to_owned(), key };
-            changes.add(key.map(place));
-        });
-        if read.is_err() {
-            changes.add(None);
-        }
+/// Adds the changes that a message reports. One that cannot be decoded may report any.
+fn add(changes: &mut OthersChanges, message: Message<'_>, tables: &[TableRef]) {
+    let Some((kind, family, attributes)) = split(message.kind, message.payload) else { return };
+    let is_about =
+        |it: &&TableRef| family == it.family.number() && table_name(attributes) == Ok(&it.name);
+    // The generation has a number in the attribute that is the table's name in other messages.
+    let table = tables.iter().filter(|_| kind != NFT_MSG_NEWGEN).find(is_about);
+    let Some(table) = table else { return };
+    let set = Fields::read(Attrs::new(attributes)).and_then(|it| it.str(NFTA_SET_ELEM_LIST_SET));
+    let (Ok(set), NFT_MSG_NEWSETELEM | NFT_MSG_DELSETELEM) = (set, kind) else {
+        return changes.add(None);
+    };
+    let read = decode_elements(attributes, |element| {
+        let key = Value::from_bytes(element.key);
+        let place = |key| ElementKey { table: table.clone(), set: set.to_owned(), key };
+        changes.add(key.map(place));
+    });
+    if read.is_err() {
+        changes.add(None);
     }
 }

@@ -4,8 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::abi::{NETLINK_NETFILTER, NFNLGRP_NFTRACE};
-use crate::netlink::message::Messages;
-use crate::netlink::socket::{ReceiveError, Socket, Wait};
+use crate::netlink::socket::{Socket, Wait};
 use crate::trace::TraceEvent;
 
 /// Receiver of trace events, including those of packets that other programs trace.
@@ -33,21 +32,12 @@ impl Tracer {
     /// Events were lost or cannot be decoded.
     pub fn take(&mut self) -> io::Result<Vec<TraceEvent>> {
         let mut events = Vec::new();
-        for _ in 0..MAX_DATAGRAMS {
-            let datagram = match self.socket.receive(Wait::No) {
-                Ok(datagram) => datagram,
-                Err(ReceiveError::TimedOut) => break,
-                Err(ReceiveError::Io(error)) => return Err(error),
-                Err(error @ (ReceiveError::Overrun | ReceiveError::Truncated { .. })) => {
-                    return Err(io::Error::other(error));
-                }
-            };
-            for message in Messages::new(datagram) {
-                let message = message.map_err(io::Error::other)?;
-                let event = TraceEvent::decode(message.kind, message.payload);
-                events.extend(event.map_err(io::Error::other)?);
-            }
-        }
+        self.socket.take(MAX_DATAGRAMS, Wait::No, &mut |message| {
+            let message = message?;
+            let event = TraceEvent::decode(message.kind, message.payload);
+            events.extend(event.map_err(io::Error::other)?);
+            Ok(())
+        })?;
         Ok(events)
     }
 }

@@ -12,6 +12,8 @@ use nix::sys::socket::{MsgFlags, setsockopt, sockopt};
 use nix::sys::time::TimeVal;
 use socket2::{SockFilter, SockRef};
 
+use super::message::{Message, Messages};
+
 /// Requested send buffer in bytes; the kernel doubles it. Enough for some 1.5 million set elements
 /// in one transaction.
 const SEND_BUFFER: usize = 64 << 20;
@@ -176,6 +178,32 @@ impl Socket {
             return Err(ReceiveError::Truncated { length, received });
         }
         Ok(&self.buffer[..length])
+    }
+
+    /// Calls `each` with the messages of at most `most` datagrams, and with an error in place of lost
+    /// or damaged ones. `wait` holds for each datagram. Returns whether it received all that there
+    /// are.
+    ///
+    /// # Errors
+    /// Those of `each`; the socket failed.
+    pub fn take(
+        &mut self,
+        most: usize,
+        wait: Wait,
+        each: &mut dyn FnMut(io::Result<Message<'_>>) -> io::Result<()>,
+    ) -> io::Result<bool> {
+        for _ in 0..most {
+            match self.receive(wait) {
+                Ok(datagram) => Messages::new(datagram)
+                    .try_for_each(|message| each(message.map_err(io::Error::other)))?,
+                Err(ReceiveError::TimedOut) => return Ok(true),
+                Err(ReceiveError::Io(error)) => return Err(error),
+                Err(error @ (ReceiveError::Overrun | ReceiveError::Truncated { .. })) => {
+                    each(Err(io::Error::other(error)))?;
+                }
+            }
+        }
+        Ok(false)
     }
 
     fn receive_from_kernel(&mut self, wait: Wait) -> Result<usize, ReceiveError> {
