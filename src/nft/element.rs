@@ -14,7 +14,6 @@ use crate::counter;
 use crate::counter::Counter;
 use crate::element_type::Type;
 use crate::netlink::attr::{AttrWriter, Attrs};
-use crate::print::Kind;
 use crate::set::Set;
 use crate::userdata::{self, write_userdata};
 use crate::value::Value;
@@ -153,22 +152,12 @@ fn write_key_text(
 
 /// Returns a field, or a range of two different ones.
 fn field_text(kind: Type, mut first: Vec<u8>, mut last: Vec<u8>) -> String {
-    let form = match kind {
-        Type::Ipv4Addr | Type::IpSaddr => Kind::Ipv4,
-        Type::Ipv6Addr => Kind::Ipv6,
-        Type::EtherAddr => Kind::Ether,
-        Type::InetProto | Type::IpProtocol => Kind::PROTOCOL,
-        Type::ClassId => Kind::Class,
-        Type::Mark => Kind::Hex(8),
-        Type::Transport { .. } => Kind::Hex(1),
-        // nft(8) lists the name of an interface, and also loads its index.
-        Type::InetService | Type::IpId | Type::IfaceIndex | Type::Integer => Kind::Number,
-    };
     if kind.is_host() && cfg!(target_endian = "little") {
         first.reverse();
         last.reverse();
     }
-    form.range_text(&first, &last, &|_| None)
+    // nft(8) lists the name of an interface, and also loads its index.
+    kind.form().range_text(&first, &last, &|_| None)
 }
 
 /// An element in a message from the kernel.

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use crate::print::{Kind, key_type};
+
 /// Type of one field of a key or of data.
 ///
 /// nft(8) prints the types of most sets by name, `type ipv4_addr`, and those of others by
@@ -124,18 +126,18 @@ impl Type {
         Self::NAMED.into_iter().find(|kind| kind.number() == number)
     }
 
-    /// Returns the name of nft(8).
-    pub(super) const fn name(self) -> &'static str {
+    /// Returns the name of nft(8), of a type that is not printed with `typeof`.
+    pub(super) fn name(self) -> &'static str {
+        key_type(self.number()).map_or("integer", |(_, name, ..)| name)
+    }
+
+    /// Returns the form in which nft(8) prints values.
+    pub(super) fn form(self) -> Kind {
+        // Their numbers are those of other types.
         match self {
-            Self::Ipv4Addr | Self::IpSaddr => "ipv4_addr",
-            Self::Ipv6Addr => "ipv6_addr",
-            Self::EtherAddr => "ether_addr",
-            Self::InetProto | Self::IpProtocol => "inet_proto",
-            Self::InetService => "inet_service",
-            Self::ClassId => "classid",
-            Self::Mark => "mark",
-            Self::IfaceIndex => "iface_index",
-            Self::Integer | Self::IpId | Self::Transport { .. } => "integer",
+            Self::Integer => Kind::Number,
+            Self::Transport { .. } => Kind::Hex(1),
+            named => key_type(named.number()).map_or(Kind::Number, |(_, _, form, _)| *form),
         }
     }
 
@@ -160,12 +162,15 @@ impl Type {
 
     /// Returns whether a set with such a field is printed with `typeof`.
     const fn needs_typeof(self) -> bool {
-        match self {
-            Self::Ipv4Addr | Self::Ipv6Addr | Self::EtherAddr | Self::InetProto => false,
-            Self::InetService | Self::ClassId | Self::IfaceIndex => false,
-            Self::Mark | Self::Integer | Self::IpSaddr | Self::IpProtocol | Self::IpId => true,
-            Self::Transport { .. } => true,
-        }
+        matches!(
+            self,
+            Self::Mark
+                | Self::Integer
+                | Self::IpSaddr
+                | Self::IpProtocol
+                | Self::IpId
+                | Self::Transport { .. }
+        )
     }
 }
 

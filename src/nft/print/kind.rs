@@ -46,10 +46,10 @@ pub(crate) enum Kind {
 
 /// A type of keys and data: nft(8)'s number and word, the form of values, whether they are in host
 /// byte order.
-pub(super) type KeyType = (u32, &'static str, Kind, bool);
+pub(crate) type KeyType = (u32, &'static str, Kind, bool);
 
 /// Returns the type of nft(8) with a number.
-pub(super) fn key_type(number: u32) -> Option<&'static KeyType> {
+pub(crate) fn key_type(number: u32) -> Option<&'static KeyType> {
     KEY_TYPES.iter().find(|(known, ..)| *known == number)
 }
 

@@ -21,5 +21,5 @@ mod protocols;
 mod side;
 mod translate;
 
-pub(crate) use kind::Kind;
+pub(crate) use kind::{Kind, key_type};
 pub use printer::RuleContext;
