@@ -541,7 +541,9 @@ fn a_table_of_another_process_is_left_alone_and_one_without_owner_can_be_deleted
         owner.update(&owned).unwrap();
         assert!(owner.update(&owned).unwrap().is_none());
         match other.update(&WholeTable { flags: OWNER, ..owned.clone() }) {
-            Err(UpdateError::Owned { port, .. }) => assert_eq!(port, owner.port()),
+            Err(UpdateError::Commit(CommitError::Owned { port, .. })) => {
+                assert_eq!(port, owner.port())
+            }
             result => panic!("{result:?}"),
         }
         let refused = other.delete_table(TableFamily::Inet, TABLE).unwrap_err();

@@ -93,13 +93,10 @@ pub(super) const NFTA_TABLE_OWNER: u16 = 7;
 
 // enum nft_chain_attributes
 pub(super) const NFTA_CHAIN_TABLE: u16 = 1;
-pub(super) const NFTA_CHAIN_HANDLE: u16 = 2;
 pub(super) const NFTA_CHAIN_NAME: u16 = 3;
 pub(super) const NFTA_CHAIN_HOOK: u16 = 4;
 pub(super) const NFTA_CHAIN_POLICY: u16 = 5;
-pub(super) const NFTA_CHAIN_USE: u16 = 6;
 pub(super) const NFTA_CHAIN_TYPE: u16 = 7;
-pub(super) const NFTA_CHAIN_COUNTERS: u16 = 8;
 pub(super) const NFTA_CHAIN_FLAGS: u16 = 10;
 pub(super) const NFTA_CHAIN_USERDATA: u16 = 12;
 
@@ -115,8 +112,6 @@ pub(super) const NFTA_RULE_USERDATA: u16 = 7;
 pub(super) const NFTA_FLOWTABLE_TABLE: u16 = 1;
 pub(super) const NFTA_FLOWTABLE_NAME: u16 = 2;
 pub(super) const NFTA_FLOWTABLE_HOOK: u16 = 3;
-pub(super) const NFTA_FLOWTABLE_USE: u16 = 4;
-pub(super) const NFTA_FLOWTABLE_HANDLE: u16 = 5;
 pub(super) const NFTA_FLOWTABLE_FLAGS: u16 = 7;
 
 // enum nft_flowtable_hook_attributes
@@ -152,12 +147,9 @@ pub(super) const NFTA_SET_ID: u16 = 10;
 pub(super) const NFTA_SET_TIMEOUT: u16 = 11;
 pub(super) const NFTA_SET_GC_INTERVAL: u16 = 12;
 pub(super) const NFTA_SET_USERDATA: u16 = 13;
-pub(super) const NFTA_SET_PAD: u16 = 14;
 pub(super) const NFTA_SET_OBJ_TYPE: u16 = 15;
-pub(super) const NFTA_SET_HANDLE: u16 = 16;
 pub(super) const NFTA_SET_EXPR: u16 = 17;
 pub(super) const NFTA_SET_EXPRESSIONS: u16 = 18;
-pub(super) const NFTA_SET_TYPE: u16 = 19;
 pub(super) const NFTA_SET_COUNT: u16 = 20;
 
 // enum nft_set_elem_attributes
@@ -168,7 +160,6 @@ pub(super) const NFTA_SET_ELEM_TIMEOUT: u16 = 4;
 pub(super) const NFTA_SET_ELEM_EXPIRATION: u16 = 5;
 pub(super) const NFTA_SET_ELEM_USERDATA: u16 = 6;
 pub(super) const NFTA_SET_ELEM_EXPR: u16 = 7;
-pub(super) const NFTA_SET_ELEM_PAD: u16 = 8;
 pub(super) const NFTA_SET_ELEM_OBJREF: u16 = 9;
 pub(super) const NFTA_SET_ELEM_KEY_END: u16 = 10;
 pub(super) const NFTA_SET_ELEM_EXPRESSIONS: u16 = 11;
@@ -190,10 +181,6 @@ pub(super) const NFTA_VERDICT_CHAIN: u16 = 2;
 pub(super) const NFTA_EXPR_NAME: u16 = 1;
 pub(super) const NFTA_EXPR_DATA: u16 = 2;
 
-// enum nft_immediate_attributes
-pub(super) const NFTA_IMMEDIATE_DREG: u16 = 1;
-pub(super) const NFTA_IMMEDIATE_DATA: u16 = 2;
-
 // enum nft_trace_attributes
 pub(super) const NFTA_TRACE_TABLE: u16 = 1;
 pub(super) const NFTA_TRACE_CHAIN: u16 = 2;
@@ -213,8 +200,6 @@ pub(super) const NFTA_OBJ_TABLE: u16 = 1;
 pub(super) const NFTA_OBJ_NAME: u16 = 2;
 pub(super) const NFTA_OBJ_TYPE: u16 = 3;
 pub(super) const NFTA_OBJ_DATA: u16 = 4;
-pub(super) const NFTA_OBJ_USE: u16 = 5;
-pub(super) const NFTA_OBJ_HANDLE: u16 = 6;
 pub(super) const NFTA_OBJ_USERDATA: u16 = 8;
 
 // enum nft_chain_flags

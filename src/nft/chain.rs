@@ -10,7 +10,6 @@ use crate::flowtable::{self, Device};
 use crate::kept::{self, OtherAttribute};
 use crate::netlink::attr::{AttrWriter, Attrs, TooLong};
 use crate::text::{Comment, Name, joined};
-use crate::userdata;
 
 /// A chain of any table.
 ///
@@ -52,19 +51,6 @@ pub struct BaseChain {
     pub devices: Vec<Device>,
 }
 
-const KNOWN: &[u16] = &[
-    NFTA_CHAIN_TABLE,
-    NFTA_CHAIN_HANDLE,
-    NFTA_CHAIN_NAME,
-    NFTA_CHAIN_HOOK,
-    NFTA_CHAIN_POLICY,
-    NFTA_CHAIN_USE,
-    NFTA_CHAIN_TYPE,
-    NFTA_CHAIN_COUNTERS,
-    NFTA_CHAIN_FLAGS,
-    NFTA_CHAIN_USERDATA,
-];
-
 impl Chain {
     /// Returns a chain without a hook.
     pub fn new(name: impl Into<Name>) -> Self {
@@ -97,7 +83,7 @@ impl Chain {
             base,
             flags: fields.be32_or_zero(NFTA_CHAIN_FLAGS)? & !NFT_CHAIN_BASE,
             userdata: fields.find(NFTA_CHAIN_USERDATA).map(|attr| Bytes(attr.payload.to_vec())),
-            other: kept::others(Attrs::new(attributes), KNOWN)?,
+            other: kept::others(Attrs::new(attributes), NFTA_CHAIN_USERDATA)?,
         })
     }
 
@@ -138,7 +124,7 @@ impl Chain {
 
     /// Returns the comment, as printed by `nft list`.
     pub fn comment(&self) -> Option<&str> {
-        self.userdata.as_ref().and_then(|Bytes(userdata)| userdata::read_comment(userdata))
+        self.userdata.as_ref().and_then(Bytes::comment)
     }
 
     /// Returns whether the chain belongs to a rule: `jump { … }` of nft(8).
@@ -235,16 +221,4 @@ pub enum HookPoint {
     Output = NF_INET_LOCAL_OUT,
     /// Packets about to leave.
     Postrouting = NF_INET_POST_ROUTING,
-}
-
-impl fmt::Display for HookPoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Prerouting => "prerouting",
-            Self::Input => "input",
-            Self::Forward => "forward",
-            Self::Output => "output",
-            Self::Postrouting => "postrouting",
-        })
-    }
 }

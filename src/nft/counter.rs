@@ -33,7 +33,7 @@ impl Counter {
 }
 
 /// The kernel's name of the expression.
-const NAME: &str = "counter";
+pub(super) const NAME: &str = "counter";
 
 /// Appends the expression to a set, so that each new element gets a counter at zero.
 pub(super) fn write(w: &mut AttrWriter<'_>) {
@@ -41,21 +41,6 @@ pub(super) fn write(w: &mut AttrWriter<'_>) {
         w.str(NFTA_EXPR_NAME, NAME);
         w.nest(NFTA_EXPR_DATA, |_| {});
     });
-}
-
-/// Returns whether the elements of a set have a counter.
-///
-/// # Errors
-/// They have another expression, or several: [`DecodeError::Unknown`].
-pub(super) fn is_in_set(fields: &Fields<'_>) -> Result<bool, DecodeError> {
-    if fields.find(NFTA_SET_EXPRESSIONS).is_some() {
-        return Err(DecodeError::Unknown("expressions of a set"));
-    }
-    let Some(expr) = fields.find(NFTA_SET_EXPR) else { return Ok(false) };
-    match Fields::read(expr.nested())?.str(NFTA_EXPR_NAME)? {
-        NAME => Ok(true),
-        _ => Err(DecodeError::Unknown("expression of a set")),
-    }
 }
 
 /// Returns the counter of an element; `None` without one.

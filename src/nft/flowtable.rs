@@ -50,15 +50,6 @@ pub enum Device {
 /// Most devices of one message (`NFT_NETDEVICE_MAX` in `nf_tables_api.c`).
 pub const MAX_DEVICES: usize = 256;
 
-const KNOWN: &[u16] = &[
-    NFTA_FLOWTABLE_TABLE,
-    NFTA_FLOWTABLE_NAME,
-    NFTA_FLOWTABLE_HOOK,
-    NFTA_FLOWTABLE_USE,
-    NFTA_FLOWTABLE_HANDLE,
-    NFTA_FLOWTABLE_FLAGS,
-];
-
 impl Flowtable {
     /// `NFT_FLOWTABLE_COUNTER`: conntrack counts the packets that the flowtable forwards.
     pub const COUNTER: u32 = NFT_FLOWTABLE_COUNTER;
@@ -96,7 +87,7 @@ impl Flowtable {
             priority: hook.be32(NFTA_FLOWTABLE_HOOK_PRIORITY)?.cast_signed(),
             devices,
             flags: fields.be32_or_zero(NFTA_FLOWTABLE_FLAGS)?,
-            other: kept::others(Attrs::new(attributes), KNOWN)?,
+            other: kept::others(Attrs::new(attributes), NFTA_FLOWTABLE_FLAGS)?,
         })
     }
 

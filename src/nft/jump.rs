@@ -1,12 +1,8 @@
 //! Jumps between chains in rules of any program.
-//!
-//! Only the verdict of a rule's expressions is read. All others, such as the compatibility
-//! expressions `match` and `target` of iptables-nft, may be unknown.
 
-use super::abi::*;
-use super::fields::{DecodeError, Fields};
-use crate::netlink::attr::Attrs;
-use crate::verdict::Verdict;
+use crate::expression::{Expression, Reference};
+use crate::fields::DecodeError;
+use crate::listed_rule::ListedRule;
 
 /// A rule with a jump or goto to another chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,46 +21,26 @@ impl Jump {
     /// # Errors
     /// The attributes are broken.
     pub fn decode(attributes: &[u8]) -> Result<Option<Self>, DecodeError> {
-        let fields = Fields::read(Attrs::new(attributes))?;
-        let Some(list) = fields.find(NFTA_RULE_EXPRESSIONS) else { return Ok(None) };
-        for expr in list.nested() {
-            if let Some(to) = target(&Fields::read(expr?.nested())?)? {
-                return Ok(Some(Self {
-                    from: fields.str(NFTA_RULE_CHAIN)?.to_owned(),
-                    handle: fields
-                        .be64(NFTA_RULE_HANDLE)?
-                        .ok_or(DecodeError::Missing { kind: NFTA_RULE_HANDLE })?,
-                    to,
-                }));
-            }
-        }
-        Ok(None)
-    }
-}
-
-/// Returns the target chain of an expression, if it has one.
-fn target(expr: &Fields<'_>) -> Result<Option<String>, DecodeError> {
-    if expr.str(NFTA_EXPR_NAME)? != "immediate" {
-        return Ok(None);
-    }
-    let data = expr.nest(NFTA_EXPR_DATA)?;
-    if data.be32(NFTA_IMMEDIATE_DREG)? != NFT_REG_VERDICT {
-        return Ok(None);
-    }
-    match Verdict::decode(&data.nest(NFTA_IMMEDIATE_DATA)?) {
-        Ok(Verdict::Jump(chain) | Verdict::Goto(chain)) => Ok(Some(chain.into_owned())),
-        // `Unknown` is a verdict such as `queue`.
-        Ok(Verdict::Accept | Verdict::Drop | Verdict::Return) | Err(DecodeError::Unknown(_)) => {
-            Ok(None)
-        }
-        Err(error @ (DecodeError::Attribute(_) | DecodeError::Missing { .. })) => Err(error),
+        let rule = ListedRule::decode(attributes)?;
+        let mut references = rule.expressions.iter().filter_map(Expression::reference);
+        let to = references.find_map(|reference| match reference {
+            Reference::Chain(chain) => Some(chain.to_owned()),
+            Reference::Set(_) | Reference::Object(..) | Reference::Flowtable(_) => None,
+        });
+        Ok(to.map(|to| Self { from: rule.chain, handle: rule.handle, to }))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::abi::*;
     use crate::netlink::attr::AttrWriter;
+    use crate::verdict::Verdict;
+
+    // enum nft_immediate_attributes
+    const NFTA_IMMEDIATE_DREG: u16 = 1;
+    const NFTA_IMMEDIATE_DATA: u16 = 2;
 
     /// Returns `-A OUTPUT -m comment --comment "kubernetes service portals" -j KUBE-SERVICES`, as
     /// sent by iptables-nft, or with another verdict.
@@ -116,7 +92,9 @@ mod tests {
             assert_eq!(Jump::decode(&rule(&verdict)), Ok(None));
         }
         let mut bytes = Vec::new();
-        AttrWriter::new(&mut bytes).str(NFTA_RULE_CHAIN, "OUTPUT");
+        let mut w = AttrWriter::new(&mut bytes);
+        w.str(NFTA_RULE_TABLE, "nat");
+        w.str(NFTA_RULE_CHAIN, "OUTPUT");
         assert_eq!(Jump::decode(&bytes), Ok(None));
     }
 

@@ -22,15 +22,12 @@ pub(super) fn written(fill: impl FnOnce(&mut AttrWriter<'_>)) -> Result<Vec<u8>,
     Ok(bytes)
 }
 
-/// Returns the attributes whose types are not in `known`.
-pub(super) fn others(
-    attributes: Attrs<'_>,
-    known: &[u16],
-) -> Result<Vec<OtherAttribute>, DecodeError> {
+/// Returns the attributes whose types are above `last`, the highest one that is known here.
+pub(super) fn others(attributes: Attrs<'_>, last: u16) -> Result<Vec<OtherAttribute>, DecodeError> {
     let mut others = Vec::new();
     for attr in attributes {
         let attr = attr?;
-        if !known.contains(&attr.kind) {
+        if attr.kind > last {
             others.push(OtherAttribute { kind: attr.kind, payload: Bytes(attr.payload.to_vec()) });
         }
     }

@@ -46,11 +46,11 @@ mod object;
 mod object_change;
 mod print;
 pub mod request;
-#[cfg(test)]
-mod roundtrip;
 mod rule;
 mod set;
 mod table;
+#[cfg(test)]
+mod tests;
 mod text;
 mod trace;
 mod transaction;
@@ -82,7 +82,7 @@ pub use object_change::{ChangedObject, ObjectChange};
 pub use print::RuleContext;
 pub use rule::Rule;
 pub use set::{DecodedSet, Set, SetFlags};
-pub use table::{Table, TableFlags, TableRef, table_name, table_owner};
+pub use table::{Table, TableFlags, TableRef, table_name};
 pub use text::Name;
 pub use trace::{TraceEvent, TraceKind};
 pub use transaction::{Operation, Transaction};

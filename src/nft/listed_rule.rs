@@ -3,9 +3,9 @@
 use super::abi::*;
 use super::expression::{Bytes, Expression, Field, are_same, write_list};
 use super::fields::{DecodeError, Fields};
+use crate::kept;
 use crate::netlink::attr::{AttrWriter, Attrs, TooLong};
 use crate::rule::Rule;
-use crate::userdata;
 
 /// A rule of any table. Encoding gives the bytes that were decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,15 +44,13 @@ impl ListedRule {
 
     /// Returns a rule as the kernel lists it once it is in a table, with a handle.
     pub fn of(rule: &Rule, table: &str, handle: u64) -> Self {
-        let mut userdata = Vec::new();
-        rule.comment.iter().for_each(|text| userdata::write_comment(&mut userdata, text));
         Self {
             table: table.to_owned(),
             chain: rule.chain.to_string(),
             handle,
             position: None,
             expressions: rule.expressions.clone(),
-            userdata: rule.comment.is_some().then_some(Bytes(userdata)),
+            userdata: rule.comment.as_deref().map(Bytes::of_comment),
         }
     }
 
@@ -70,16 +68,14 @@ impl ListedRule {
             w.be64(NFTA_RULE_POSITION, position);
         }
         write_list(&self.expressions, NFTA_RULE_EXPRESSIONS, &mut w);
-        if let Some(Bytes(userdata)) = &self.userdata {
-            w.bytes(NFTA_RULE_USERDATA, userdata);
-        }
+        kept::write_userdata(self.userdata.as_ref(), NFTA_RULE_USERDATA, &mut w);
         w.finish()?;
         Ok(bytes)
     }
 
     /// Returns the comment, as printed by `nft list`.
     pub fn comment(&self) -> Option<&str> {
-        self.userdata.as_ref().and_then(|Bytes(userdata)| userdata::read_comment(userdata))
+        self.userdata.as_ref().and_then(Bytes::comment)
     }
 }
 

@@ -51,9 +51,10 @@ pub fn locate(message: &[u8], offset: usize) -> Location {
                 Some(EXPRESSION)
             }
             Level::Names(names) => {
-                let known = names.iter().find(|(number, _, _)| *number == attr.kind);
-                location.path.extend(known.map(|(_, name, _)| name));
-                known.and_then(|(_, _, inner)| *inner)
+                let place = usize::from(attr.kind).checked_sub(1);
+                let name = place.and_then(|place| names.get(place)).copied().unwrap_or_default();
+                location.path.extend(Some(name).filter(|name| !name.is_empty()));
+                inside(name)
             }
         };
         start += found + ATTRIBUTE_HEADER;
@@ -68,12 +69,23 @@ pub fn locate(message: &[u8], offset: usize) -> Location {
 /// The meaning of the attributes inside an attribute.
 #[derive(Clone, Copy)]
 enum Level {
-    /// Attributes with type, name and nested level.
-    Names(&'static [(u16, &'static str, Option<Self>)]),
+    /// Names of attributes in the order of the kernel's `enum`, from type 1 on; empty for those that
+    /// no message has that is sent here.
+    Names(&'static [&'static str]),
     /// Elements of a set.
     Elements,
     /// Expressions of a rule.
     Expressions,
+}
+
+/// Returns the meaning of what is inside the attribute with a name.
+fn inside(name: &str) -> Option<Level> {
+    match name {
+        "hook" => Some(HOOK),
+        "elements" => Some(Level::Elements),
+        "expressions" => Some(Level::Expressions),
+        _ => None,
+    }
 }
 
 /// Returns the attribute that contains the byte at `offset`, with its index and start.
@@ -107,91 +119,38 @@ fn attributes(kind: u16) -> Option<Level> {
     }
 }
 
-const TABLE: Level = Level::Names(&[
-    (NFTA_TABLE_NAME, "name", None),
-    (NFTA_TABLE_FLAGS, "flags", None),
-    (NFTA_TABLE_USERDATA, "comment", None),
-]);
+const TABLE: Level = Level::Names(&["name", "flags", "", "", "", "comment"]);
 
+#[rustfmt::skip]
 const CHAIN: Level = Level::Names(&[
-    (NFTA_CHAIN_TABLE, "table", None),
-    (NFTA_CHAIN_NAME, "name", None),
-    (NFTA_CHAIN_HOOK, "hook", Some(HOOK)),
-    (NFTA_CHAIN_POLICY, "policy", None),
-    (NFTA_CHAIN_TYPE, "type", None),
-    (NFTA_CHAIN_USERDATA, "comment", None),
+    "table", "", "name", "hook", "policy", "", "type", "", "", "flags", "", "comment",
 ]);
 
 // A flowtable has the devices at another number than a chain.
-const HOOK: Level = Level::Names(&[
-    (NFTA_HOOK_HOOKNUM, "number", None),
-    (NFTA_HOOK_PRIORITY, "priority", None),
-    (NFTA_FLOWTABLE_HOOK_DEVS, "devices", None),
-    (NFTA_HOOK_DEVS, "devices", None),
-]);
+const HOOK: Level = Level::Names(&["number", "priority", "devices", "devices"]);
 
-const RULE: Level = Level::Names(&[
-    (NFTA_RULE_TABLE, "table", None),
-    (NFTA_RULE_CHAIN, "chain", None),
-    (NFTA_RULE_HANDLE, "handle", None),
-    (NFTA_RULE_POSITION, "position", None),
-    (NFTA_RULE_EXPRESSIONS, "expressions", Some(Level::Expressions)),
-    (NFTA_RULE_USERDATA, "comment", None),
-]);
+const RULE: Level =
+    Level::Names(&["table", "chain", "handle", "expressions", "", "position", "comment"]);
 
-const OBJECT: Level = Level::Names(&[
-    (NFTA_OBJ_TABLE, "table", None),
-    (NFTA_OBJ_NAME, "name", None),
-    (NFTA_OBJ_TYPE, "type", None),
-    (NFTA_OBJ_DATA, "data", None),
-    (NFTA_OBJ_USERDATA, "comment", None),
-]);
+const OBJECT: Level = Level::Names(&["table", "name", "type", "data", "", "", "", "comment"]);
 
-const FLOWTABLE: Level = Level::Names(&[
-    (NFTA_FLOWTABLE_TABLE, "table", None),
-    (NFTA_FLOWTABLE_NAME, "name", None),
-    (NFTA_FLOWTABLE_HOOK, "hook", Some(HOOK)),
-    (NFTA_FLOWTABLE_FLAGS, "flags", None),
-]);
+const FLOWTABLE: Level = Level::Names(&["table", "name", "hook", "", "", "", "flags"]);
 
-const EXPRESSION: Level =
-    Level::Names(&[(NFTA_EXPR_NAME, "name", None), (NFTA_EXPR_DATA, "data", None)]);
+const EXPRESSION: Level = Level::Names(&["name", "data"]);
 
+#[rustfmt::skip]
 const SET: Level = Level::Names(&[
-    (NFTA_SET_TABLE, "table", None),
-    (NFTA_SET_NAME, "name", None),
-    (NFTA_SET_FLAGS, "flags", None),
-    (NFTA_SET_KEY_TYPE, "key type", None),
-    (NFTA_SET_KEY_LEN, "key length", None),
-    (NFTA_SET_DATA_TYPE, "data type", None),
-    (NFTA_SET_DATA_LEN, "data length", None),
-    (NFTA_SET_POLICY, "policy", None),
-    (NFTA_SET_DESC, "description", None),
-    (NFTA_SET_TIMEOUT, "timeout", None),
-    (NFTA_SET_GC_INTERVAL, "gc interval", None),
-    (NFTA_SET_OBJ_TYPE, "object type", None),
-    (NFTA_SET_EXPR, "expression", None),
-    (NFTA_SET_EXPRESSIONS, "expressions of elements", None),
-    (NFTA_SET_ID, "id", None),
-    (NFTA_SET_USERDATA, "user data", None),
+    "table", "name", "flags", "key type", "key length", "data type", "data length", "policy",
+    "description", "id", "timeout", "gc interval", "user data", "", "object type", "",
+    "expression", "expressions of elements",
 ]);
 
-const ELEMENTS: Level = Level::Names(&[
-    (NFTA_SET_ELEM_LIST_TABLE, "table", None),
-    (NFTA_SET_ELEM_LIST_SET, "set", None),
-    (NFTA_SET_ELEM_LIST_ELEMENTS, "elements", Some(Level::Elements)),
-]);
+const ELEMENTS: Level = Level::Names(&["table", "set", "elements"]);
 
+#[rustfmt::skip]
 const ELEMENT: Level = Level::Names(&[
-    (NFTA_SET_ELEM_KEY, "key", None),
-    (NFTA_SET_ELEM_DATA, "data", None),
-    (NFTA_SET_ELEM_USERDATA, "comment", None),
-    (NFTA_SET_ELEM_KEY_END, "key end", None),
-    (NFTA_SET_ELEM_FLAGS, "flags", None),
-    (NFTA_SET_ELEM_TIMEOUT, "timeout", None),
-    (NFTA_SET_ELEM_EXPR, "expression", None),
-    (NFTA_SET_ELEM_OBJREF, "object", None),
-    (NFTA_SET_ELEM_EXPRESSIONS, "expressions of the element", None),
+    "key", "data", "flags", "timeout", "", "comment", "expression", "", "object", "key end",
+    "expressions of the element",
 ]);
 
 #[cfg(test)]

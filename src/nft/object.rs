@@ -48,16 +48,6 @@ const NAMES: [&str; 10] = [
     "synproxy",
 ];
 
-const KNOWN: &[u16] = &[
-    NFTA_OBJ_TABLE,
-    NFTA_OBJ_NAME,
-    NFTA_OBJ_TYPE,
-    NFTA_OBJ_DATA,
-    NFTA_OBJ_USE,
-    NFTA_OBJ_HANDLE,
-    NFTA_OBJ_USERDATA,
-];
-
 impl Object {
     /// `NFT_OBJECT_COUNTER`.
     pub const COUNTER: u32 = 1;
@@ -94,7 +84,7 @@ impl Object {
             kind,
             state,
             userdata: fields.find(NFTA_OBJ_USERDATA).map(|attr| Bytes(attr.payload.to_vec())),
-            other: kept::others(Attrs::new(attributes), KNOWN)?,
+            other: kept::others(Attrs::new(attributes), NFTA_OBJ_USERDATA)?,
         })
     }
 

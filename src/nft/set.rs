@@ -4,8 +4,10 @@ use std::fmt;
 
 use super::abi::*;
 use super::element_type::{Type, length, needs_typeof, packed, unpacked};
-use super::fields::{DecodeError, Fields, known};
+use super::fields::{DecodeError, Fields};
 use super::text::{Comment, joined};
+use crate::any::AnySet;
+use crate::expression::Bytes;
 use crate::netlink::attr::{AttrWriter, Attrs};
 use crate::text::Name;
 use crate::{counter, userdata};
@@ -171,40 +173,32 @@ impl DecodedSet {
     /// The attributes are broken.
     pub fn decode(attributes: &[u8]) -> Result<Self, DecodeError> {
         let fields = Fields::read(Attrs::new(attributes))?;
-        let name = fields.str(NFTA_SET_NAME)?.to_owned();
-        let flags = fields.be32_or_zero(NFTA_SET_FLAGS)?;
-        let size = match fields.find(NFTA_SET_DESC) {
-            Some(description) => {
-                Fields::read(description.nested())?.optional_be32(NFTA_SET_DESC_SIZE)?
-            }
-            None => None,
-        };
-        let counter = known(counter::is_in_set(&fields))?;
-        let userdata = fields.find(NFTA_SET_USERDATA).map(|attr| attr.payload).unwrap_or_default();
+        let listed = AnySet::decode(attributes)?;
+        let userdata = listed.userdata.as_ref().map_or(&[][..], |Bytes(userdata)| userdata);
         let [key, data] = userdata::read_typeof(userdata);
-        let key = unpacked(fields.be32_or_zero(NFTA_SET_KEY_TYPE)?, key);
-        let data = unpacked(fields.be32_or_zero(NFTA_SET_DATA_TYPE)?, data);
+        let (key, data) = (unpacked(listed.key_type, key), unpacked(listed.data_type, data));
         let has_known_data = data.is_some();
         let set = Set {
-            name: name.clone().into(),
+            name: listed.name.clone().into(),
             key: key.unwrap_or_default(),
             data: data.unwrap_or_default(),
-            flags: SetFlags::from_bits(flags),
-            size,
-            comment: userdata::read_set_comment(userdata).map(str::to_owned),
-            counter: counter == Some(true),
+            flags: SetFlags::from_bits(listed.flags),
+            size: listed.size,
+            comment: listed.comment().map(str::to_owned),
+            counter: matches!(&listed.expressions[..], [only] if only.name() == counter::NAME),
         };
         // A set is foreign if its description differs from that of the decoded set.
         let ours = !set.key.is_empty()
-            && set.flag_bits() == flags
-            && length(&set.key) == fields.be32(NFTA_SET_KEY_LEN)?
+            && set.flag_bits() == listed.flags
+            && length(&set.key) as usize == listed.key_length
             && has_known_data
-            && fields.find(NFTA_SET_TIMEOUT).is_none()
-            && counter.is_some();
+            && listed.timeout.is_none()
+            && (set.counter || listed.expressions.is_empty())
+            && fields.find(NFTA_SET_EXPRESSIONS).is_none();
         Ok(Self {
-            name,
+            anonymous: listed.is_anonymous(),
+            name: listed.name,
             set: ours.then_some(set),
-            anonymous: flags & NFT_SET_ANONYMOUS != 0,
             elements: fields.optional_be32(NFTA_SET_COUNT)?,
         })
     }

@@ -6,9 +6,11 @@ use std::fmt;
 use super::abi::*;
 use super::fields::{DecodeError, Fields};
 use super::text::{Comment, Name};
-use super::userdata::{read_userdata, write_userdata};
+use super::userdata::write_userdata;
+use crate::expression::Bytes;
 use crate::family::TableFamily;
 use crate::netlink::attr::{AttrWriter, Attrs};
+use crate::whole::WholeTable;
 
 /// The key of a table: two families may have tables of the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -68,23 +70,16 @@ impl Table {
     /// # Errors
     /// The attributes are broken, or a flag is one that this crate does not write.
     pub fn decode(family: TableFamily, attributes: &[u8]) -> Result<Self, DecodeError> {
-        let fields = Fields::read(Attrs::new(attributes))?;
-        Ok(Self {
-            family,
-            name: Cow::Owned(fields.str(NFTA_TABLE_NAME)?.to_owned()),
-            flags: TableFlags::from_bits(fields.be32_or_zero(NFTA_TABLE_FLAGS)?)?,
-            comment: read_userdata(&fields, NFTA_TABLE_USERDATA),
-        })
+        let header = WholeTable::decode_header(family, attributes)?;
+        Self::of(&header).ok_or(DecodeError::Unknown("table flag"))
     }
-}
 
-/// Returns the port id of the socket that owns the table of an `NFT_MSG_NEWTABLE` message, if any.
-///
-/// # Errors
-/// The attributes are broken.
-pub fn table_owner(attributes: &[u8]) -> Result<Option<u32>, DecodeError> {
-    let fields = Fields::read(Attrs::new(attributes))?;
-    fields.optional_be32(NFTA_TABLE_OWNER)
+    /// Returns the table without its contents; `None` with a flag that this crate does not write.
+    pub(crate) fn of(whole: &WholeTable) -> Option<Self> {
+        let (family, name) = (whole.family, Cow::Owned(whole.name.clone()));
+        let comment = whole.userdata.as_ref().and_then(Bytes::comment).map(str::to_owned);
+        Some(Self { family, name, flags: TableFlags::from_bits(whole.flags)?, comment })
+    }
 }
 
 /// Returns the name of the table in a message about a table, chain, rule, set or element.
@@ -131,13 +126,9 @@ impl TableFlags {
         owner | persist
     }
 
-    fn from_bits(bits: u32) -> Result<Self, DecodeError> {
-        match bits & !(NFT_TABLE_F_OWNER | NFT_TABLE_F_PERSIST) {
-            0 => Ok(Self {
-                owner: bits & NFT_TABLE_F_OWNER != 0,
-                persist: bits & NFT_TABLE_F_PERSIST != 0,
-            }),
-            _ => Err(DecodeError::Unknown("table flag")),
-        }
+    fn from_bits(bits: u32) -> Option<Self> {
+        let flags =
+            Self { owner: bits & NFT_TABLE_F_OWNER != 0, persist: bits & NFT_TABLE_F_PERSIST != 0 };
+        (flags.bits() == bits).then_some(flags)
     }
 }

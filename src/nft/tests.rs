@@ -14,7 +14,7 @@ use super::expression::{
 use super::{
     Acknowledge, BaseChain, Batch, Chain, DecodedSet, Element, Expression, Family, HookPoint,
     ListedRule, Operation, Rule, Set, SetFlags, Table, TableFamily, TableFlags, TableRef,
-    Transaction, Type, Value, Verdict, decode_elements, table_name, table_owner,
+    Transaction, Type, Value, Verdict, WholeTable, decode_elements, table_name,
 };
 use crate::netlink::attr::AttrWriter;
 
@@ -230,7 +230,8 @@ fn everything() -> Batch {
 
 /// Decodes attributes as every object.
 fn decode_as_everything(bytes: &[u8]) {
-    let _ = (Table::decode(TableFamily::Ip, bytes), table_owner(bytes), table_name(bytes));
+    let _ = (Table::decode(TableFamily::Ip, bytes), table_name(bytes));
+    let _ = WholeTable::decode_header(TableFamily::Ip, bytes);
     let _ = (Chain::decode(bytes), DecodedSet::decode(bytes), ListedRule::decode(bytes));
     let mut elements = 0;
     let _ = decode_elements(bytes, |view| elements += usize::from(view.to_element().is_some()));

@@ -105,17 +105,10 @@ impl Operation {
 
     /// Returns the elements that the operation adds or deletes, if any.
     pub fn elements(&self) -> Option<&[Element]> {
-        match self {
-            Self::AddElements(_, _, elements) | Self::DeleteElements(_, _, elements) => {
-                Some(elements)
-            }
-            Self::AddTable(_) | Self::DeleteTable(_) => None,
-            Self::AddRule(..) | Self::DeleteRule(..) => None,
-            Self::AddChain(..) | Self::DeleteChain(..) | Self::FlushChain(..) => None,
-            Self::AddFlowtable(..) | Self::DeleteFlowtable(..) => None,
-            Self::AddDevices(..) | Self::DeleteDevices(..) => None,
-            Self::AddSet(..) | Self::DeleteSet(..) | Self::FlushSet(..) => None,
+        if let Self::AddElements(_, _, elements) | Self::DeleteElements(_, _, elements) = self {
+            return Some(elements);
         }
+        None
     }
 
     /// Returns the devices that the operation adds or removes, if any.

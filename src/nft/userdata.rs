@@ -6,7 +6,6 @@
 
 use super::element_type::{Type, needs_typeof};
 use super::expression::Bytes;
-use super::fields::Fields;
 use super::text::comment;
 use crate::netlink::attr::AttrWriter;
 
@@ -28,8 +27,13 @@ impl Bytes {
     /// bytes.
     pub fn of_comment(text: &str) -> Self {
         let mut bytes = Vec::new();
-        write_comment(&mut bytes, text);
+        write_text(&mut bytes, COMMENT, text);
         Self(bytes)
+    }
+
+    /// Returns the comment in such user data.
+    pub(super) fn comment(&self) -> Option<&str> {
+        read_comment(&self.0)
     }
 }
 
@@ -38,16 +42,6 @@ pub(super) fn write_userdata(w: &mut AttrWriter<'_>, kind: u16, comment: Option<
     if let Some(comment) = comment {
         w.bytes(kind, &Bytes::of_comment(comment).0);
     }
-}
-
-/// Returns the comment in a user data attribute.
-pub(super) fn read_userdata(fields: &Fields<'_>, kind: u16) -> Option<String> {
-    fields.find(kind).and_then(|attr| read_comment(attr.payload)).map(str::to_owned)
-}
-
-/// Appends the user data of a table, chain, rule or element with a comment.
-pub(super) fn write_comment(out: &mut Vec<u8>, text: &str) {
-    write_text(out, COMMENT, text);
 }
 
 /// Returns the comment in the user data of a table, chain, rule or element.
@@ -329,8 +323,7 @@ mod tests {
 
     #[test]
     fn a_comment_is_read_back() {
-        let mut out = Vec::new();
-        write_comment(&mut out, "default/web:http");
+        let Bytes(mut out) = Bytes::of_comment("default/web:http");
         assert_eq!(out[..2], [0, 17]);
         assert_eq!(read_comment(&out), Some("default/web:http"));
         out.clear();

@@ -128,7 +128,7 @@ fn add_witness(copy: &mut WholeTable) {
     ];
     let cluster_ips = SetId::ClusterIps.name();
     for hook in [HookPoint::Prerouting, HookPoint::Output] {
-        let name = format!("witness-{hook}");
+        let name = format!("witness-{}", copy.family.hook(hook as u32));
         for (map, key) in frontends {
             let expressions = [
                 is_first_with_dnat(),

@@ -6,7 +6,6 @@ use crate::abi::*;
 use crate::expression::{Bytes, Data, Expression, Field};
 use crate::fields::{DecodeError, Fields};
 use crate::netlink::attr::{Attr, AttrWriter, Attrs};
-use crate::userdata;
 
 use super::set::{AnySet, decode_expressions, encode_expressions};
 use crate::kept::{self, OtherAttribute};
@@ -53,20 +52,6 @@ pub struct SetContents {
     pub elements: Vec<AnyElement>,
 }
 
-const KNOWN: &[u16] = &[
-    NFTA_SET_ELEM_KEY,
-    NFTA_SET_ELEM_DATA,
-    NFTA_SET_ELEM_FLAGS,
-    NFTA_SET_ELEM_TIMEOUT,
-    NFTA_SET_ELEM_EXPIRATION,
-    NFTA_SET_ELEM_USERDATA,
-    NFTA_SET_ELEM_EXPR,
-    NFTA_SET_ELEM_PAD,
-    NFTA_SET_ELEM_OBJREF,
-    NFTA_SET_ELEM_KEY_END,
-    NFTA_SET_ELEM_EXPRESSIONS,
-];
-
 impl AnyElement {
     /// Returns an element with a key only.
     pub fn new(key: Vec<u8>) -> Self {
@@ -106,7 +91,7 @@ impl AnyElement {
 
     /// Returns the comment, as printed by `nft list`.
     pub fn comment(&self) -> Option<&str> {
-        self.userdata.as_ref().and_then(|Bytes(bytes)| userdata::read_comment(bytes))
+        self.userdata.as_ref().and_then(Bytes::comment)
     }
 
     fn decode(attrs: Attrs<'_>) -> Result<Self, DecodeError> {
@@ -124,7 +109,7 @@ impl AnyElement {
             expires: time(NFTA_SET_ELEM_EXPIRATION)?,
             expressions: decode_expressions(fields, NFTA_SET_ELEM_EXPR, NFTA_SET_ELEM_EXPRESSIONS)?,
             userdata: fields.find(NFTA_SET_ELEM_USERDATA).map(|it| Bytes(it.payload.to_vec())),
-            other: kept::others(attrs, KNOWN)?,
+            other: kept::others(attrs, NFTA_SET_ELEM_EXPRESSIONS)?,
         })
     }
 

@@ -53,29 +53,6 @@ pub struct AnySet {
     pub other: Vec<OtherAttribute>,
 }
 
-const KNOWN: &[u16] = &[
-    NFTA_SET_TABLE,
-    NFTA_SET_NAME,
-    NFTA_SET_FLAGS,
-    NFTA_SET_KEY_TYPE,
-    NFTA_SET_KEY_LEN,
-    NFTA_SET_DATA_TYPE,
-    NFTA_SET_DATA_LEN,
-    NFTA_SET_POLICY,
-    NFTA_SET_DESC,
-    NFTA_SET_ID,
-    NFTA_SET_TIMEOUT,
-    NFTA_SET_GC_INTERVAL,
-    NFTA_SET_USERDATA,
-    NFTA_SET_PAD,
-    NFTA_SET_OBJ_TYPE,
-    NFTA_SET_HANDLE,
-    NFTA_SET_EXPR,
-    NFTA_SET_EXPRESSIONS,
-    NFTA_SET_TYPE,
-    NFTA_SET_COUNT,
-];
-
 impl AnySet {
     /// `NFT_SET_ANONYMOUS`: belongs to a rule.
     pub const ANONYMOUS: u32 = NFT_SET_ANONYMOUS;
@@ -171,7 +148,7 @@ impl AnySet {
             gc_interval: fields.optional_be32(NFTA_SET_GC_INTERVAL)?,
             expressions: decode_expressions(&fields, NFTA_SET_EXPR, NFTA_SET_EXPRESSIONS)?,
             userdata: fields.find(NFTA_SET_USERDATA).map(|attr| Bytes(attr.payload.to_vec())),
-            other: kept::others(Attrs::new(attributes), KNOWN)?,
+            other: kept::others(Attrs::new(attributes), NFTA_SET_COUNT)?,
         })
     }
 

@@ -11,6 +11,7 @@ use super::answer::{self, Outcome, Refusal};
 use super::error::{CommitError, ReadError};
 use super::interface::{Committed, Contents, ElementRead, Kernel, OthersChanges};
 use super::nftables::Nftables;
+use super::objects::unless_missing;
 use super::other_programs::Others;
 use super::read::{Read, Seen};
 use super::{culprit, lost_answer};
@@ -117,8 +118,8 @@ impl Nftables {
         let is_forbidden = refusal.errno == Errno::EPERM;
         let (error, table) = culprit::find(transaction, batch, refusal);
         let owner = |table: TableRef| {
-            let (_, owner) = self.read_header(&table).ok()??;
-            let port = owner.filter(|owner| *owner != self.port())?;
+            let header = self.read_header(&table).ok()??;
+            let port = header.owner.filter(|owner| *owner != self.port())?;
             Some(CommitError::Owned { table, port })
         };
         table.filter(|_| is_forbidden).and_then(owner).unwrap_or(error)
@@ -185,7 +186,7 @@ impl Kernel for Nftables {
     }
 
     fn owner(&mut self, table: &TableRef) -> Result<Option<u32>, ReadError> {
-        Ok(self.read_header(table)?.and_then(|(_, owner)| owner))
+        Ok(self.read_header(table)?.and_then(|header| header.owner))
     }
 
     fn read_table(&mut self, table: &TableRef) -> Result<Option<Contents>, ReadError> {
@@ -226,15 +227,9 @@ impl Kernel for Nftables {
     }
 
     fn count_elements(&mut self, table: &TableRef, set: &str) -> Result<Option<u32>, ReadError> {
-        let mut count = None;
-        let read = self.ask(Request::Set(table, set), &mut |attributes| {
-            count = DecodedSet::decode(attributes)?.elements;
-            Ok(())
-        });
-        match read {
-            Err(error) if !error.is_missing() => Err(error),
-            Ok(_) | Err(_) => Ok(count),
-        }
+        let count = |attributes: &[u8]| Ok(DecodedSet::decode(attributes)?.elements);
+        let counts = unless_missing(self.read_objects(Request::Set(table, set), count))?;
+        Ok(counts.and_then(|counts| counts.into_iter().next().flatten()))
     }
 
     fn find_elements(
@@ -254,10 +249,8 @@ impl Kernel for Nftables {
                     each(element);
                 })
             });
-        match read {
-            Err(error) if !error.is_missing() => Err(error),
-            Ok(_) | Err(_) => Ok(found),
-        }
+        unless_missing(read)?;
+        Ok(found)
     }
 }
 

@@ -215,7 +215,8 @@ pub struct Contents {
     /// Flowtables, in the kernel's order.
     pub flowtables: Vec<Flowtable>,
     /// Number of objects left out because a transaction cannot create their kind: chains of another
-    /// type or policy, rules with unknown verdicts. If not 0, the table belongs to another program.
+    /// type or policy. Counts the table too if it has unknown flags. If not 0, the table belongs to
+    /// another program.
     pub foreign: usize,
 }
 

@@ -10,7 +10,6 @@ mod commit_notifications;
 mod culprit;
 mod error;
 mod interface;
-mod jumps;
 mod link_kind;
 mod links;
 mod lost_answer;

@@ -4,11 +4,12 @@ use super::error::ReadError;
 use super::nftables::Nftables;
 use super::read::{Read, Seen};
 use crate::any::{AnyElement, AnySet, SetContents, decode_any_elements};
-use crate::chain::Chain;
+use crate::chain::{Chain, chain_name};
 use crate::element::decode_elements;
 use crate::family::TableFamily;
 use crate::fields::DecodeError;
 use crate::hook::{Hook, called_chain};
+use crate::jump::Jump;
 use crate::listed_rule::ListedRule;
 use crate::request::{Generation, Request};
 use crate::table::{TableRef, table_name};
@@ -81,6 +82,27 @@ impl Nftables {
         self.read_objects(Request::Sets(table), AnySet::decode)
     }
 
+    /// Returns the names of all chains of a table; none if the table does not exist. The answer may
+    /// mix several generations, as that of [`Nftables::read_jumps`]: every commit in the network
+    /// namespace interrupts a dump, including the daemon's own. A change of this table during the
+    /// dump may hide or repeat an object.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn read_chain_names(&mut self, table: &TableRef) -> Result<Vec<String>, ReadError> {
+        let name = |attributes: &[u8]| chain_name(attributes).map(str::to_owned);
+        Ok(unless_missing(self.read_objects(Request::Chains(table), name))?.unwrap_or_default())
+    }
+
+    /// Returns the jumps in all rules of a table; none if the table does not exist.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn read_jumps(&mut self, table: &TableRef) -> Result<Vec<Jump>, ReadError> {
+        let jumps = unless_missing(self.read_objects(Request::Rules(table), Jump::decode))?;
+        Ok(jumps.into_iter().flatten().flatten().collect())
+    }
+
     pub(super) fn read_objects<T>(
         &mut self,
         request: Request<'_>,
@@ -109,11 +131,8 @@ impl Nftables {
         let read = self.ask(Request::Element(table, set, key), &mut |attributes| {
             decode_any_elements(attributes, |element| found = Some(element))
         });
-        match read {
-            Err(error) if error.is_missing() => Ok(None),
-            Err(error) => Err(error),
-            Ok(_) => Ok(found),
-        }
+        unless_missing(read)?;
+        Ok(found)
     }
 
     /// Returns the elements of a set or map; `None` if it has more than `most` or changed during
@@ -178,5 +197,13 @@ impl Nftables {
     /// See [`ReadError`].
     pub fn is_unchanged(&mut self, since: Generation) -> Result<bool, ReadError> {
         Ok(self.generation()? == since)
+    }
+}
+
+/// Returns `None` if the object does not exist.
+pub(super) fn unless_missing<T>(read: Result<T, ReadError>) -> Result<Option<T>, ReadError> {
+    match read {
+        Err(error) if error.is_missing() => Ok(None),
+        read => read.map(Some),
     }
 }

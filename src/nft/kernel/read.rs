@@ -15,18 +15,19 @@ use nix::errno::Errno;
 use super::error::{Malformed, ReadError};
 use super::interface::Contents;
 use super::nftables::Nftables;
+use super::objects::unless_missing;
 use crate::abi::NETLINK_NETFILTER;
 use crate::any::AnyElement;
 use crate::chain::{Chain, HookPoint};
 use crate::element::ElementView;
-use crate::fields::{DecodeError, known};
+use crate::fields::DecodeError;
 use crate::flowtable::Flowtable;
-use crate::listed_rule::ListedRule;
 use crate::netlink::message::{Acknowledgement, Meaning, Message, Messages};
 use crate::netlink::socket::{ReceiveError, Socket, Wait};
 use crate::request::{self, Generation, Request};
 use crate::set::DecodedSet;
 use crate::table::{Table, TableRef};
+use crate::whole::WholeTable;
 
 /// Longest accepted duration of one answer: a set of 2.5 million elements took 262 s.
 pub const MAX_ANSWER_TIME: Duration = Duration::from_secs(600);
@@ -51,10 +52,6 @@ struct Walk<'a> {
     error: Option<ReadError>,
     ended: bool,
 }
-
-/// A table and the netlink port of its owner; no table if it has flags that [`Table`]
-/// does not have.
-type TableHeader = (Option<Table>, Option<u32>);
 
 /// Callback for the attributes of each object of an answer.
 pub(super) type EachObject<'a> = &'a mut dyn FnMut(&[u8]) -> Result<(), DecodeError>;
@@ -139,31 +136,21 @@ impl Nftables {
     /// Returns the generation without changing `last`.
     pub(super) fn read_generation(&mut self) -> Result<Generation, ReadError> {
         let request = Request::Generation;
-        let mut generation = None;
-        self.ask(request, &mut |attributes| {
-            generation = Some(request::generation(attributes)?);
-            Ok(())
-        })?;
-        generation.ok_or_else(|| no_object(request))
+        let read = self.read_objects(request, request::generation)?;
+        read.into_iter().next().ok_or_else(|| no_object(request))
     }
 
-    /// Returns a table and the netlink port of its owner; `None` if the table does not exist.
+    /// Returns a table without its contents; `None` if the table does not exist.
     pub(super) fn read_header(
         &mut self,
         table: &TableRef,
-    ) -> Result<Option<TableHeader>, ReadError> {
+    ) -> Result<Option<WholeTable>, ReadError> {
         let request = Request::Table(table);
-        let mut header = None;
-        let read = self.ask(request, &mut |attributes| {
-            let owner = crate::table::table_owner(attributes)?;
-            header = Some((known(Table::decode(table.family, attributes))?, owner));
-            Ok(())
-        });
-        match read {
-            Err(error) if error.is_missing() => Ok(None),
-            Err(error) => Err(error),
-            Ok(_) => header.map(Some).ok_or_else(|| no_object(request)),
-        }
+        let decode = |attributes: &[u8]| WholeTable::decode_header(table.family, attributes);
+        let Some(read) = unless_missing(self.read_objects(request, decode))? else {
+            return Ok(None);
+        };
+        read.into_iter().next().map(Some).ok_or_else(|| no_object(request))
     }
 
     /// Reads the contents of a table. They are consistent if the generation is the same afterwards.
@@ -172,37 +159,21 @@ impl Nftables {
         table: &TableRef,
         generation: Generation,
     ) -> Result<Option<Contents>, ReadError> {
-        let Some((header, owner)) = self.read_header(table)? else {
+        let Some(header) = self.read_header(table)? else {
             return Ok(None);
         };
-        let (mut chains, mut rules, mut sets) = (Vec::new(), Vec::new(), Vec::new());
-        self.ask(Request::Chains(table), &mut |attributes| {
-            chains.push(Some(Chain::decode(attributes)?).filter(is_of_ours));
-            Ok(())
-        })?;
-        self.ask(Request::Rules(table), &mut |attributes| {
-            rules.push(known(ListedRule::decode(attributes))?);
-            Ok(())
-        })?;
-        self.ask(Request::Sets(table), &mut |attributes| {
-            sets.push(known(DecodedSet::decode(attributes))?);
-            Ok(())
-        })?;
-        let mut flowtables = Vec::new();
-        self.ask(Request::Flowtables(table), &mut |attributes| {
-            flowtables.push(Flowtable::decode(attributes)?);
-            Ok(())
-        })?;
-        let foreign = usize::from(header.is_none()) + none(&chains) + none(&rules) + none(&sets);
+        let chains = self.read_objects(Request::Chains(table), Chain::decode)?;
+        let (chains, others): (Vec<_>, Vec<_>) = chains.into_iter().partition(is_of_ours);
+        let known = Table::of(&header);
         Ok(Some(Contents {
             generation,
-            table: header.unwrap_or_else(|| Table::new(table.family, table.name.clone())),
-            owner,
-            chains: chains.into_iter().flatten().collect(),
-            rules: rules.into_iter().flatten().collect(),
-            sets: sets.into_iter().flatten().collect(),
-            flowtables,
-            foreign,
+            foreign: usize::from(known.is_none()) + others.len(),
+            table: known.unwrap_or_else(|| Table::new(table.family, table.name.clone())),
+            owner: header.owner,
+            chains,
+            rules: self.rules(table)?.into(),
+            sets: self.read_objects(Request::Sets(table), DecodedSet::decode)?,
+            flowtables: self.read_objects(Request::Flowtables(table), Flowtable::decode)?,
         }))
     }
 }
@@ -319,10 +290,6 @@ fn is_of_ours(chain: &Chain) -> bool {
             && matches!(kind, "filter" | "nat")
             && base.hook <= HookPoint::Postrouting as u32
     })
-}
-
-fn none<T>(objects: &[Option<T>]) -> usize {
-    objects.iter().filter(|object| object.is_none()).count()
 }
 
 /// Returns the error for a successful answer without an object.

@@ -34,17 +34,7 @@ pub enum UpdateError {
     /// The table cannot be compared.
     #[error(transparent)]
     Difference(#[from] DifferenceError),
-    /// The table belongs to another socket.
-    #[error("table {family} {table} is owned by another process (netlink port {port})")]
-    Owned {
-        /// Family of the table.
-        family: TableFamily,
-        /// Name of the table.
-        table: String,
-        /// Netlink port of the owner, usually its process id.
-        port: u32,
-    },
-    /// The difference was not applied.
+    /// The table belongs to another socket, or the difference was not applied.
     #[error(transparent)]
     Commit(#[from] CommitError),
 }
@@ -118,12 +108,7 @@ impl Nftables {
         place: &TableRef,
         are_read: &dyn Fn(&AnySet) -> bool,
     ) -> Result<Option<WholeTable>, ReadError> {
-        let decode = |attributes: &[u8]| WholeTable::decode_header(place.family, attributes);
-        let header = match self.read_objects(Request::Table(place), decode) {
-            Err(error) if error.is_missing() => return Ok(None),
-            header => header?.into_iter().next(),
-        };
-        let Some(mut table) = header else { return Ok(None) };
+        let Some(mut table) = self.read_header(place)? else { return Ok(None) };
         table.chains = self.read_objects(Request::Chains(place), Chain::decode)?;
         table.rules = self.rules(place)?;
         table.objects = self.read_objects(Request::Objects(place), Object::decode)?;
@@ -157,8 +142,8 @@ impl Nftables {
             let installed = self.whole_table(desired.family, &desired.name)?;
             let owner = installed.as_ref().and_then(|installed| installed.owner);
             if let Some(port) = owner.filter(|port| *port != self.port()) {
-                let (family, table) = (desired.family, desired.name.clone());
-                return Err(UpdateError::Owned { family, table, port });
+                let table = TableRef::new(desired.family, desired.name.clone());
+                return Err(CommitError::Owned { table, port }.into());
             }
             let difference = desired.difference_from(installed.as_ref())?;
             if difference.is_empty() {
