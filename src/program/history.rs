@@ -9,7 +9,7 @@ use engine::printable::Printable;
 use serde_json::{Value, json};
 
 use super::failure::Failure;
-use super::output::{DocumentOutput, print, warn};
+use super::output::{DocumentOutput, warn};
 use super::running::document;
 
 /// Columns, exit codes and examples of `history`, for `--help`.
@@ -56,10 +56,7 @@ pub struct HistoryFlags {
 pub fn history(flags: &HistoryFlags) -> Result<(), Failure> {
     let mut history = document("/history.json")?;
     let unnamed = select(&mut history, flags);
-    match flags.output {
-        DocumentOutput::Text => print(&Table(&history)),
-        DocumentOutput::Json | DocumentOutput::Yaml => flags.output.print(&history),
-    }
+    flags.output.print(&history, &Table(&history));
     if let (Some(service), true) = (&flags.service, unnamed > 0) {
         let which = "commits of more services than the history names may have changed";
         warn(&format_args!("{unnamed} {which} {} too\n", Printable(service)));

@@ -6,6 +6,8 @@ use std::sync::OnceLock;
 
 #[cfg(any(feature = "inspect", feature = "measure"))]
 use engine::printable::Printable;
+#[cfg(feature = "inspect")]
+use inspect::show::format::DocumentFormat;
 
 use super::failure::Failure;
 
@@ -37,20 +39,13 @@ pub(super) enum DocumentOutput {
 
 #[cfg(feature = "inspect")]
 impl DocumentOutput {
-    /// Writes a document as YAML, or else as JSON.
-    pub(super) fn write(self, out: &mut dyn Write, document: &serde_json::Value) -> io::Result<()> {
-        match self {
-            Self::Yaml => {
-                let text = serde_saphyr::to_string(document).map_err(io::Error::other)?;
-                out.write_all(text.as_bytes())
-            }
-            Self::Text | Self::Json => writeln!(out, "{document}"),
-        }
-    }
-
-    /// Prints a document as YAML, or else as JSON.
-    pub(super) fn print(self, document: &serde_json::Value) {
-        print_by(|out| self.write(out, document));
+    /// Prints a document in this format, or its text.
+    pub(super) fn print(self, document: &serde_json::Value, text: &dyn Display) {
+        print_by(|out| match self {
+            Self::Text => write!(out, "{text}"),
+            Self::Json => DocumentFormat::Json.write(out, document),
+            Self::Yaml => DocumentFormat::Yaml.write(out, document),
+        });
     }
 }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::failure::Failure;
 use super::outcome::Found;
-use super::output::{DocumentOutput, print};
+use super::output::DocumentOutput;
 use super::running;
 
 /// Exit codes and examples of `problems`, for `--help`.
@@ -47,10 +47,7 @@ pub struct ProblemsFlags {
 pub fn problems(flags: &ProblemsFlags) -> Result<Found, Failure> {
     let answer = running::document("/problems.json")?;
     let problems = answer["problems"].as_array().map(Vec::as_slice).unwrap_or_default();
-    match flags.output {
-        DocumentOutput::Text => print(&listing(problems, &answer["now_ms"])),
-        DocumentOutput::Json | DocumentOutput::Yaml => flags.output.print(&answer),
-    }
+    flags.output.print(&answer, &listing(problems, &answer["now_ms"]));
     Ok(Found::if_any(!problems.is_empty()))
 }
 

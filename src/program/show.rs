@@ -6,9 +6,10 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use conntrack::ReopenedTable;
 use daemon::config::duration;
+use inspect::show::format::{self, DocumentFormat};
 use inspect::show::{
     ClientConnections, Clients, Connections, Endpoints, Filter, OfEndpoints, Selector, Services,
-    View, format, refresh_refused,
+    View, refresh_refused,
 };
 use inspect::tables::{OurTable, TableReader};
 use nft::kernel::Generation;
@@ -19,7 +20,7 @@ use super::failure::Failure;
 use super::localhost_listeners;
 use super::node_endpoints::OfNodeFlags;
 use super::outcome::Found;
-use super::output::{DocumentOutput, warn_of};
+use super::output::warn_of;
 use super::read_services::read_services;
 use super::run::stop_signal;
 
@@ -237,6 +238,10 @@ impl Selection {
         Ok(Self { selector, filter, places: Vec::new() })
     }
 
+    fn is_specific(&self) -> bool {
+        self.selector.is_specific() || self.filter.is_specific()
+    }
+
     fn find(&mut self, services: &Services) {
         self.places = self.selector.select(services);
         self.filter.apply(services, &mut self.places);
@@ -359,50 +364,38 @@ impl<'a> Reading<'a> {
     }
 
     fn write(&self, out: &mut dyn Write) -> io::Result<()> {
-        let view = self.view();
-        if self.flags.connections {
-            return self.write_connections(out, &view);
-        }
-        if self.flags.refused {
-            return self.write_refused(out, &view);
-        }
-        match (self.flags.output, self.flags.draining) {
-            (ShowOutput::Json, true) => format::draining_json(out, &view),
-            (ShowOutput::Yaml, true) => format::draining_yaml(out, &view),
-            (ShowOutput::Text | ShowOutput::Wide | ShowOutput::Ipvsadm, true) => {
-                format::draining(out, &view)
-            }
-            (ShowOutput::Text, false) if self.selection.selector.is_specific() => {
+        let (view, flags) = (self.view(), self.flags);
+        match flags.output {
+            ShowOutput::Json => self.write_document(out, &view, DocumentFormat::Json),
+            ShowOutput::Yaml => self.write_document(out, &view, DocumentFormat::Yaml),
+            _ if flags.connections => format::client_connections(out, &view, &self.listed),
+            _ if flags.refused => format::refused(out, &view, self.selection.is_specific()),
+            _ if flags.draining => format::draining(out, &view),
+            ShowOutput::Text if self.selection.selector.is_specific() => {
                 format::detail(out, &view)?;
                 localhost_listeners::write(out, &view)
             }
-            (ShowOutput::Text, false) => format::listing(out, &view, false),
-            (ShowOutput::Wide, false) => format::listing(out, &view, true),
-            (ShowOutput::Json, false) => format::json(out, &view),
-            (ShowOutput::Yaml, false) => format::yaml(out, &view),
-            (ShowOutput::Ipvsadm, false) => format::ipvsadm(out, &view),
+            ShowOutput::Text => format::listing(out, &view, false),
+            ShowOutput::Wide => format::listing(out, &view, true),
+            ShowOutput::Ipvsadm => format::ipvsadm(out, &view),
         }
     }
 
-    fn write_connections(&self, out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
-        let document = || format::client_connections_document(view, &self.listed);
-        match self.flags.output {
-            ShowOutput::Text | ShowOutput::Wide | ShowOutput::Ipvsadm => {
-                format::client_connections(out, view, &self.listed)
-            }
-            ShowOutput::Json => DocumentOutput::Json.write(out, &document()),
-            ShowOutput::Yaml => DocumentOutput::Yaml.write(out, &document()),
-        }
-    }
-
-    fn write_refused(&self, out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
-        let Selection { selector, filter, .. } = &self.selection;
-        match self.flags.output {
-            ShowOutput::Text | ShowOutput::Wide | ShowOutput::Ipvsadm => {
-                format::refused(out, view, selector.is_specific() || filter.is_specific())
-            }
-            ShowOutput::Json => DocumentOutput::Json.write(out, &format::refused_document(view)),
-            ShowOutput::Yaml => DocumentOutput::Yaml.write(out, &format::refused_document(view)),
+    fn write_document(
+        &self,
+        out: &mut dyn Write,
+        view: &View<'_>,
+        format: DocumentFormat,
+    ) -> io::Result<()> {
+        let ShowFlags { connections, refused, draining, .. } = *self.flags;
+        if connections {
+            format.write(out, &format::client_connections_document(view, &self.listed))
+        } else if refused {
+            format.write(out, &format::refused_document(view))
+        } else if draining {
+            format::draining_document(out, view, format)
+        } else {
+            format::services(out, view, format)
         }
     }
 

@@ -3,7 +3,7 @@
 //! Only connections are iterated, and only the requested number of rows is kept.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::iter::Peekable;
 
 use super::connections::{Connections, Counts};
@@ -169,44 +169,18 @@ impl<I: Iterator<Item = usize>> Iterator for Groups<'_, I> {
     }
 }
 
-/// Returns the `most` values with the smallest keys, ascending.
+/// Returns the `most` values with the smallest keys, ascending. No two keys are equal.
 fn first<K: Ord, T>(values: impl Iterator<Item = (K, T)>, most: usize) -> Top<T> {
-    let (mut heap, mut count) = (BinaryHeap::with_capacity(most + 1), 0);
+    let (mut kept, mut count) = (BTreeMap::new(), 0);
     for (key, value) in values {
         count += 1;
-        heap.push(Keyed { key, value });
-        if heap.len() > most {
-            heap.pop();
+        kept.insert(key, value);
+        if kept.len() > most {
+            kept.pop_last();
         }
     }
-    Top { rows: heap.into_sorted_vec().into_iter().map(|it| it.value).collect(), count }
+    Top { rows: kept.into_values().collect(), count }
 }
-
-/// A value compared by its key.
-struct Keyed<K, T> {
-    key: K,
-    value: T,
-}
-
-impl<K: Ord, T> Ord for Keyed<K, T> {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.key.cmp(&other.key)
-    }
-}
-
-impl<K: Ord, T> PartialOrd for Keyed<K, T> {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<K: Ord, T> PartialEq for Keyed<K, T> {
-    fn eq(&self, other: &Self) -> bool {
-        self.key == other.key
-    }
-}
-
-impl<K: Ord, T> Eq for Keyed<K, T> {}
 
 #[cfg(test)]
 mod tests {

@@ -25,15 +25,6 @@ pub struct ClientConnections {
 /// Place of the frontend, endpoint, client, and the kernel's identifier.
 type ConnectionKey = (u32, Target, Option<Target>, u32);
 
-/// A connection and its frontend.
-#[derive(Clone, Copy, Debug)]
-pub struct ClientConnection<'a> {
-    /// Place of the frontend.
-    pub place: usize,
-    /// The connection.
-    pub connection: &'a Connection,
-}
-
 /// Which connections are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OfEndpoints {
@@ -59,12 +50,9 @@ impl ClientConnections {
         Ok(listing.list)
     }
 
-    /// Returns the listed connections in order.
-    pub fn listed(&self) -> impl Iterator<Item = ClientConnection<'_>> {
-        self.listed.iter().map(|((place, ..), connection)| ClientConnection {
-            place: *place as usize,
-            connection,
-        })
+    /// Returns the listed connections in order, each after the place of its frontend.
+    pub fn listed(&self) -> impl Iterator<Item = (usize, &Connection)> {
+        self.listed.iter().map(|((place, ..), connection)| (*place as usize, connection))
     }
 
     /// Returns the number of connections that are not listed.
@@ -142,7 +130,7 @@ mod tests {
             .collect();
         let mut listing = Listing::new(services, &places, which);
         connections.iter().for_each(|it| listing.add(it));
-        listing.list.listed().map(|it| it.connection.id).collect()
+        listing.list.listed().map(|(_, it)| it.id).collect()
     }
 
     #[test]
@@ -177,6 +165,6 @@ mod tests {
             listing.add(&connection(id, to, by, Stage::Active, 9));
         }
         assert_eq!((listing.list.listed().count(), listing.list.more()), (MOST, 5));
-        assert_eq!(listing.list.listed().last().unwrap().connection.id, 999);
+        assert_eq!(listing.list.listed().last().unwrap().1.id, 999);
     }
 }

@@ -21,7 +21,7 @@ mod services;
 mod view;
 
 pub use busiest::{BusyService, DrainingEndpoint, Order, Top};
-pub use client_connections::{ClientConnection, ClientConnections, MOST, OfEndpoints};
+pub use client_connections::{ClientConnections, MOST, OfEndpoints};
 pub use clients::Clients;
 pub use connections::{Connections, Counts};
 pub use filter::{Endpoints, EndpointsError, Filter, OfServices};

@@ -52,6 +52,23 @@ pub struct EndpointRow {
     pub counted: Option<Counter>,
 }
 
+impl EndpointRow {
+    /// Returns an endpoint in no list, without connections.
+    pub(super) fn new(target: Target, state: EndpointState, is_local: Option<bool>) -> Self {
+        Self {
+            target,
+            state,
+            is_local,
+            slots: 0,
+            share: 0.0,
+            internal_share: 0.0,
+            connections: Counts::default(),
+            clients: None,
+            counted: None,
+        }
+    }
+}
+
 /// State of an endpoint for new connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EndpointState {

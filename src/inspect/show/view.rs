@@ -146,17 +146,8 @@ impl<'a> View<'a> {
         let known: HashMap<Target, usize> = rows.iter().map(|row| row.target).zip(0..).collect();
         for (n, (target, slots)) in list.targets.iter().copied().zip(&list.slots).enumerate() {
             let place = known.get(&target).copied().unwrap_or_else(|| {
-                rows.push(EndpointRow {
-                    target,
-                    state: EndpointState::Serving,
-                    is_local: Some(self.services.is_local(target, entry.frontend.protocol())),
-                    slots: 0,
-                    share: 0.0,
-                    internal_share: 0.0,
-                    connections: Counts::default(),
-                    clients: None,
-                    counted: None,
-                });
+                let is_local = self.services.is_local(target, entry.frontend.protocol());
+                rows.push(EndpointRow::new(target, EndpointState::Serving, Some(is_local)));
                 rows.len() - 1
             });
             let row = &mut rows[place];
@@ -189,17 +180,8 @@ impl<'a> View<'a> {
                 (false, _) => EndpointState::Draining,
             };
             let is_local = self.services.is_local(target, entry.frontend.protocol());
-            rows.push(EndpointRow {
-                target,
-                state,
-                is_local: is_elsewhere.then_some(is_local),
-                slots: 0,
-                share: 0.0,
-                internal_share: 0.0,
-                connections: *counts,
-                clients: None,
-                counted: None,
-            });
+            let row = EndpointRow::new(target, state, is_elsewhere.then_some(is_local));
+            rows.push(EndpointRow { connections: *counts, ..row });
         }
     }
 

@@ -1,48 +1,26 @@
 //! Frontends for the status page: a line each, without their endpoints.
 
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::show::view::View;
 
-/// A frontend.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-pub struct Brief {
-    /// `namespace/name`; empty if the tables have none.
-    pub service: String,
-    /// Name of the port.
-    pub port_name: String,
-    /// As `10.96.0.1:443/tcp`; a node port as [`Services::address`](crate::show::Services)
-    /// formats it.
-    pub frontend: String,
-    /// Kind of the address.
-    pub kind: &'static str,
-    /// `None` if the tables are equal with both policies.
-    pub policy: Option<&'static str>,
-    /// Treatment of a new connection from outside.
-    pub scheduler: String,
-    /// Nodes hand packets to this address to each other.
-    pub direct_return: bool,
-    /// Number of endpoints that get new connections.
-    pub endpoints: usize,
-    /// Number of those on this node.
-    pub local: usize,
-}
-
-/// Returns an entry for each frontend of a view.
-pub fn brief(view: View<'_>) -> Vec<Brief> {
+/// Returns an entry for each frontend of a view. A node port has the address that
+/// [`Services::address`](crate::show::Services) formats; the policy is `null` if the tables are
+/// equal with both.
+pub fn brief(view: View<'_>) -> Vec<Value> {
     let brief = view.rows().map(|row| {
         let (service, port_name) = row.entry.name();
-        Brief {
-            service: service.to_owned(),
-            port_name: port_name.to_owned(),
-            frontend: view.address(&row.entry.frontend),
-            kind: row.kind.word(),
-            policy: row.policy.map(|policy| policy.word()),
-            scheduler: row.scheduler.to_string(),
-            direct_return: row.entry.is_direct,
-            endpoints: row.serving(),
-            local: row.local(),
-        }
+        json!({
+            "service": service,
+            "port_name": port_name,
+            "frontend": view.address(&row.entry.frontend),
+            "kind": row.kind.word(),
+            "policy": row.policy.map(|policy| policy.word()),
+            "scheduler": row.scheduler.to_string(),
+            "direct_return": row.entry.is_direct,
+            "endpoints": row.serving(),
+            "local": row.local(),
+        })
     });
     brief.collect()
 }
@@ -59,9 +37,9 @@ mod tests {
         let found = |text: &str, most| {
             let matches = view.services.search(text, most);
             let lines = brief(View { places: &matches.places, ..view });
-            (matches.count, lines.into_iter().map(|it| it.frontend).collect::<Vec<_>>())
+            (matches.count, lines.into_iter().map(|it| it["frontend"].clone()).collect::<Vec<_>>())
         };
-        let web = ["10.96.0.10:80/tcp", "*:30080/tcp"].map(str::to_owned);
+        let web = ["10.96.0.10:80/tcp", "*:30080/tcp"].map(Value::from);
         assert_eq!(found("lt/WEB:h", 9), (2, web.to_vec()));
         assert_eq!(found("web", 1), (2, web[..1].to_vec()));
         assert_eq!(found("*:30080/", 9), (1, web[1..].to_vec()));
@@ -81,7 +59,7 @@ mod tests {
             for text in texts.chain(["192.168.".to_owned(), listed.to_owned()]) {
                 let matches = view.services.search(&text, 9);
                 let lines = brief(View { places: &matches.places, ..view });
-                let found: Vec<_> = lines.iter().map(|line| &*line.frontend).collect();
+                let found: Vec<_> = lines.iter().map(|line| &line["frontend"]).collect();
                 assert_eq!(found, [listed], "{text}");
             }
             assert_eq!(view.services.search("192.168.70.2:", 9).count, 0);
@@ -92,10 +70,20 @@ mod tests {
     #[test]
     fn a_line_counts_the_endpoints_of_new_connections() {
         let sample = SampleServices::new();
-        let line = brief(sample.view()).into_iter().find(|it| it.frontend == "10.96.0.10:80/tcp");
-        let line = line.unwrap();
-        assert_eq!((&*line.service, &*line.port_name), ("default/web", "http"));
-        assert_eq!((line.endpoints, line.local), (2, 1), "one more is draining");
-        assert_eq!((line.kind, &*line.scheduler), ("cluster-ip", "random"));
+        let lines = brief(sample.view());
+        let line = lines.iter().find(|it| it["frontend"] == "10.96.0.10:80/tcp").unwrap();
+        let expected = json!({
+            "service": "default/web",
+            "port_name": "http",
+            "frontend": "10.96.0.10:80/tcp",
+            "kind": "cluster-ip",
+            "policy": line["policy"],
+            "scheduler": "random",
+            "direct_return": false,
+            // One more is draining.
+            "endpoints": 2,
+            "local": 1,
+        });
+        assert_eq!(*line, expected);
     }
 }

@@ -130,86 +130,86 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// Writes `{"services": [...]}`, a line for each frontend.
+/// Format of a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DocumentFormat {
+    /// One JSON document.
+    Json,
+    /// One YAML document.
+    Yaml,
+}
+
+impl DocumentFormat {
+    /// Writes a document as a whole.
+    ///
+    /// # Errors
+    /// Errors of `out`.
+    pub fn write(self, out: &mut dyn Write, document: &impl Serialize) -> io::Result<()> {
+        match self {
+            Self::Json => {
+                serde_json::to_writer(&mut *out, document)?;
+                writeln!(out)
+            }
+            Self::Yaml => {
+                let text = serde_saphyr::to_string(document).map_err(io::Error::other)?;
+                out.write_all(text.as_bytes())
+            }
+        }
+    }
+
+    /// Writes a list item by item, below `name`: in JSON a line for each.
+    fn write_list(
+        self,
+        out: &mut dyn Write,
+        (view, name): (&View<'_>, &str),
+        items: impl Iterator<Item = impl Serialize>,
+    ) -> io::Result<()> {
+        let (torn, mut items) = (view.services.is_torn(), items.peekable());
+        match self {
+            Self::Json => {
+                write!(out, "{{\"torn\":{torn},\"{name}\":[")?;
+                for (n, item) in items.enumerate() {
+                    write!(out, "{}", if n == 0 { "\n" } else { ",\n" })?;
+                    serde_json::to_writer(&mut *out, &item)?;
+                }
+                writeln!(out, "\n]}}")
+            }
+            Self::Yaml if items.peek().is_none() => writeln!(out, "torn: {torn}\n{name}: []"),
+            Self::Yaml => {
+                writeln!(out, "torn: {torn}\n{name}:")?;
+                // A list of one item continues the list under the key above.
+                items.try_for_each(|item| self.write(out, &[item]))
+            }
+        }
+    }
+}
+
+/// Writes `{"services": [...]}`, an item for each frontend.
 ///
 /// # Errors
 /// Errors of `out`.
-pub fn json(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
-    write_json(out, view, "services", services(view))
+pub fn services(out: &mut dyn Write, view: &View<'_>, format: DocumentFormat) -> io::Result<()> {
+    let items = view.rows().map(|row| FrontendItem::new(view, &row));
+    format.write_list(out, (view, "services"), items)
 }
 
-/// Writes the same document as YAML.
+/// Writes `{"draining": [...]}`, an item for each draining endpoint.
 ///
 /// # Errors
 /// Errors of `out`.
-pub fn yaml(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
-    write_yaml(out, view, "services", services(view))
-}
-
-/// Writes `{"draining": [...]}`, a line for each draining endpoint.
-///
-/// # Errors
-/// Errors of `out`.
-pub fn draining_json(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
-    write_json(out, view, "draining", draining(view))
-}
-
-/// Writes the same document as YAML.
-///
-/// # Errors
-/// Errors of `out`.
-pub fn draining_yaml(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
-    write_yaml(out, view, "draining", draining(view))
-}
-
-fn write_json(
+pub fn draining_document(
     out: &mut dyn Write,
     view: &View<'_>,
-    name: &str,
-    items: impl Iterator<Item = impl Serialize>,
+    format: DocumentFormat,
 ) -> io::Result<()> {
-    write!(out, "{{\"torn\":{},\"{name}\":[", view.services.is_torn())?;
-    for (n, item) in items.enumerate() {
-        write!(out, "{}", if n == 0 { "\n" } else { ",\n" })?;
-        serde_json::to_writer(&mut *out, &item)?;
-    }
-    writeln!(out, "\n]}}")
-}
-
-fn write_yaml(
-    out: &mut dyn Write,
-    view: &View<'_>,
-    name: &str,
-    items: impl Iterator<Item = impl Serialize>,
-) -> io::Result<()> {
-    writeln!(out, "torn: {}", view.services.is_torn())?;
-    let mut items = items.peekable();
-    if items.peek().is_none() {
-        return writeln!(out, "{name}: []");
-    }
-    writeln!(out, "{name}:")?;
-    for item in items {
-        // A list of one item, which continues the list under the key above.
-        let text = serde_saphyr::to_string(&[item]).map_err(io::Error::other)?;
-        write!(out, "{text}")?;
-    }
-    Ok(())
-}
-
-fn services<'a>(view: &View<'a>) -> impl Iterator<Item = FrontendItem<'a>> {
-    let view = *view;
-    view.rows().map(move |row| FrontendItem::new(&view, &row))
-}
-
-fn draining<'a>(view: &View<'a>) -> impl Iterator<Item = Draining<'a>> {
-    let view = *view;
-    view.draining().map(move |(entry, target, counts)| Draining {
+    let items = view.draining().map(|(entry, target, counts)| Draining {
         service: &entry.label,
         frontend: view.address(&entry.frontend),
         endpoint: socket(target),
         connections: counts.live(),
         oldest_seconds: view.age(counts.oldest).map(|age| age.as_secs()),
-    })
+    });
+    format.write_list(out, (view, "draining"), items)
 }
 
 impl<'a> FrontendItem<'a> {
@@ -310,15 +310,21 @@ mod tests {
     #[test]
     fn json_and_yaml_are_one_document_of_the_same_fields() {
         let sample = SampleServices::new();
-        let json: Value = serde_json::from_str(&written(|out| json(out, &sample.view()))).unwrap();
-        let yaml = written(|out| yaml(out, &sample.view()));
+        let json: Value = serde_json::from_str(&written(|out| {
+            services(out, &sample.view(), DocumentFormat::Json)
+        }))
+        .unwrap();
+        let yaml = written(|out| services(out, &sample.view(), DocumentFormat::Yaml));
         assert_eq!(serde_saphyr::from_str::<Value>(&yaml).unwrap(), json);
     }
 
     #[test]
     fn source_ranges_and_the_addresses_of_node_ports_are_there_if_they_limit() {
         let read = |sample: &SampleServices| -> Value {
-            serde_json::from_str(&written(|out| json(out, &sample.view()))).unwrap()
+            serde_json::from_str(&written(|out| {
+                services(out, &sample.view(), DocumentFormat::Json)
+            }))
+            .unwrap()
         };
         let all = read(&SampleServices::new());
         let services = all["services"].as_array().unwrap().iter();
@@ -334,7 +340,10 @@ mod tests {
     #[test]
     fn an_address_with_direct_return_says_so() {
         let sample = SampleServices::new().direct();
-        let all: Value = serde_json::from_str(&written(|out| json(out, &sample.view()))).unwrap();
+        let all: Value = serde_json::from_str(&written(|out| {
+            services(out, &sample.view(), DocumentFormat::Json)
+        }))
+        .unwrap();
         let marks =
             all["services"].as_array().unwrap().iter().map(|it| it["direct_return"].clone());
         let marked: Vec<_> = marks.collect();
@@ -344,7 +353,10 @@ mod tests {
     #[test]
     fn refused_packets_are_there_with_their_reason() {
         let sample = SampleServices::new().refusing();
-        let all: Value = serde_json::from_str(&written(|out| json(out, &sample.view()))).unwrap();
+        let all: Value = serde_json::from_str(&written(|out| {
+            services(out, &sample.view(), DocumentFormat::Json)
+        }))
+        .unwrap();
         let refused = serde_json::json!([{ "reason": "no_endpoint", "packets": 12, "bytes": 720 }]);
         assert_eq!(all["services"][0]["refused"], refused);
         assert_eq!(all["services"][1]["refused"], Value::Null);
@@ -353,7 +365,10 @@ mod tests {
     #[test]
     fn what_was_counted_is_there_if_the_tables_have_counters() {
         let read = |sample: &SampleServices| -> Value {
-            serde_json::from_str(&written(|out| json(out, &sample.view()))).unwrap()
+            serde_json::from_str(&written(|out| {
+                services(out, &sample.view(), DocumentFormat::Json)
+            }))
+            .unwrap()
         };
         let counted =
             |document: &Value, place: usize| document["services"][place]["counted"].clone();

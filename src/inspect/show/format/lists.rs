@@ -12,7 +12,7 @@ use nft::Counter;
 use serde_json::{Value, json};
 
 use super::cells::{OrDash, age, socket, write_columns};
-use crate::show::client_connections::{ClientConnection, ClientConnections};
+use crate::show::client_connections::ClientConnections;
 use crate::show::services::Entry;
 use crate::show::view::View;
 
@@ -26,7 +26,7 @@ pub fn client_connections(
     connections: &ClientConnections,
 ) -> io::Result<()> {
     let titles = ["SERVICE", "ADDRESS", "ENDPOINT", "CLIENT", "STATE", "AGE", "BYTES"];
-    let lines = connections.listed().filter_map(|ClientConnection { place, connection }| {
+    let lines = connections.listed().filter_map(|(place, connection)| {
         let mut line = frontend(view, view.services.entries().get(place)?);
         line.extend([
             socket(connection.answered_by).to_string(),
@@ -54,7 +54,7 @@ fn word(stage: Stage) -> &'static str {
 
 /// Returns the connections as a document.
 pub fn client_connections_document(view: &View<'_>, connections: &ClientConnections) -> Value {
-    let items = connections.listed().filter_map(|ClientConnection { place, connection }| {
+    let items = connections.listed().filter_map(|(place, connection)| {
         let entry = view.services.entries().get(place)?;
         Some(json!({
             "service": &*entry.label,

@@ -12,11 +12,11 @@ mod lists;
 #[cfg(test)]
 pub(super) mod sample;
 
-pub use brief::{Brief, brief};
+pub use brief::brief;
 #[cfg(feature = "top")]
 pub(crate) use cells::age;
 pub use detail::detail;
-pub use document::{draining_json, draining_yaml, json, yaml};
+pub use document::{DocumentFormat, draining_document, services};
 pub use ipvsadm::ipvsadm;
 pub use listing::listing;
 pub use lists::{
