@@ -6,13 +6,11 @@ use conntrack::{ConntrackError, ConntrackTable};
 use daemon::converge::converge;
 use daemon::node::UNGUARDED;
 use engine::Engine;
-use nft::TableFlags;
-use nft::kernel::Nftables;
 
 use super::clock::now;
 use super::failure::Failure;
 use super::localhost;
-use super::manifests::{Input, load};
+use super::objects::Loaded;
 use super::output::{Output, print};
 use super::settings::Settings;
 use super::summary::Summary;
@@ -22,34 +20,31 @@ use super::summary::Summary;
 /// # Errors
 /// Errors that stop the command. Manifests or services that were left out are an error after all
 /// others were applied.
-pub fn apply(input: &Input<'_>, settings: &Settings, output: Output) -> Result<(), Failure> {
-    let mut kernel = Nftables::open().map_err(Failure::new)?;
-    let routing = settings.config.routing.clone();
-    let mut engine = Engine::new(routing, TableFlags::default());
-    engine.suit_kernel(kernel.release());
-    let mut problems = load(&mut engine, input)?;
+pub fn apply(settings: &Settings, allow_empty: bool, output: Output) -> Result<(), Failure> {
+    let mut loaded = Loaded::new(settings, allow_empty)?;
     if settings.are_of_daemon() {
-        settings.report(&engine);
+        settings.report(&loaded.engine);
     }
-    problems.extend(localhost::check(&mut engine).err());
+    let Loaded { engine, kernel, problems, .. } = &mut loaded;
     let mut summary = Summary::default();
     let mut converge = |engine: &mut Engine| {
         let add = &mut |transaction: &_, committed: &_| summary.add(transaction, committed);
-        converge(engine, &mut kernel, add).map_err(Failure::new)
+        converge(engine, kernel, add).map_err(Failure::new)
     };
-    converge(&mut engine)?;
+    converge(engine)?;
     if engine.node().loses_guard() {
         tracing::warn!("{UNGUARDED}");
     }
-    if let Err(why) = localhost::open(&mut engine) {
+    if let Err(why) = localhost::open(engine) {
         problems.push(why);
-        converge(&mut engine)?;
+        converge(engine)?;
     }
     if settings.config.routing.direct_return.is_some() {
         tracing::warn!("direct return needs a daemon: all packets are translated on this node");
     }
-    problems.extend(engine.take_problems().iter().map(ToString::to_string));
-    problems.extend(clean(&mut engine).err().map(|error| format!("stale flows stay: {error}")));
+    let stale = clean(engine);
+    let mut problems = loaded.left_out();
+    problems.extend(stale.err().map(|error| format!("stale flows stay: {error}")));
     match output {
         Output::Text => print(&summary),
         Output::Json => print(&format_args!("{}\n", summary.json(&problems))),

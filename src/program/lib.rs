@@ -12,7 +12,6 @@ mod apply;
 #[cfg(feature = "measure")]
 mod bench;
 mod canary;
-mod change;
 mod check_config;
 mod cleanup;
 mod clock;
@@ -84,7 +83,6 @@ pub use history::{HISTORY_HELP, HistoryFlags, history};
 pub use kube_proxy::kube_proxy;
 pub use kubectl::kubectl;
 pub use log::{Log, noted};
-pub use manifests::Input;
 pub use outcome::{APPLY_CODES, CHECK_CODES, CLEANUP_CODES, Exit, Found, PLAN_CODES, VERIFY_CODES};
 pub use output::{Output, print_help};
 pub use plan::{PlanView, plan};

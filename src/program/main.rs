@@ -5,12 +5,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{CommandFactory, FromArgMatches};
-use daemon::config::Config;
 use daemon::config::command_flags::{OnceFlags, PlanFlags, RunFlags, VerifyFlags};
+use daemon::config::{Config, Loaded};
 use daemon::observe::Startup;
-use daemon::source::Wanted;
 use deltaproxy::{
-    Cli, Command, ConfigCommand, End, Exit, Failure, Found, Input, Log, Output, PlanView, Settings,
+    Cli, Command, ConfigCommand, End, Exit, Failure, Found, Log, Origin, Output, PlanView, Settings,
 };
 
 /// `.cargo/config.toml` has its settings.
@@ -100,34 +99,24 @@ fn run(flags: RunFlags, listed: Vec<(String, String)>, log: &mut Log) -> Result<
 }
 
 fn apply(flags: &OnceFlags, output: Output, log: &mut Log) -> Result<(), Failure> {
-    let settings = once(flags, log)?;
-    deltaproxy::apply(&input(flags, &settings), &settings, output)
+    let settings = settings(Settings::of_once(flags)?, log);
+    deltaproxy::apply(&settings, flags.allow_empty, output)
 }
 
 fn plan(flags: &PlanFlags, output: Output, log: &mut Log) -> Result<Found, Failure> {
     let (loaded, origin, fields) = Settings::of_plan(flags)?;
-    *log = Log::start(loaded.config.log);
-    let settings = Settings { config: deltaproxy::noted(loaded), origin };
+    let settings = settings((loaded, origin), log);
     let commands = flags.commands || flags.compared.source.manifests.is_some();
     let view = PlanView { output, commands };
     deltaproxy::plan(&settings, fields.as_deref(), flags.allow_empty, view)
 }
 
 fn verify(flags: &VerifyFlags, output: Output, log: &mut Log) -> Result<Found, Failure> {
-    let (loaded, origin) = Settings::of_verify(flags)?;
-    *log = Log::start(loaded.config.log);
-    deltaproxy::verify(&Settings { config: deltaproxy::noted(loaded), origin }, output)
+    deltaproxy::verify(&settings(Settings::of_verify(flags)?, log), output)
 }
 
-/// The configuration of a command that ends by itself, and its log.
-fn once(flags: &OnceFlags, log: &mut Log) -> Result<Settings, Failure> {
-    let (loaded, origin) = Settings::of_once(flags)?;
+/// Starts the log of a command that ends by itself, and returns its settings.
+fn settings((loaded, origin): (Loaded, Origin), log: &mut Log) -> Settings {
     *log = Log::start(loaded.config.log);
-    Ok(Settings { config: deltaproxy::noted(loaded), origin })
-}
-
-fn input<'a>(flags: &'a OnceFlags, settings: &'a Settings) -> Input<'a> {
-    let config = &settings.config;
-    let wanted = Wanted::new(&config.node_name, &config.routing);
-    Input { path: &flags.manifests, wanted, allow_empty: flags.allow_empty }
+    Settings { config: deltaproxy::noted(loaded), origin }
 }

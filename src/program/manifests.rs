@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use daemon::config::Config;
 use daemon::source::Wanted;
 use daemon::source::addresses::local_addresses;
 use daemon::source::files::ManifestReader;
@@ -10,27 +11,22 @@ use engine::printable::Printable;
 
 use super::failure::Failure;
 
-/// The manifests of one command.
-#[derive(Clone, Copy, Debug)]
-pub struct Input<'a> {
-    /// A file or directory.
-    pub path: &'a Path,
-    /// What this node needs of them.
-    pub wanted: Wanted<'a>,
-    /// Accept manifests without a usable object, which remove every service.
-    pub allow_empty: bool,
-}
-
-/// Reads the manifests. Returns the parts that were left out, and logs the number of ignored
-/// objects.
-pub(super) fn load(engine: &mut Engine, input: &Input<'_>) -> Result<Vec<String>, Failure> {
-    let path = input.path;
-    let update = ManifestReader::of(input.wanted).load(path).map_err(Failure::new)?;
+/// Reads manifests, a file or directory. Without a usable object, which would remove every service,
+/// they are an error unless `allow_empty`. Returns the parts that were left out, and logs the number
+/// of ignored objects.
+pub(super) fn load(
+    engine: &mut Engine,
+    config: &Config,
+    path: &Path,
+    allow_empty: bool,
+) -> Result<Vec<String>, Failure> {
+    let wanted = Wanted::new(&config.node_name, &config.routing);
+    let update = ManifestReader::of(wanted).load(path).map_err(Failure::new)?;
     let mut problems: Vec<_> = update.problems.iter().map(ToString::to_string).collect();
     if !update.ignored.is_empty() {
         tracing::info!("{}", update.ignored);
     }
-    if update.usable == 0 && !input.allow_empty {
+    if update.usable == 0 && !allow_empty {
         let path = Printable(path.display());
         problems.push(format!(
             "{path}: no usable Service, EndpointSlice or ServiceCIDR, and no Node of this name: \

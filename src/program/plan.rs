@@ -4,18 +4,13 @@
 mod planned;
 
 use daemon::config::changes::FieldChange;
-use engine::Engine;
 use engine::printable::Printable;
-use nft::TableFlags;
-use nft::kernel::Nftables;
 use serde_json::json;
 
 use self::planned::Planned;
-use super::api_server::Followed;
-use super::comparison::Comparison;
+use super::comparison::changes;
 use super::failure::Failure;
-use super::localhost;
-use super::objects::load_objects;
+use super::objects::Loaded;
 use super::outcome::Found;
 use super::output::{Output, print};
 use super::settings::Settings;
@@ -41,28 +36,16 @@ pub fn plan(
     allow_empty: bool,
     view: PlanView,
 ) -> Result<Found, Failure> {
-    let mut kernel = Nftables::open().map_err(Failure::new)?;
-    let routing = settings.config.routing.clone();
-    let mut engine = Engine::new(routing, TableFlags::default());
-    engine.suit_kernel(kernel.release());
-    let (followed, mut problems) = load_objects(&mut engine, &settings.config, allow_empty)?;
-    settings.report(&engine);
-    problems.extend(localhost::check(&mut engine).err());
+    let mut loaded = Loaded::new(settings, allow_empty)?;
+    settings.report(&loaded.engine);
     let mut planned = Planned::new(view.output);
-    let mut comparison = Comparison {
-        engine: &mut engine,
-        kernel: &mut kernel,
-        direct_return: settings.config.routing.direct_return.as_ref(),
-        accept: |_, _| (),
-    };
-    comparison.changes(&mut |(change, service)| {
+    changes(&mut loaded, settings, |_, _| (), &mut |(change, service)| {
         planned.add(&change, service);
         if view.commands && view.output == Output::Text {
             print(&format_args!("{} {}\n", change.sign, change.command));
         }
     })?;
-    problems.extend(followed.into_iter().flat_map(Followed::left_out));
-    problems.extend(engine.take_problems().iter().map(ToString::to_string));
+    let problems = loaded.left_out();
     match view.output {
         Output::Text => {
             fields.iter().for_each(|fields| print_fields(fields));
@@ -72,7 +55,7 @@ pub fn plan(
         }
         Output::Json => {
             let mut document = planned.json(&problems);
-            document["settings"] = settings.json(&engine);
+            document["settings"] = settings.json(&loaded.engine);
             document["configuration"] =
                 fields.map(|it| it.iter().map(json).collect::<Vec<_>>()).into();
             print(&format_args!("{document}\n"));

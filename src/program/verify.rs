@@ -6,17 +6,12 @@ use std::thread;
 use std::time::Duration;
 
 use engine::Engine;
-use engine::routing::Routing;
-use nft::TableFlags;
-use nft::kernel::Nftables;
 use serde_json::json;
 
 use self::differences::Differences;
-use super::api_server::Followed;
-use super::comparison::Comparison;
+use super::comparison::changes;
 use super::failure::Failure;
-use super::localhost;
-use super::objects::load_objects;
+use super::objects::Loaded;
 use super::outcome::Found;
 use super::output::{Output, print};
 use super::settings::Settings;
@@ -30,41 +25,28 @@ const SECOND_COMPARISON_AFTER: Duration = Duration::from_secs(1);
 /// # Errors
 /// The objects or the tables cannot be read.
 pub fn verify(settings: &Settings, output: Output) -> Result<Found, Failure> {
-    let config = &settings.config;
-    let mut kernel = Nftables::open().map_err(Failure::new)?;
-    let mut engine = Engine::new(config.routing.clone(), TableFlags::default());
-    engine.suit_kernel(kernel.release());
-    let (mut followed, mut problems) = load_objects(&mut engine, config, false)?;
-    settings.report(&engine);
-    problems.extend(localhost::check(&mut engine).err());
-    let routing = &config.routing;
-    let mut differences = collect(&mut engine, &mut kernel, routing)?;
+    let mut loaded = Loaded::new(settings, false)?;
+    settings.report(&loaded.engine);
+    let mut differences = collect(&mut loaded, settings)?;
     if !differences.is_empty() {
         thread::sleep(SECOND_COMPARISON_AFTER);
-        if let Some(followed) = &mut followed {
-            followed.catch_up(&mut engine);
+        if let Some(followed) = &mut loaded.followed {
+            followed.catch_up(&mut loaded.engine);
         }
-        differences.retain(&collect(&mut engine, &mut kernel, routing)?);
+        differences.retain(&collect(&mut loaded, settings)?);
     }
-    problems.extend(followed.into_iter().flat_map(Followed::left_out));
-    problems.extend(engine.take_problems().iter().map(ToString::to_string));
+    let mut problems = loaded.left_out();
     problems.sort_unstable();
     problems.dedup();
-    show(&differences, (settings, &engine), &problems, output);
+    show(&differences, (settings, &loaded.engine), &problems, output);
     Ok(Found::if_any(!differences.is_empty()))
 }
 
 /// Reads the tables, and collects the changes that a daemon would send.
-fn collect(
-    engine: &mut Engine,
-    kernel: &mut Nftables,
-    routing: &Routing,
-) -> Result<Differences, Failure> {
-    let direct_return = routing.direct_return.as_ref();
-    let accept = |engine: &mut Engine, found: &_| engine.accept_missing_flowtables(found);
+fn collect(loaded: &mut Loaded, settings: &Settings) -> Result<Differences, Failure> {
     let mut differences = Differences::default();
-    let mut comparison = Comparison { engine, kernel, direct_return, accept };
-    comparison.changes(&mut |change| differences.add(change))?;
+    let accept = Engine::accept_missing_flowtables;
+    changes(loaded, settings, accept, &mut |change| differences.add(change))?;
     Ok(differences)
 }
 

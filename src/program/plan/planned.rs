@@ -6,7 +6,7 @@ use std::fmt;
 use engine::printable::Printable;
 use serde_json::{Value, json};
 
-use crate::change::ChangeLine;
+use crate::comparison::ChangeLine;
 use crate::output::Output;
 
 /// Maximum number of services in text.

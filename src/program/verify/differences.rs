@@ -6,8 +6,7 @@ use std::fmt;
 use engine::printable::Printable;
 use serde_json::{Value, json};
 
-use crate::change::ChangeLine;
-use crate::comparison::Change;
+use crate::comparison::{Change, ChangeLine};
 
 /// Maximum number of printed changes of one service, or of elements without a service.
 const SHOWN: usize = 5;
