@@ -12,17 +12,16 @@ use ipnet::IpNet;
 
 use super::distribution::Distribution;
 use super::random::Random;
-use super::watch_frame::{EndpointObject, ServiceObject, SliceObject, WatchFrame};
 
 /// One of this many services is UDP, the protocol of `--traffic`.
 pub(super) const UDP_EACH: u32 = 10;
 
 /// Maximum endpoints of a slice; the controller fills slices up to it
 /// (`--max-endpoints-per-slice`).
-const SLICE_SIZE: usize = 100;
+pub(super) const SLICE_SIZE: usize = 100;
 
 /// Nodes of the endpoints; the first is this one.
-const NODES: u32 = 500;
+pub(super) const NODES: u32 = 500;
 
 /// Zones of the endpoints, round robin.
 pub(super) const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
@@ -45,7 +44,7 @@ pub struct Cluster {
     /// The initial endpoints of service `n` are `starts[n]` to `starts[n + 1]`.
     starts: Vec<u32>,
     /// Services that differ from their initial state.
-    changed: HashMap<u32, State>,
+    pub(super) changed: HashMap<u32, State>,
     /// Number of the next new endpoint.
     next_endpoint: u32,
     version: u64,
@@ -115,59 +114,6 @@ impl Cluster {
         }))
     }
 
-    /// Returns the frame of this node, in `zone` if given.
-    pub fn node(&mut self, zone: Option<&str>) -> WatchFrame {
-        WatchFrame::node(NODE_NAME, zone, self.next_version())
-    }
-
-    /// Returns the frames that create a service: the Service and its slices.
-    pub fn whole(&mut self, service: u32) -> Vec<WatchFrame> {
-        let mut frames = vec![self.service(service)];
-        let slices = self.slice_count(service);
-        frames.extend((0..slices).map(|slice| self.slice(service, slice)));
-        frames
-    }
-
-    /// Returns the frames that remove a service, and resets its state.
-    pub(super) fn remove(&mut self, service: u32) -> Vec<WatchFrame> {
-        let frames = self.whole(service).iter().map(WatchFrame::deleted).collect();
-        self.changed.remove(&service);
-        frames
-    }
-
-    /// Returns the frame of a Service.
-    pub fn service(&mut self, service: u32) -> WatchFrame {
-        let version = self.next_version();
-        let state = self.changed.get(&service);
-        WatchFrame::service(&ServiceObject {
-            number: service,
-            version,
-            cluster_ip: Self::cluster_ip(service),
-            protocol: protocol(service),
-            is_local: state.is_some_and(|state| state.is_local),
-            is_external: state.is_some_and(|state| state.is_external),
-        })
-    }
-
-    /// Returns the frame of a slice of a service.
-    pub fn slice(&mut self, service: u32, slice: usize) -> WatchFrame {
-        let version = self.next_version();
-        let first = slice * SLICE_SIZE;
-        let endpoints = match self.changed.get(&service) {
-            Some(state) => {
-                state.endpoints.iter().skip(first).take(SLICE_SIZE).copied().map(endpoint).collect()
-            }
-            None => self.original(service).skip(first).take(SLICE_SIZE).map(endpoint).collect(),
-        };
-        WatchFrame::slice(&SliceObject {
-            service,
-            slice,
-            version,
-            protocol: protocol(service),
-            endpoints,
-        })
-    }
-
     /// Returns the number of slices of a service, at least one.
     pub fn slice_count(&self, service: u32) -> usize {
         let count = match self.changed.get(&service) {
@@ -219,21 +165,8 @@ impl Cluster {
         self.next_endpoint - 1
     }
 
-    fn next_version(&mut self) -> u64 {
+    pub(super) fn next_version(&mut self) -> u64 {
         self.version += 1;
         self.version
-    }
-}
-
-fn protocol(service: u32) -> &'static str {
-    if Cluster::takes_traffic(service) { "UDP" } else { "TCP" }
-}
-
-fn endpoint(number: u32) -> EndpointObject {
-    EndpointObject {
-        number,
-        address: Cluster::endpoint_address(number),
-        node: number % NODES,
-        zone: ZONES[number as usize % ZONES.len()],
     }
 }

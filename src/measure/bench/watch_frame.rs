@@ -9,6 +9,7 @@ use std::net::Ipv4Addr;
 
 use engine::model::Resource;
 
+use super::cluster::{Cluster, NODE_NAME, NODES, SLICE_SIZE, State, ZONES};
 use super::message::Message;
 
 /// One event of a watch.
@@ -19,36 +20,6 @@ pub struct WatchFrame {
     change: &'static str,
     /// The object in its envelope.
     object: Vec<u8>,
-}
-
-/// Variable fields of a Service.
-#[derive(Clone, Debug)]
-pub(super) struct ServiceObject {
-    pub(super) number: u32,
-    pub(super) version: u64,
-    pub(super) cluster_ip: Ipv4Addr,
-    pub(super) protocol: &'static str,
-    pub(super) is_local: bool,
-    pub(super) is_external: bool,
-}
-
-/// Variable fields of an EndpointSlice.
-#[derive(Clone, Debug)]
-pub(super) struct SliceObject {
-    pub(super) service: u32,
-    pub(super) slice: usize,
-    pub(super) version: u64,
-    pub(super) protocol: &'static str,
-    pub(super) endpoints: Vec<EndpointObject>,
-}
-
-/// Variable fields of an endpoint.
-#[derive(Clone, Debug)]
-pub(super) struct EndpointObject {
-    pub(super) number: u32,
-    pub(super) address: Ipv4Addr,
-    pub(super) node: u32,
-    pub(super) zone: &'static str,
 }
 
 /// Returns the external IP of a service, if it has one.
@@ -74,18 +45,60 @@ const SERVICE_FIELDS: &str = r#"{"f:metadata":{"f:labels":{".":{},"f:app":{}}},"
 
 const SLICE_FIELDS: &str = r#"{"f:addressType":{},"f:endpoints":{},"f:metadata":{"f:annotations":{".":{},"f:endpoints.kubernetes.io/last-change-trigger-time":{}},"f:generateName":{},"f:labels":{".":{},"f:endpointslice.kubernetes.io/managed-by":{},"f:kubernetes.io/service-name":{}},"f:ownerReferences":{".":{},"k:{\"uid\":\"00000000-0000-4000-8000-000000000000\"}":{}}},"f:ports":{}}"#;
 
+/// Frames of the objects of a cluster.
+impl Cluster {
+    /// Returns the frame of this node, in `zone` if given.
+    pub fn node(&mut self, zone: Option<&str>) -> WatchFrame {
+        WatchFrame::node(NODE_NAME, zone, self.next_version())
+    }
+
+    /// Returns the frames that create a service: the Service and its slices.
+    pub fn whole(&mut self, service: u32) -> Vec<WatchFrame> {
+        let mut frames = vec![self.service(service)];
+        let slices = self.slice_count(service);
+        frames.extend((0..slices).map(|slice| self.slice(service, slice)));
+        frames
+    }
+
+    /// Returns the frames that remove a service, and resets its state.
+    pub(super) fn remove(&mut self, service: u32) -> Vec<WatchFrame> {
+        let frames = self.whole(service).iter().map(WatchFrame::deleted).collect();
+        self.changed.remove(&service);
+        frames
+    }
+
+    /// Returns the frame of a Service.
+    pub fn service(&mut self, service: u32) -> WatchFrame {
+        let version = self.next_version();
+        let unchanged = State::default();
+        let state = self.changed.get(&service).unwrap_or(&unchanged);
+        WatchFrame::service(service, version, state)
+    }
+
+    /// Returns the frame of a slice of a service.
+    pub fn slice(&mut self, service: u32, slice: usize) -> WatchFrame {
+        let version = self.next_version();
+        let changed = self.changed.get(&service).map(|state| &state.endpoints);
+        // A service that has not changed stores no endpoints.
+        let original = changed.is_none().then(|| self.original(service));
+        let all = changed.into_iter().flatten().copied().chain(original.into_iter().flatten());
+        let endpoints = all.skip(slice * SLICE_SIZE).take(SLICE_SIZE);
+        WatchFrame::slice((service, slice), version, endpoints)
+    }
+}
+
 impl WatchFrame {
-    pub(super) fn service(object: &ServiceObject) -> Self {
-        let ServiceObject { number, version, cluster_ip, protocol, is_local, is_external } = object;
+    /// Returns the frame of a Service.
+    fn service(number: u32, version: u64, state: &State) -> Self {
         let name = format!("service-{number}");
-        let cluster_ip = cluster_ip.to_string();
-        let external_ip = is_external.then(|| external_ip(*number).to_string());
+        let cluster_ip = Cluster::cluster_ip(number).to_string();
+        let external_ip = state.is_external.then(|| external_ip(number).to_string());
         let metadata = new()
             .text(1, &name)
             .text(2, "")
-            .text(3, &namespace(*number))
+            .text(3, &namespace(number))
             .text(4, "")
-            .text(5, &uid(*number))
+            .text(5, &uid(number))
             .text(6, &version.to_string())
             .number(7, 0)
             .message(8, &created())
@@ -94,7 +107,7 @@ impl WatchFrame {
         let target_port = new().number(1, 0).number(2, 8080).text(3, "");
         let port = new()
             .text(1, "http")
-            .text(2, protocol)
+            .text(2, protocol(number))
             .number(3, 80)
             .message(4, &target_port)
             .number(5, 0);
@@ -113,19 +126,23 @@ impl WatchFrame {
             .text(17, "SingleStack")
             .text(18, &cluster_ip)
             .text(19, "IPv4")
-            .text(22, if *is_local { "Local" } else { "Cluster" });
+            .text(22, if state.is_local { "Local" } else { "Cluster" });
         let status = new().message(1, &new());
         let message = new().message(1, &metadata).message(2, &spec).message(3, &status);
         Self::modified(Resource::Services, ("v1", "Service"), &message)
     }
 
-    pub(super) fn slice(object: &SliceObject) -> Self {
-        let SliceObject { service, slice, version, protocol, endpoints } = object;
-        let (name, namespace) = (format!("service-{service}"), namespace(*service));
+    /// Returns the frame of a slice of a service, with these endpoints.
+    fn slice(
+        (service, slice): (u32, usize),
+        version: u64,
+        endpoints: impl Iterator<Item = u32>,
+    ) -> Self {
+        let (name, namespace) = (format!("service-{service}"), namespace(service));
         let owner = new()
             .text(1, "Service")
             .text(3, &name)
-            .text(4, &uid(*service))
+            .text(4, &uid(service))
             .text(5, "v1")
             .flag(6, true)
             .flag(7, true);
@@ -136,9 +153,9 @@ impl WatchFrame {
             .text(2, &format!("{name}-"))
             .text(3, &namespace)
             .text(4, "")
-            .text(5, &uid(*service))
+            .text(5, &uid(service))
             .text(6, &version.to_string())
-            .number(7, *version)
+            .number(7, version)
             .message(8, &created())
             .entry(11, "app", &name)
             .entry(11, "endpointslice.kubernetes.io/managed-by", manager)
@@ -150,12 +167,12 @@ impl WatchFrame {
         for endpoint in endpoints {
             message = message.message(2, &encode_endpoint(endpoint, &name, &namespace));
         }
-        let port = new().text(1, "http").text(2, protocol).number(3, 8080);
+        let port = new().text(1, "http").text(2, protocol(service)).number(3, 8080);
         let message = message.message(3, &port).text(4, "IPv4");
         Self::modified(Resource::EndpointSlices, ("discovery.k8s.io/v1", "EndpointSlice"), &message)
     }
 
-    pub(super) fn node(name: &str, zone: Option<&str>, version: u64) -> Self {
+    fn node(name: &str, zone: Option<&str>, version: u64) -> Self {
         let mut metadata = new()
             .text(1, name)
             .text(2, "")
@@ -210,21 +227,21 @@ impl WatchFrame {
     }
 }
 
-fn encode_endpoint(endpoint: &EndpointObject, service: &str, namespace: &str) -> Message {
-    let EndpointObject { number, address, node, zone } = endpoint;
+fn encode_endpoint(number: u32, service: &str, namespace: &str) -> Message {
+    let zone = ZONES[number as usize % ZONES.len()];
     let pod = new()
         .text(1, "Pod")
         .text(2, namespace)
         .text(3, &format!("{service}-{number:x}"))
-        .text(4, &uid(*number))
+        .text(4, &uid(number))
         .text(5, "")
         .text(6, "")
         .text(7, "");
     new()
-        .text(1, &address.to_string())
+        .text(1, &Cluster::endpoint_address(number).to_string())
         .message(2, &new().flag(1, true).flag(2, true).flag(3, false))
         .message(4, &pod)
-        .text(6, &format!("node-{node}"))
+        .text(6, &format!("node-{}", number % NODES))
         .text(7, zone)
         .message(8, &new().message(1, &new().text(1, zone)))
 }
@@ -246,6 +263,10 @@ fn created() -> Message {
 
 fn new() -> Message {
     Message::default()
+}
+
+fn protocol(service: u32) -> &'static str {
+    if Cluster::takes_traffic(service) { "UDP" } else { "TCP" }
 }
 
 fn namespace(service: u32) -> String {
@@ -277,53 +298,33 @@ mod tests {
 
     #[test]
     fn a_service_is_encoded_by_the_published_definitions() {
-        let object = ServiceObject {
-            number: 103,
-            version: 9,
-            cluster_ip: Ipv4Addr::new(10, 96, 0, 104),
-            protocol: "UDP",
-            is_local: true,
-            is_external: true,
-        };
+        let state = State { is_local: true, is_external: true, ..State::default() };
         let expected = json!({
             "kind": "Service",
             "apiVersion": "v1",
             "metadata": {
-                "name": "service-103", "namespace": "bench-3", "uid": uid(103),
+                "name": "service-109", "namespace": "bench-9", "uid": uid(109),
                 "resourceVersion": "9", "creationTimestamp": CREATED,
-                "labels": {"app": "service-103"},
+                "labels": {"app": "service-109"},
                 "managedFields": managed("kubectl", "v1", SERVICE_FIELDS),
             },
             "spec": {
                 "ports": [{"name": "http", "protocol": "UDP", "port": 80, "targetPort": 8080}],
-                "selector": {"app": "service-103"},
-                "clusterIP": "10.96.0.104", "clusterIPs": ["10.96.0.104"],
-                "externalIPs": ["198.18.0.104"], "type": "ClusterIP", "sessionAffinity": "None",
+                "selector": {"app": "service-109"},
+                "clusterIP": "10.96.0.110", "clusterIPs": ["10.96.0.110"],
+                "externalIPs": ["198.18.0.110"], "type": "ClusterIP", "sessionAffinity": "None",
                 "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack",
                 "internalTrafficPolicy": "Local",
             },
             "status": {"loadBalancer": {}},
         });
-        let frame = WatchFrame::service(&object);
+        let frame = WatchFrame::service(109, 9, &state);
         assert_encodes(&frame, "MODIFIED", &expected);
         assert_encodes(&frame.deleted(), "DELETED", &expected);
     }
 
     #[test]
     fn a_slice_is_encoded_by_the_published_definitions() {
-        let endpoint = |number, zone| EndpointObject {
-            number,
-            address: Ipv4Addr::from(0x0b00_0000 + number),
-            node: number % 500,
-            zone,
-        };
-        let object = SliceObject {
-            service: 7,
-            slice: 1,
-            version: 300,
-            protocol: "TCP",
-            endpoints: vec![endpoint(1, "zone-b"), endpoint(700, "zone-a")],
-        };
         let endpoint = |address, number: u32, node, zone| {
             json!({
                 "addresses": [address],
@@ -357,12 +358,13 @@ mod tests {
             },
             "addressType": "IPv4",
             "endpoints": [
-                endpoint("11.0.0.1", 1, "node-1", "zone-b"),
-                endpoint("11.0.2.188", 700, "node-200", "zone-a"),
+                endpoint("11.0.0.2", 1, "node-1", "zone-b"),
+                endpoint("11.0.2.189", 700, "node-200", "zone-b"),
             ],
             "ports": [{"name": "http", "protocol": "TCP", "port": 8080}],
         });
-        assert_encodes(&WatchFrame::slice(&object), "MODIFIED", &expected);
+        let frame = WatchFrame::slice((7, 1), 300, [1, 700].into_iter());
+        assert_encodes(&frame, "MODIFIED", &expected);
     }
 
     #[test]
