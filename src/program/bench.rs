@@ -6,9 +6,9 @@
 use std::fs::OpenOptions;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::process::{ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -16,8 +16,6 @@ use measure::bench::{self, BenchError, BenchReport, BenchSettings, SizeReport};
 use measure::figures::{Machine, Progress};
 use measure::probe::ProbeReport;
 use nft::kernel::Nftables;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde::Deserialize;
 
 use super::cleanup::remove;
@@ -236,11 +234,9 @@ fn run_one(settings: &BenchSettings, services: u32, end: &StopRequest) -> io::Re
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
-    // Closed when this process ends in any way, which ends the other one.
-    let _alive = child.stdin.take();
-    end.pass_on_to(&child);
+    // Closed when this process ends in any way or is stopped, which stops the other one.
+    end.close_later(child.stdin.take());
     let output = child.wait_with_output()?;
-    end.pass_on_to_nobody();
     if !output.stdout.is_empty() {
         return Ok(serde_json::from_slice(&output.stdout)?);
     }
@@ -257,8 +253,8 @@ fn run_one(settings: &BenchSettings, services: u32, end: &StopRequest) -> io::Re
 #[derive(Clone, Debug, Default)]
 struct StopRequest {
     is_set: Arc<AtomicBool>,
-    /// Process that is signalled too; 0 if none.
-    child: Arc<AtomicU32>,
+    /// Standard input of the process that is stopped too.
+    child: Arc<Mutex<Option<ChildStdin>>>,
 }
 
 impl StopRequest {
@@ -277,7 +273,7 @@ impl StopRequest {
         let listen = move || {
             runtime.block_on(stop);
             listener.is_set.store(true, Ordering::Relaxed);
-            listener.signal_child();
+            listener.close_later(None);
         };
         Ok((end, listen))
     }
@@ -286,24 +282,10 @@ impl StopRequest {
         self.is_set.load(Ordering::Relaxed)
     }
 
-    fn pass_on_to(&self, child: &Child) {
-        self.child.store(child.id(), Ordering::Relaxed);
-        if self.is_requested() {
-            self.signal_child();
-        }
-    }
-
-    fn pass_on_to_nobody(&self) {
-        self.child.store(0, Ordering::Relaxed);
-    }
-
-    fn signal_child(&self) {
-        if let Ok(pid) = i32::try_from(self.child.load(Ordering::Relaxed))
-            && pid > 0
-        {
-            // The process may have ended already.
-            let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
-        }
+    /// Closes `stdin` once a stop is requested, and that of an earlier process now.
+    fn close_later(&self, stdin: Option<ChildStdin>) {
+        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        *child = stdin.filter(|_| !self.is_requested());
     }
 }
 

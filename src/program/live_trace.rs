@@ -21,6 +21,7 @@ use nft::{
     BaseChain, Chain, Element, Expression, Family, HookPoint, Operation, Rule, Set, SetFlags,
     Table, TableFlags, TableRef, TraceEvent, Transaction, Type, Value,
 };
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::{Value as Json, json};
 use socket2::{Domain, Protocol, Socket, Type as SocketType};
@@ -204,16 +205,9 @@ fn wait(tracer: &Tracer, time: Duration) -> io::Result<bool> {
     let mut sockets = [PollFd::new(tracer.as_fd(), PollFlags::POLLIN)];
     let time = PollTimeout::try_from(time).unwrap_or(PollTimeout::MAX);
     match poll(&mut sockets, time) {
-        Err(nix::errno::Errno::EINTR) => Ok(true),
+        Err(Errno::EINTR) => Ok(true),
         ready => Ok(ready? > 0),
     }
-}
-
-/// Keeps the packet's socket open.
-#[derive(Debug)]
-enum Sent {
-    Socket(#[expect(dead_code, reason = "held until it is dropped")] Socket),
-    Refused,
 }
 
 /// Adds the destination to an error of [`send`].
@@ -223,8 +217,9 @@ fn unsent(explanation: &Explanation, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("--trace: cannot send a packet to {to}: {error}"))
 }
 
-/// Sends a datagram, or starts a connection without waiting for it.
-fn send(explanation: &Explanation, question: &Question) -> io::Result<Sent> {
+/// Sends a datagram, or starts a connection without waiting for it. Returns the socket, or `None` if
+/// the packet was refused after it was traced.
+fn send(explanation: &Explanation, question: &Question) -> io::Result<Option<Socket>> {
     let packet = &explanation.packet;
     let (kind, protocol) = match packet.protocol {
         TCP => (SocketType::STREAM, Protocol::TCP),
@@ -244,14 +239,10 @@ fn send(explanation: &Explanation, question: &Question) -> io::Result<Sent> {
     } else {
         began
     };
-    match sent.as_ref().map_err(io::Error::raw_os_error) {
+    match sent.as_ref().map_err(|error| error.raw_os_error().map(Errno::from_raw)) {
+        Ok(()) | Err(Some(Errno::EINPROGRESS)) => Ok(Some(socket)),
         // EPERM: the packet was traced before a rule dropped it.
-        Err(Some(errno)) if errno == nix::errno::Errno::EPERM as i32 => Ok(Sent::Refused),
-        Err(Some(errno)) if errno == nix::errno::Errno::EINPROGRESS as i32 => {
-            Ok(Sent::Socket(socket))
-        }
-        Err(Some(errno)) if errno == nix::errno::Errno::ECONNREFUSED as i32 => Ok(Sent::Refused),
-        Ok(()) => Ok(Sent::Socket(socket)),
-        Err(_) => sent.map(|()| Sent::Refused),
+        Err(Some(Errno::EPERM | Errno::ECONNREFUSED)) => Ok(None),
+        Err(_) => sent.map(|()| None),
     }
 }
