@@ -36,7 +36,7 @@ pub struct ExplainFlags {
     /// First hook: prerouting for packets that arrive, output for packets of this node
     /// [default: prerouting if --from is not an address of this node]
     #[arg(long, value_name = "HOOK")]
-    hook: Option<HookFlag>,
+    hook: Option<Start>,
     /// Format of the explanation
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     output: Output,
@@ -61,15 +61,6 @@ Exit codes:
   0  the packet is explained; with --trace, the kernel did as predicted
   1  with --trace, the kernel differed from the prediction
   2  an error: bad arguments, no permission, no table, or no packet to trace";
-
-/// Hook where a packet starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum HookFlag {
-    /// The packet arrives at an interface.
-    Prerouting,
-    /// This node sends the packet.
-    Output,
-}
 
 /// An address, a port and, if given, a transport protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,7 +180,7 @@ impl ExplainFlags {
                  {from_name}"
             )));
         }
-        if let (Some(HookFlag::Output), Some(name)) = (self.hook, &self.in_interface) {
+        if let (Some(Start::Output), Some(name)) = (self.hook, &self.in_interface) {
             return Err(Failure::new(format!(
                 "--in-interface {name}: only a packet at --hook prerouting comes in by an \
                  interface; this is --hook output"
@@ -200,10 +191,7 @@ impl ExplainFlags {
             protocol,
             from: self.from.map(|Source(address, port)| (address, port)),
             interface: self.in_interface.clone(),
-            start: self.hook.map(|hook| match hook {
-                HookFlag::Prerouting => Start::Prerouting,
-                HookFlag::Output => Start::Output,
-            }),
+            start: self.hook,
         })
     }
 }

@@ -11,7 +11,7 @@ use std::sync::mpsc::{self as commands, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use daemon::config::listen_address;
 use inspect::show::Order;
 use inspect::top::{Action, ScreenState, TopView, plain};
@@ -20,7 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use self::sampler::Sampler;
-use self::terminal::{Pressed, RawTerminal, pressed};
+use self::terminal::{RawTerminal, pressed};
 use super::clock::now;
 use super::failure::Failure;
 use super::output::print;
@@ -71,27 +71,12 @@ pub struct TopFlags {
     pub interval: Duration,
     /// Sort key of services
     #[arg(long, value_name = "COLUMN", default_value = "began")]
-    pub sort: Sort,
+    pub sort: Order,
 }
 
 /// The metrics port of the daemon, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Daemon(Option<SocketAddr>);
-
-/// A column to sort by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Sort {
-    /// Connections that began per second
-    Began,
-    /// Answered connections
-    Active,
-    /// Connections without an answer
-    New,
-    /// Live connections to former endpoints
-    Draining,
-    /// Namespace and name
-    Name,
-}
 
 /// Default of the configuration of `run`.
 const DAEMON: &str = "127.0.0.1:10249";
@@ -102,18 +87,6 @@ const PAUSE: u32 = 3;
 
 /// Most queued events of the terminal.
 const EVENTS: usize = 16;
-
-impl Sort {
-    fn order(self) -> Order {
-        match self {
-            Self::Began => Order::Began,
-            Self::Active => Order::Active,
-            Self::New => Order::New,
-            Self::Draining => Order::Draining,
-            Self::Name => Order::Name,
-        }
-    }
-}
 
 fn daemon(text: &str) -> Result<Daemon, String> {
     if text.is_empty() {
@@ -130,7 +103,7 @@ fn daemon(text: &str) -> Result<Daemon, String> {
 /// The first read finds neither a daemon nor tables, or the terminal fails.
 pub fn top(flags: &TopFlags) -> Result<(), Failure> {
     let mut sampler = Sampler::new(flags.daemon.0)?;
-    let order = flags.sort.order();
+    let order = flags.sort;
     let view = sampler.sample(order);
     if let (Err(daemon), Err(kernel)) = (&view.daemon, &view.kernel) {
         return Err(Failure::of_lines(vec![format!("no daemon: {daemon}"), kernel.clone()]));
@@ -169,16 +142,14 @@ async fn live(
             }
             event = next_event(&mut events) => event,
         };
-        match pressed(&event) {
-            Some(Pressed::Key(key)) => match state.press(key) {
-                Action::Quit => return Ok(()),
-                Action::Draw => {}
-                // If the sampler has ended, the branch above detects it.
-                Action::Sort(order) => drop(orders.send(order)),
-            },
-            Some(Pressed::Suspend) => screen.suspend().map_err(Failure::new)?,
-            // A resize.
-            None => {}
+        // Without a key it is a resize.
+        let Some(key) = pressed(&event) else { continue };
+        match state.press(key) {
+            Action::Quit => return Ok(()),
+            Action::Suspend => screen.suspend().map_err(Failure::new)?,
+            Action::Draw => {}
+            // If the sampler has ended, the branch above detects it.
+            Action::Sort(order) => drop(orders.send(order)),
         }
     }
 }

@@ -14,12 +14,12 @@ use super::rules::{Facts, Rules};
 use super::state::{State, merge, merge_by, total};
 use super::step::{ChainId, Fate, PossibleFate, Prediction, RuleStep, Step};
 
-/// Hook where the packet starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Hook where a packet starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Start {
-    /// The packet arrives on an interface.
+    /// The packet arrives at an interface.
     Prerouting,
-    /// The node sends the packet.
+    /// This node sends the packet.
     Output,
 }
 

@@ -11,18 +11,18 @@ use super::format::cells::socket;
 use super::services::{Entry, Services};
 
 /// Sort key of services, descending; equal ones by name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Order {
-    /// Connections that began since the last read.
+    /// Connections that began per second
     #[default]
     Began,
-    /// Answered connections that are not closed by both sides.
+    /// Answered connections
     Active,
-    /// Connections without an answer yet.
+    /// Connections without an answer
     New,
-    /// Live connections to former endpoints.
+    /// Live connections to former endpoints
     Draining,
-    /// The name alone, ascending.
+    /// Namespace and name
     Name,
 }
 
@@ -70,9 +70,6 @@ impl<T> Default for Top<T> {
 }
 
 impl Order {
-    /// All sort keys.
-    pub const ALL: [Self; 5] = [Self::Began, Self::Active, Self::New, Self::Draining, Self::Name];
-
     fn key(self, counts: &Counts, draining: u32) -> u32 {
         match self {
             Self::Began => counts.began,

@@ -1,5 +1,7 @@
 //! State that keys change: the list in focus, scroll offsets, and the order of services.
 
+use clap::ValueEnum;
+
 use crate::show::Order;
 
 /// A list of the screen.
@@ -19,6 +21,8 @@ pub enum ScreenList {
 pub enum Key {
     /// End.
     Quit,
+    /// Stop the program until it is continued.
+    Suspend,
     /// Move the focus to the next list.
     Next,
     /// Move the focus to the previous list.
@@ -48,6 +52,8 @@ pub enum Action {
     Sort(Order),
     /// Quit.
     Quit,
+    /// Suspend.
+    Suspend,
 }
 
 /// State that keys change.
@@ -89,18 +95,19 @@ impl ScreenState {
             Key::PageDown => offset.saturating_add(page),
             Key::Home => 0,
             Key::End => usize::MAX,
-            Key::Quit | Key::Next | Key::Previous | Key::Sort => offset,
+            Key::Quit | Key::Suspend | Key::Next | Key::Previous | Key::Sort => offset,
         };
         match key {
             Key::Quit => return Action::Quit,
+            Key::Suspend => return Action::Suspend,
             Key::Next => self.focus = ScreenList::ALL[(place + 1) % ScreenList::ALL.len()],
             Key::Previous => {
                 self.focus =
                     ScreenList::ALL[(place + ScreenList::ALL.len() - 1) % ScreenList::ALL.len()]
             }
             Key::Sort => {
-                let known = Order::ALL.iter().position(|it| *it == self.order).unwrap_or_default();
-                self.order = Order::ALL[(known + 1) % Order::ALL.len()];
+                let all = Order::value_variants();
+                self.order = all[(self.order as usize + 1) % all.len()];
                 self.offsets[ScreenList::Services.place()] = 0;
                 return Action::Sort(self.order);
             }
@@ -139,7 +146,7 @@ mod tests {
         let mut state = ScreenState { offsets: [7, 7, 7], ..ScreenState::default() };
         let orders = [0; 5].map(|_| match state.press(Key::Sort) {
             Action::Sort(order) => order,
-            other @ (Action::Draw | Action::Quit) => panic!("{other:?}"),
+            other @ (Action::Draw | Action::Quit | Action::Suspend) => panic!("{other:?}"),
         });
         assert_eq!(orders, [Order::Active, Order::New, Order::Draining, Order::Name, Order::Began]);
         assert_eq!(state.offsets, [0, 7, 7]);

@@ -24,15 +24,6 @@ pub(super) struct RawTerminal {
 /// The terminal must be restored.
 static IS_CHANGED: AtomicBool = AtomicBool::new(false);
 
-/// A key with a function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pressed {
-    /// A key of the screen.
-    Key(Key),
-    /// Ctrl-Z.
-    Suspend,
-}
-
 impl RawTerminal {
     /// Takes over the terminal of standard output.
     pub(super) fn open() -> io::Result<Self> {
@@ -84,14 +75,14 @@ fn restore() {
 }
 
 /// Returns the key of an event; `None` if it has no function.
-pub(super) fn pressed(event: &Event) -> Option<Pressed> {
+pub(super) fn pressed(event: &Event) -> Option<Key> {
     let Event::Key(KeyEvent { code, modifiers, kind, .. }) = event else { return None };
     if *kind == KeyEventKind::Release {
         return None;
     }
-    let key = match (*code, modifiers.contains(KeyModifiers::CONTROL)) {
+    Some(match (*code, modifiers.contains(KeyModifiers::CONTROL)) {
         (KeyCode::Char('c'), true) | (KeyCode::Char('q' | 'Q') | KeyCode::Esc, false) => Key::Quit,
-        (KeyCode::Char('z'), true) => return Some(Pressed::Suspend),
+        (KeyCode::Char('z'), true) => Key::Suspend,
         (KeyCode::Tab, _) => Key::Next,
         (KeyCode::BackTab, _) => Key::Previous,
         (KeyCode::Up, _) | (KeyCode::Char('k'), false) => Key::Up,
@@ -102,8 +93,7 @@ pub(super) fn pressed(event: &Event) -> Option<Pressed> {
         (KeyCode::End, _) => Key::End,
         (KeyCode::Char('s'), false) => Key::Sort,
         _ => return None,
-    };
-    Some(Pressed::Key(key))
+    })
 }
 
 #[cfg(test)]
@@ -114,14 +104,13 @@ mod tests {
     fn keys_have_their_meaning_with_and_without_control() {
         let press = |code, modifiers| pressed(&Event::Key(KeyEvent::new(code, modifiers)));
         let (none, control) = (KeyModifiers::NONE, KeyModifiers::CONTROL);
-        let key = |key| Some(Pressed::Key(key));
-        assert_eq!(press(KeyCode::Char('q'), none), key(Key::Quit));
-        assert_eq!(press(KeyCode::Char('c'), control), key(Key::Quit));
+        assert_eq!(press(KeyCode::Char('q'), none), Some(Key::Quit));
+        assert_eq!(press(KeyCode::Char('c'), control), Some(Key::Quit));
         assert_eq!(press(KeyCode::Char('c'), none), None);
         assert_eq!(press(KeyCode::Char('s'), control), None);
-        assert_eq!(press(KeyCode::Char('z'), control), Some(Pressed::Suspend));
-        assert_eq!(press(KeyCode::BackTab, KeyModifiers::SHIFT), key(Key::Previous));
-        assert_eq!(press(KeyCode::PageDown, none), key(Key::PageDown));
+        assert_eq!(press(KeyCode::Char('z'), control), Some(Key::Suspend));
+        assert_eq!(press(KeyCode::BackTab, KeyModifiers::SHIFT), Some(Key::Previous));
+        assert_eq!(press(KeyCode::PageDown, none), Some(Key::PageDown));
         let release = KeyEvent { kind: KeyEventKind::Release, ..KeyCode::Char('q').into() };
         assert_eq!(pressed(&Event::Key(release)), None);
         assert_eq!(pressed(&Event::Resize(80, 24)), None);
