@@ -50,8 +50,7 @@ use engine::model::{Arrival, HostAddresses};
 use engine::ruleset::CLIENTS;
 use engine::schedule::{Input, Schedule, Task};
 use engine::{Answer, Engine, TableId};
-use futures::FutureExt;
-use futures::future::OptionFuture;
+use futures::future::{FutureExt, OptionFuture};
 use nft::Transaction;
 use nft::family::Family;
 use nft::kernel::Kernel;
@@ -168,9 +167,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
             let count_due = due(self.flows.balancing.as_ref());
             let direct_due = self.engine.direct().and_then(Direct::due);
             tokio::select! {
-                // The first ready branch runs: first a due commit, so that a stream of events does
-                // not delay it. Checks and background requests come last, because no
-                // service waits for them. `None` leaves the others to be waited for.
+                // The first ready branch runs: first a due commit, so that a stream of events does not
+                // delay it. Checks and background requests come last: no service waits for them.
+                // A branch without `Some` is passed over.
                 biased;
                 task = task_at(next) => self.perform(task).await?,
                 Some(flows) = Cleaning::piece(&mut self.flows.cleaning), if self.is_at_rest() =>
