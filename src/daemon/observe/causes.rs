@@ -2,67 +2,35 @@
 
 use std::fmt;
 
-/// What made a commit necessary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// The first lists of objects: the daemon started.
-    Start,
-    /// An object changed.
-    Event,
-    /// The addresses of this node changed.
-    Addresses,
-    /// Another program changed the tables.
-    OtherProgram,
-    /// The background check found a difference.
-    Check,
-    /// The kernel refused a transaction, or its outcome was not known.
-    Refusal,
-    /// Elements that packets could still look up were no longer used for some time.
-    Unused,
-    /// Scheduler `lc` counted connections.
-    Connections,
-    /// Network devices came or went, so the flowtable changed.
-    Devices,
-    /// A table was replaced by one with other flags, or a copy of that replacement was removed.
-    Handover,
-    /// The first lists of objects after the configuration changed.
-    Reload,
-    /// Other nodes came, went or are reached otherwise, or a service begins or ends direct return.
-    Nodes,
-}
+use super::metric::named;
 
-impl Cause {
-    const ALL: [Self; 12] = [
-        Self::Start,
-        Self::Event,
-        Self::Addresses,
-        Self::OtherProgram,
-        Self::Check,
-        Self::Refusal,
-        Self::Unused,
-        Self::Connections,
-        Self::Devices,
-        Self::Handover,
-        Self::Reload,
-        Self::Nodes,
-    ];
-
-    /// Returns the name in documents.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Start => "start",
-            Self::Event => "event",
-            Self::Addresses => "addresses",
-            Self::OtherProgram => "other-program",
-            Self::Check => "check",
-            Self::Refusal => "refusal",
-            Self::Unused => "unused",
-            Self::Connections => "connections",
-            Self::Devices => "devices",
-            Self::Handover => "handover",
-            Self::Reload => "reload",
-            Self::Nodes => "nodes",
-        }
+named! {
+    /// What made a commit necessary.
+    pub enum Cause {
+        /// The first lists of objects: the daemon started.
+        Start = "start",
+        /// An object changed.
+        Event = "event",
+        /// The addresses of this node changed.
+        Addresses = "addresses",
+        /// Another program changed the tables.
+        OtherProgram = "other-program",
+        /// The background check found a difference.
+        Check = "check",
+        /// The kernel refused a transaction, or its outcome was not known.
+        Refusal = "refusal",
+        /// Elements that packets could still look up were no longer used for some time.
+        Unused = "unused",
+        /// Scheduler `lc` counted connections.
+        Connections = "connections",
+        /// Network devices came or went, so the flowtable changed.
+        Devices = "devices",
+        /// A table was replaced by one with other flags, or a copy of that replacement was removed.
+        Handover = "handover",
+        /// The first lists of objects after the configuration changed.
+        Reload = "reload",
+        /// Other nodes came, went or are reached otherwise, or a service begins or ends direct return.
+        Nodes = "nodes",
     }
 }
 

@@ -13,40 +13,24 @@ use nft::family::Family as IpFamily;
 use super::buckets;
 use super::causes::Causes;
 use super::histogram::Histogram;
-use super::metric::{Counter, Family, Gauge, as_f64, metrics};
+use super::metric::{Counter, Family, Gauge, as_f64, metrics, named};
 
-/// A stage of the path of an event to the kernel, in order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CommitStage {
-    /// From the last bytes of an arrival to its events.
-    Parse,
-    /// From there until the loop takes the arrival.
-    Queue,
-    /// From events to a transaction.
-    Compare,
-    /// From the transaction to messages.
-    Encode,
-    /// The system call that commits.
-    Commit,
-    /// The remaining time of a commit: acknowledgements, handing a transaction of many elements to
-    /// the writer's thread and back, and the update of the installed elements.
-    Acknowledge,
-}
-
-impl CommitStage {
-    /// All stages, in order.
-    pub const ALL: [Self; 6] =
-        [Self::Parse, Self::Queue, Self::Compare, Self::Encode, Self::Commit, Self::Acknowledge];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Parse => "parse",
-            Self::Queue => "queue",
-            Self::Compare => "compare",
-            Self::Encode => "encode",
-            Self::Commit => "commit",
-            Self::Acknowledge => "acknowledge",
-        }
+named! {
+    /// A stage of the path of an event to the kernel, in order.
+    pub enum CommitStage {
+        /// From the last bytes of an arrival to its events.
+        Parse = "parse",
+        /// From there until the loop takes the arrival.
+        Queue = "queue",
+        /// From events to a transaction.
+        Compare = "compare",
+        /// From the transaction to messages.
+        Encode = "encode",
+        /// The system call that commits.
+        Commit = "commit",
+        /// The remaining time of a commit: acknowledgements, handing a transaction of many elements to
+        /// the writer's thread and back, and the update of the installed elements.
+        Acknowledge = "acknowledge",
     }
 }
 

@@ -6,7 +6,7 @@ use nft::family::Family as IpFamily;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::metric::{Counter, FAMILIES, Gauge, metrics};
+use super::metric::{Counter, FAMILIES, Gauge, metrics, named};
 
 metrics! {
     /// Metrics of the proxy for node ports at `[::1]`: its listeners under kube-proxy's names, and its
@@ -28,26 +28,15 @@ metrics! {
     }
 }
 
-/// Why a client at `[::1]` got no connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RefusedConnection {
-    /// There are too many connections.
-    Limit,
-    /// Its node port has too many connections.
-    PortLimit,
-    /// No endpoint accepted a connection.
-    Unreachable,
-}
-
-impl RefusedConnection {
-    const ALL: [Self; 3] = [Self::Limit, Self::PortLimit, Self::Unreachable];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Limit => "limit",
-            Self::PortLimit => "port_limit",
-            Self::Unreachable => "unreachable",
-        }
+named! {
+    /// Why a client at `[::1]` got no connection.
+    pub enum RefusedConnection {
+        /// There are too many connections.
+        Limit = "limit",
+        /// Its node port has too many connections.
+        PortLimit = "port_limit",
+        /// No endpoint accepted a connection.
+        Unreachable = "unreachable",
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::buckets;
 use super::histogram::Histogram;
-use super::metric::{Counter, Family, Floating, Gauge, metrics};
+use super::metric::{Counter, Family, Floating, Gauge, metrics, named};
 use super::times::seconds_since_1970;
 
 metrics! {
@@ -77,33 +77,19 @@ metrics! {
     }
 }
 
-/// A kind of difference between the kernel and the desired state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Difference {
-    /// An element is missing.
-    Missing,
-    /// An element has another value.
-    Changed,
-    /// An element is an orphan.
-    Orphan,
-    /// The elements written for a service no longer match its objects.
-    Outdated,
-    /// Chains, rules or sets of a table differ from those written.
-    Rules,
-}
-
-impl Difference {
-    const ALL: [Self; 5] =
-        [Self::Missing, Self::Changed, Self::Orphan, Self::Outdated, Self::Rules];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Missing => "missing",
-            Self::Changed => "changed",
-            Self::Orphan => "orphan",
-            Self::Outdated => "outdated",
-            Self::Rules => "rules",
-        }
+named! {
+    /// A kind of difference between the kernel and the desired state.
+    pub enum Difference {
+        /// An element is missing.
+        Missing = "missing",
+        /// An element has another value.
+        Changed = "changed",
+        /// An element is an orphan.
+        Orphan = "orphan",
+        /// The elements written for a service no longer match its objects.
+        Outdated = "outdated",
+        /// Chains, rules or sets of a table differ from those written.
+        Rules = "rules",
     }
 }
 
