@@ -7,14 +7,6 @@ use std::io;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// The hard limit is too small.
-#[derive(Debug, thiserror::Error)]
-#[error("{needed} open files are needed, and the hard limit (ulimit -Hn) is {hard}")]
-pub struct TooFew {
-    needed: u64,
-    hard: u64,
-}
-
 /// Raises the soft limit to the hard one, as Go programs do when they start, and returns it.
 ///
 /// # Errors
@@ -31,9 +23,13 @@ pub fn raise() -> io::Result<u64> {
 ///
 /// # Errors
 /// The hard limit is lower.
-pub fn raise_for(needed: u64) -> Result<(), TooFew> {
-    let limit = raise().unwrap_or_else(|_| soft_limit());
-    if limit < needed { Err(TooFew { needed, hard: limit }) } else { Ok(()) }
+pub fn raise_for(needed: u64) -> io::Result<()> {
+    let hard = raise().unwrap_or_else(|_| soft_limit());
+    if hard >= needed {
+        return Ok(());
+    }
+    let why = format!("{needed} open files are needed, and the hard limit (ulimit -Hn) is {hard}");
+    Err(io::Error::other(why))
 }
 
 /// Returns the soft limit; 0 if the system does not return it.
