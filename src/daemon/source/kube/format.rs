@@ -210,7 +210,7 @@ fn protobuf_page<T: Watched>(body: &[u8]) -> Result<ListPage<Parsed<T>>, DecodeE
         let object = T::from_protobuf(fields).map_err(FormError::from)?;
         items.push(Parsed::read(object));
     }
-    Ok(ListPage { items, version: page.resource_version, next: page.next })
+    Ok(ListPage { items, version: page.marker.resource_version, next: page.marker.next })
 }
 
 fn json_page<T: Watched>(body: &[u8]) -> Result<ListPage<Parsed<T>>, DecodeError> {
@@ -241,6 +241,7 @@ fn json_status(object: Value) -> Result<Status, DecodeError> {
 
 fn status_of(text: StatusText) -> Status {
     let StatusText { code, message, reason } = text;
+    let code = u16::try_from(code).unwrap_or_default();
     Status { code, message, reason, ..Status::default() }
 }
 

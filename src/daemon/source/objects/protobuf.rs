@@ -7,6 +7,7 @@
 
 mod endpoint_slice;
 mod envelope;
+mod message;
 mod metadata;
 mod node;
 mod service;
@@ -15,4 +16,5 @@ mod tests;
 mod wire;
 
 pub(in crate::source) use envelope::{FormError, Frame, Page, STATUS, StatusText, read_status};
+pub(in crate::source::objects) use message::ReadMessage;
 pub(in crate::source) use wire::{Fields, WireError};

@@ -11,7 +11,7 @@ use super::endpoint_slice::EndpointSlice;
 use super::metadata::{ObjectMeta, object_name};
 use super::node::{Node, ServiceCidr};
 #[cfg(feature = "api-server")]
-use super::protobuf::{Fields, WireError};
+use super::protobuf::{Fields, ReadMessage, WireError};
 use super::service::Service;
 
 /// An object of a watched resource.
@@ -72,7 +72,7 @@ macro_rules! followed {
 
             #[cfg(feature = "api-server")]
             fn from_protobuf(message: Fields<'_>) -> Result<Self, WireError> {
-                Self::read_protobuf(message)
+                ReadMessage::read(message)
             }
 
             fn convert(self, $converter: &mut Converter) -> (Event, Vec<Problem>) {

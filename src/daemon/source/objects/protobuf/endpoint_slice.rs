@@ -4,22 +4,19 @@ use std::borrow::Cow;
 
 use super::super::endpoint_slice::{EndpointSlice, PortFields, SliceFields, keeps_names};
 use super::super::endpoints::{Endpoint, EndpointConditions, Endpoints, FirstAddress};
-use super::super::metadata::Object;
+use super::super::metadata::{Object, SliceMetadata};
 use super::super::text::{Span, Texts};
-use super::metadata::read_slice_metadata;
+use super::message::{MessageField, ReadMessage, messages};
 use super::wire::{Fields, Value, WireError};
 
 /// Number of `name` in an ObjectReference.
 const TARGET_NAME: u32 = 3;
 
-impl EndpointSlice {
-    /// Reads a message EndpointSlice.
-    pub(in crate::source::objects) fn read_protobuf(
-        message: Fields<'_>,
-    ) -> Result<Self, WireError> {
+impl<'a> ReadMessage<'a> for EndpointSlice {
+    fn read(message: Fields<'a>) -> Result<Self, WireError> {
         // The labels decide which names of the endpoints are kept, and fields may have any order.
         let metadata = message.last(1)?.map_or(Ok(Fields::default()), Value::message)?;
-        let metadata = read_slice_metadata(metadata)?;
+        let metadata = SliceMetadata::read(metadata)?;
         let has_names = keeps_names(&metadata);
         let mut slice = SliceFields { metadata, ..SliceFields::default() };
         slice.endpoints = Endpoints::with_room();
@@ -27,8 +24,8 @@ impl EndpointSlice {
         while let Some((number, value)) = fields.next()? {
             match number {
                 2 => push_endpoint(value.message()?, has_names, &mut slice.endpoints)?,
-                3 => slice.ports.push(Object(port(value.message()?)?)),
-                4 => slice.address_type = value.text()?.into(),
+                3 => slice.ports.push(Object(PortFields::read(value.message()?)?)),
+                4 => slice.address_type.read_field(value)?,
                 _ => {}
             }
         }
@@ -49,7 +46,7 @@ fn push_endpoint(
             1 if matches!(endpoint.address, FirstAddress::Missing) => {
                 endpoint.address = FirstAddress::new(&value.text()?);
             }
-            2 => endpoint.conditions = conditions(value.message()?)?,
+            2 => endpoint.conditions.read_field(value)?,
             4 if has_names => endpoint.pod = texts.add(&text_of(value.message()?, TARGET_NAME)?),
             6 => endpoint.node_name = texts.add(&value.text()?),
             7 if has_names => endpoint.zone = texts.add(&value.text()?),
@@ -62,19 +59,6 @@ fn push_endpoint(
     }
     list.push(endpoint);
     Ok(())
-}
-
-fn conditions(message: Fields<'_>) -> Result<EndpointConditions, WireError> {
-    let (mut conditions, mut fields) = (EndpointConditions::default(), message);
-    while let Some((number, value)) = fields.next()? {
-        match number {
-            1 => conditions.ready = Some(value.flag()?),
-            2 => conditions.serving = Some(value.flag()?),
-            3 => conditions.terminating = Some(value.flag()?),
-            _ => {}
-        }
-    }
-    Ok(conditions)
 }
 
 /// Reads the names in one field of EndpointHints: 1 has those of zones, 2 those of nodes. Each is a
@@ -94,15 +78,7 @@ fn text_of(message: Fields<'_>, field: u32) -> Result<Cow<'_, str>, WireError> {
     message.last(field)?.map_or(Ok(Cow::default()), Value::text)
 }
 
-fn port(message: Fields<'_>) -> Result<PortFields<'_>, WireError> {
-    let (mut port, mut fields) = (PortFields::default(), message);
-    while let Some((number, value)) = fields.next()? {
-        match number {
-            1 => port.name = value.text()?.into(),
-            2 => port.protocol = Some(value.text()?.into()),
-            3 => port.port = Some(value.int32()?.into()),
-            _ => {}
-        }
-    }
-    Ok(port)
+messages! { 'a
+    EndpointConditions { 1 ready, 2 serving, 3 terminating, }
+    PortFields<'a> { 1 name, 2 protocol, 3 port, }
 }

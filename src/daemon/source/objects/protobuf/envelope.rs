@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 use super::super::other_kind::{OtherKind, check_kind, shown};
-use super::metadata::entry;
+use super::message::{MapEntry, MessageField, ReadMessage, messages};
 use super::wire::{Fields, Value, WireError};
 
 /// First bytes of every object.
@@ -61,7 +61,7 @@ pub(in crate::source) struct Marker {
 /// Code and texts of a meta/v1 Status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::source) struct StatusText {
-    pub(in crate::source) code: u16,
+    pub(in crate::source) code: i64,
     pub(in crate::source) message: String,
     pub(in crate::source) reason: String,
 }
@@ -69,10 +69,16 @@ pub(in crate::source) struct StatusText {
 /// A page of a list.
 #[derive(Clone, Debug, Default)]
 pub(in crate::source) struct Page<'a> {
+    pub(in crate::source) marker: ListMarker,
+    list: Fields<'a>,
+}
+
+/// The metadata of a list.
+#[derive(Clone, Debug, Default)]
+pub(in crate::source) struct ListMarker {
     pub(in crate::source) resource_version: String,
     /// Token of the next page, empty if there is none.
     pub(in crate::source) next: String,
-    list: Fields<'a>,
 }
 
 impl<'a> Frame<'a> {
@@ -110,7 +116,10 @@ impl Marker {
             while let Some((number, value)) = metadata.next()? {
                 match number {
                     6 => marker.resource_version = value.string()?,
-                    12 => marker.ends_list |= entry(value)?.0 == INITIAL_EVENTS_END,
+                    12 => {
+                        let MapEntry { key, .. } = MapEntry::read(value.message()?)?;
+                        marker.ends_list |= *key == *INITIAL_EVENTS_END;
+                    }
                     _ => {}
                 }
             }
@@ -126,21 +135,13 @@ impl<'a> Page<'a> {
         (version, kind): (&str, &str),
     ) -> Result<Self, FormError> {
         let list = open(body, (version, &format!("{kind}List")))?;
-        let (mut page, mut fields) = (Self { list, ..Self::default() }, list);
+        let (mut marker, mut fields) = (ListMarker::default(), list);
         while let Some((number, value)) = fields.next()? {
-            if number != 1 {
-                continue;
-            }
-            let mut metadata = value.message()?;
-            while let Some((number, value)) = metadata.next()? {
-                match number {
-                    2 => page.resource_version = value.string()?,
-                    3 => page.next = value.string()?,
-                    _ => {}
-                }
+            if number == 1 {
+                marker.read_field(value)?;
             }
         }
-        Ok(page)
+        Ok(Self { marker, list })
     }
 
     /// Returns the next object.
@@ -154,35 +155,30 @@ impl<'a> Page<'a> {
     }
 }
 
+messages! { 'a
+    StatusText { 3 message, 4 reason, 6 code, }
+    ListMarker { 2 resource_version, 3 next, }
+}
+
 /// Reads a Status in its envelope.
 pub(in crate::source) fn read_status(object: &[u8]) -> Result<StatusText, FormError> {
-    let (mut status, mut fields) = (StatusText::default(), open(object, STATUS)?);
-    while let Some((number, value)) = fields.next()? {
-        match number {
-            3 => status.message = value.string()?,
-            4 => status.reason = value.string()?,
-            6 => status.code = u16::try_from(value.int32()?).unwrap_or_default(),
-            _ => {}
-        }
-    }
-    Ok(status)
+    Ok(StatusText::read(open(object, STATUS)?)?)
 }
 
 /// Opens the envelope of an object of this version and kind.
 fn open<'a>(object: &'a [u8], kind: (&str, &str)) -> Result<Fields<'a>, FormError> {
     let unknown = object.strip_prefix(PREFIX).ok_or(FormError::NoEnvelope)?;
     let (mut fields, mut found, mut message) =
-        (Fields::of(unknown), Default::default(), Fields::default());
+        (Fields::of(unknown), MapEntry::default(), Fields::default());
     while let Some((number, value)) = fields.next()? {
         match number {
-            // A TypeMeta has the form of an entry: apiVersion is 1, kind is 2.
-            1 => found = entry(value)?,
+            1 => found = MapEntry::read(value.message()?)?,
             2 => message = value.message()?,
             3 | 4 => check_encoding(&value.text()?)?,
             _ => {}
         }
     }
-    check_kind((&found.0, &found.1), kind)?;
+    check_kind((&found.key, &found.value), kind)?;
     Ok(message)
 }
 
