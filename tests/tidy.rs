@@ -56,6 +56,7 @@ const LAYERS: &[Layers] = &[
     (
         "daemon",
         &[
+            ("child_process", &[]),
             ("named_file", &[]),
             ("open_files", &[]),
             ("rate_limit", &[]),
@@ -63,12 +64,12 @@ const LAYERS: &[Layers] = &[
             ("writer", &[]),
             ("links", &[]),
             ("handover", &[]),
-            ("other_modes", &[]),
+            ("other_modes", &["child_process"]),
             ("conntrack", &[]),
             ("read_back", &[]),
             ("converge", &["read_back"]),
             ("observe", &["open_files"]),
-            ("source", &["named_file", "rate_limit", "yaml"]),
+            ("source", &["child_process", "named_file", "rate_limit", "yaml"]),
             ("direct", &["source"]),
             ("localhost_proxy", &["observe", "source"]),
             ("config", &["named_file", "yaml"]),

@@ -1,5 +1,6 @@
 //! The kube-proxy: reads objects, runs the engine, commits, and reports.
 
+mod child_process;
 pub mod config;
 pub mod conntrack;
 pub mod converge;

@@ -1,16 +1,14 @@
 //! The node whose leftovers are removed; runs its programs with a time limit.
 
-use std::env;
-use std::io::{self, Read, Write};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc;
-use std::thread;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
+use std::{env, io};
 
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
+use tokio::process::Command;
+use tokio::runtime::Builder;
+
+use crate::child_process::{ChildLimits, EndedChild, ended};
 
 /// Files and programs of the node by which leftovers are found.
 pub(super) struct NodeFiles {
@@ -75,9 +73,6 @@ pub(super) struct Programs {
 /// Time limit of a program: iptables-legacy-restore deletes 100,000 rules in less.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Interval of checks whether a program has ended.
-const STEP: Duration = Duration::from_millis(5);
-
 impl Programs {
     /// Returns the programs in `PATH` and in the directories for the superuser, which `PATH` may
     /// lack.
@@ -92,7 +87,7 @@ impl Programs {
         self.folders.iter().map(|folder| folder.join(name)).find(|path| path.is_file())
     }
 
-    /// Runs a program and returns its standard output.
+    /// Runs a program and returns its standard output. Blocks.
     pub(super) fn run(
         &self,
         path: &Path,
@@ -100,100 +95,31 @@ impl Programs {
         input: String,
     ) -> Result<String, ProgramError> {
         let run_error = |error| ProgramError::Run { path: path.to_owned(), error };
-        let mut child = Command::new(path)
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            // A process group, so that processes started by the program are killed with it.
-            .process_group(0)
-            .spawn()
-            .map_err(run_error)?;
-        let streams = match Streams::follow(&mut child, input) {
-            Ok(streams) => streams,
-            Err(error) => {
-                kill(&mut child).map_err(run_error)?;
-                return Err(run_error(error));
-            }
-        };
-        let Some(status) = self.wait(&mut child).map_err(run_error)? else {
+        let mut command = Command::new(path);
+        command.args(arguments).process_group(0);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.kill_on_drop(true);
+        let limits = ChildLimits { time: self.limit, output: u64::MAX };
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(run_error)?;
+        let ended =
+            runtime.block_on(async { ended(command.spawn()?, input.as_bytes(), limits).await });
+        let Some(EndedChild { status, output, errors }) = ended.map_err(run_error)? else {
             return Err(ProgramError::TimedOut { path: path.to_owned(), limit: self.limit });
         };
-        let [output, errors] = [streams.output, streams.errors].map(|it| self.text(it));
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         if status.success() {
-            return Ok(output);
+            return Ok(text(&output));
         }
-        let message = errors.lines().next().unwrap_or_default().to_owned();
+        let message = text(&errors).lines().next().unwrap_or_default().to_owned();
         Err(ProgramError::Failed { path: path.to_owned(), status, message })
     }
-
-    /// Waits for the end of a program. Returns `None` if it had to be killed.
-    fn wait(&self, child: &mut Child) -> io::Result<Option<ExitStatus>> {
-        let mut left = self.limit;
-        loop {
-            if let Some(status) = child.try_wait()? {
-                return Ok(Some(status));
-            }
-            if left.is_zero() {
-                break;
-            }
-            thread::sleep(STEP);
-            left = left.saturating_sub(STEP);
-        }
-        kill(child)?;
-        Ok(None)
-    }
-
-    /// Returns the text of a stream, within the time limit: another process may hold the stream
-    /// open after the program ends.
-    fn text(&self, stream: Option<mpsc::Receiver<Vec<u8>>>) -> String {
-        let bytes = stream.and_then(|stream| stream.recv_timeout(self.limit).ok());
-        String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
-    }
-}
-
-/// The outputs of a program, followed on threads.
-struct Streams {
-    output: Option<mpsc::Receiver<Vec<u8>>>,
-    errors: Option<mpsc::Receiver<Vec<u8>>>,
-}
-
-impl Streams {
-    /// Follows the outputs of a program, and writes its input on a thread too, because the program
-    /// may fill its output before it reads.
-    fn follow(child: &mut Child, input: String) -> io::Result<Self> {
-        if let Some(mut stdin) = child.stdin.take() {
-            // The program reports an incomplete input itself.
-            thread::Builder::new().spawn(move || stdin.write_all(input.as_bytes()))?;
-        }
-        let output = child.stdout.take().map(follow).transpose()?;
-        let errors = child.stderr.take().map(follow).transpose()?;
-        Ok(Self { output, errors })
-    }
-}
-
-/// Kills a program, with the processes that it started.
-fn kill(child: &mut Child) -> io::Result<()> {
-    let group = i32::try_from(child.id()).map_err(io::Error::other)?;
-    killpg(Pid::from_raw(group), Signal::SIGKILL)?;
-    child.wait().map(drop)
-}
-
-/// Reads a stream to its end on a thread of its own.
-fn follow(mut stream: impl Read + Send + 'static) -> io::Result<mpsc::Receiver<Vec<u8>>> {
-    let (sender, receiver) = mpsc::channel();
-    thread::Builder::new().spawn(move || {
-        let mut bytes = Vec::new();
-        // An error loses the remaining output; the exit status shows whether the program succeeded.
-        let _ = stream.read_to_end(&mut bytes);
-        let _ = sender.send(bytes);
-    })?;
-    Ok(receiver)
 }
 
 #[cfg(test)]
 pub(super) mod tests {
-    use std::fs;
+    use std::io::Write;
+    use std::process::Command;
+    use std::{fs, thread};
 
     use tempfile::TempDir;
 
@@ -278,7 +204,7 @@ pub(super) mod tests {
             if fs::read(&command).unwrap_or_default().is_empty() {
                 return;
             }
-            thread::sleep(STEP);
+            thread::sleep(Duration::from_millis(5));
         }
         panic!("{command}: the process is still running");
     }

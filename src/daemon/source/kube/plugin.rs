@@ -12,22 +12,19 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hyper::header::HeaderValue;
 use jiff::Timestamp;
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
 use parking_lot::Mutex;
 use rustls::SignatureScheme;
 use rustls::client::ResolvesClientCert;
 use rustls::sign::CertifiedKey;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::process::{Child, Command};
-use tokio::time::{Instant, timeout};
+use tokio::process::Command;
+use tokio::time::Instant;
 
 use super::headers::bearer;
 use super::kubeconfig::{Cluster, Exec, Fault};
-
 use super::tls;
+use crate::child_process::{ChildLimits, EndedChild, ended};
 use crate::yaml;
 
 /// Versions of the API of plugins.
@@ -201,15 +198,15 @@ impl Plugin {
         } else {
             process.stdin(Stdio::null()).stderr(Stdio::piped()).process_group(0);
         }
-        let mut child = process.kill_on_drop(true).spawn().map_err(|error| {
+        let limits = ChildLimits { time: LIMIT, output: LONGEST };
+        let child = process.kill_on_drop(true).spawn().map_err(|error| {
             let hint = shortened(self.exec.install_hint.as_bytes());
             format!("{command} cannot be run: {error}. {hint}")
         })?;
-        let ended = timeout(LIMIT, outputs(&mut child)).await;
-        let ended = ended.map_err(|_| format!("{command} ran for {} s", LIMIT.as_secs()));
-        let outputs = ended.and_then(|it| it.map_err(|error| format!("{command}: {error}")));
-        let (output, errors) = outputs.inspect_err(|_| stop(&child))?;
-        let status = child.wait().await.map_err(|error| format!("{command}: {error}"))?;
+        let ended = ended(child, &[], limits).await;
+        let ended = ended.map_err(|error| format!("{command}: {error}"))?;
+        let ended = ended.ok_or_else(|| format!("{command} ran for {} s", LIMIT.as_secs()))?;
+        let EndedChild { status, output, errors } = ended;
         let failed = || format!("{command} failed ({status}): {}", shortened(&errors));
         if status.success() { Ok(output) } else { Err(failed()) }
     }
@@ -270,33 +267,6 @@ impl ResolvesClientCert for Plugin {
 /// Forgets what the last plugin printed.
 pub(super) fn forget() {
     *KEPT.lock() = None;
-}
-
-/// Reads output and error output of a plugin.
-async fn outputs(child: &mut Child) -> io::Result<(Vec<u8>, Vec<u8>)> {
-    let (output, errors) = (child.stdout.take(), child.stderr.take());
-    tokio::try_join!(read(output), read(errors))
-}
-
-async fn read(pipe: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    if let Some(pipe) = pipe {
-        pipe.take(LONGEST + 1).read_to_end(&mut bytes).await?;
-    }
-    if bytes.len() as u64 > LONGEST {
-        return Err(io::Error::other(format!("it printed more than {} MiB", LONGEST >> 20)));
-    }
-    Ok(bytes)
-}
-
-/// Ends a plugin with its children.
-fn stop(child: &Child) {
-    let group = child.id().and_then(|id| i32::try_from(id).ok());
-    if let Some(group) = group {
-        // It may have ended meanwhile. An interactive one, which has no group of its own, ends when
-        // it is dropped.
-        let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
-    }
 }
 
 /// Returns the first characters of a text, without line ends and control characters.
