@@ -99,10 +99,10 @@ impl Programs {
         command.args(arguments).process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.kill_on_drop(true);
+        let input = input.into_bytes();
         let limits = ChildLimits { time: self.limit, output: u64::MAX };
         let runtime = Builder::new_current_thread().enable_all().build().map_err(run_error)?;
-        let ended =
-            runtime.block_on(async { ended(command.spawn()?, input.as_bytes(), limits).await });
+        let ended = runtime.block_on(async { ended(command.spawn()?, &input, limits).await });
         let Some(EndedChild { status, output, errors }) = ended.map_err(run_error)? else {
             return Err(ProgramError::TimedOut { path: path.to_owned(), limit: self.limit });
         };
