@@ -1,9 +1,9 @@
-//! Statements that are not matches, but for translations.
+//! What each expression does, and the statements that are neither matches nor translations.
 
 use std::time::Duration;
 
 use super::kind::Kind;
-use super::load::{Bitrange, Load, Term};
+use super::load::{self, Bitrange, Load, Term};
 use super::names::{ICMP_CODES, ICMPV6_CODES, ICMPX_CODES, LOG_LEVELS, Words, word};
 use super::printer::Printer;
 use super::side::{Side, joined, run_of_ones};
@@ -15,6 +15,71 @@ use crate::object::noun;
 use crate::text::Time;
 
 impl Printer<'_, '_> {
+    /// Runs an expression: it changes registers, or is a statement.
+    pub(super) fn add(&mut self, expression: &Expression) {
+        let text = match expression {
+            Expression::Payload(payload) => return self.payload(payload),
+            Expression::Exthdr(exthdr) => return self.exthdr(exthdr),
+            Expression::Bitwise(bitwise) => return self.bitwise(bitwise),
+            Expression::Byteorder(byteorder) => return self.byteorder(byteorder),
+            Expression::Immediate(immediate) => return self.immediate(immediate),
+            Expression::Hash(hash) => return self.hash(hash),
+            Expression::Cmp(cmp) => return self.compare(cmp),
+            Expression::Range(range) => return self.range(range),
+            Expression::Lookup(lookup) => return self.look_up(lookup),
+            Expression::Rt(rt) => return self.load(rt.to, load::rt(rt), "rt"),
+            Expression::Socket(it) => return self.load(it.to, load::socket(it), "socket"),
+            Expression::Fib(fib) => return self.load(fib.to, load::fib(fib), "fib"),
+            Expression::Numgen(numgen) => return self.write(numgen.to, load::numgen(numgen)),
+            Expression::Osf(osf) => return self.write(osf.to, load::osf(osf)),
+            Expression::Xfrm(xfrm) => return self.load(xfrm.to, load::xfrm(xfrm), "xfrm"),
+            Expression::Tunnel(tunnel) => return self.load(tunnel.to, None, "tunnel"),
+            Expression::Meta(meta) => {
+                return self.move_key((meta.to, meta.from), load::meta(meta), "meta");
+            }
+            Expression::Ct(ct) => {
+                return self.move_key((ct.to, ct.from), load::ct(ct, self.context.family), "ct");
+            }
+            Expression::CounterExpression(counter) => {
+                format!("counter packets {} bytes {}", counter.packets, counter.bytes)
+            }
+            Expression::Limit(limit) => limit_text(limit),
+            Expression::Quota(quota) => quota_text(quota),
+            Expression::Log(log) => log_text(log),
+            Expression::Reject(reject) => self.reject(reject),
+            Expression::Nat(nat) => self.nat(nat),
+            Expression::Masq(masq) => {
+                self.port_translation("masquerade", (masq.port, masq.last_port), masq.flags)
+            }
+            Expression::Redir(redir) => {
+                self.port_translation("redirect", (redir.port, redir.last_port), redir.flags)
+            }
+            Expression::Tproxy(tproxy) => self.tproxy(tproxy),
+            Expression::Dynset(dynset) => self.dynset(dynset),
+            Expression::Queue(queue) => self.queue(queue),
+            Expression::Dup(dup) => self.dup(dup),
+            Expression::Fwd(fwd) => self.fwd(fwd),
+            Expression::Synproxy(synproxy) => synproxy_text(synproxy),
+            Expression::Objref(objref) => self.objref(objref),
+            Expression::Connlimit(limit) => connection_limit_text(limit),
+            Expression::Notrack => "notrack".to_owned(),
+            Expression::Last(last) => last_text(last),
+            Expression::FlowOffload(flow) => format!("flow add @{}", flow.flowtable),
+            Expression::Match(found) => format!("xt match \"{}\"", found.match_name),
+            Expression::Target(found) => format!("xt target \"{}\"", found.target_name),
+            Expression::Inner(_) | Expression::Unknown(_) => format!("[{}]", expression.name()),
+        };
+        self.say(text);
+    }
+
+    /// Loads metadata, or sets it.
+    fn move_key(&mut self, (to, from): (Option<Reg>, Option<Reg>), key: Option<Load>, name: &str) {
+        match to {
+            Some(to) => self.load(to, key, name),
+            None => self.set(key, from, name),
+        }
+    }
+
     /// Sets metadata to the contents of a register.
     pub(super) fn set(&mut self, key: Option<Load>, from: Option<Reg>, name: &str) {
         let Some((key, from)) = key.zip(from) else { return self.say(format!("[{name}]")) };
@@ -57,7 +122,7 @@ impl Printer<'_, '_> {
         self.say(format!("{} set {value}", side.text));
     }
 
-    pub(super) fn reject(&mut self, reject: &Reject) -> String {
+    fn reject(&mut self, reject: &Reject) -> String {
         let code = u64::from(reject.code.unwrap_or_default());
         let is_ip6 = self.protocols.network.is_some_and(|header| header.name == "ip6");
         let is_inet = self.context.family.of_addresses().is_none();
@@ -90,7 +155,7 @@ impl Printer<'_, '_> {
         format!("reject with {protocol} {code}")
     }
 
-    pub(super) fn dynset(&mut self, dynset: &Dynset) -> String {
+    fn dynset(&mut self, dynset: &Dynset) -> String {
         let set = self.context.set(&dynset.set);
         let key = match self.read_key(dynset.key, &dynset.set, dynset.data) {
             Some(load) => joined(&self.sides(&load)),
@@ -135,7 +200,7 @@ impl Printer<'_, '_> {
         self.assigned(&side, from)
     }
 
-    pub(super) fn queue(&mut self, queue: &Queue) -> String {
+    fn queue(&mut self, queue: &Queue) -> String {
         let mut flags = Vec::new();
         if queue.flags & 1 != 0 {
             flags.push("bypass");
@@ -155,7 +220,7 @@ impl Printer<'_, '_> {
         format!("queue{flags} to {to}")
     }
 
-    pub(super) fn objref(&mut self, objref: &Objref) -> String {
+    fn objref(&mut self, objref: &Objref) -> String {
         let words = |kind: u32| match (kind, noun(kind)) {
             (1 | 2 | 4 | 10, noun) => format!("{noun} name"),
             (3 | 7 | 9, noun) => format!("{noun} set"),
@@ -188,7 +253,7 @@ fn size(bytes: u64) -> (u64, &'static str) {
     }
 }
 
-pub(super) fn limit_text(limit: &Limit) -> String {
+fn limit_text(limit: &Limit) -> String {
     const UNITS: Words =
         &[(1, "second"), (60, "minute"), (3600, "hour"), (86_400, "day"), (604_800, "week")];
     /// The burst of nft(8) if none is given.
@@ -210,19 +275,19 @@ pub(super) fn limit_text(limit: &Limit) -> String {
     format!("limit rate {over}{rate} {rate_unit}/{unit}{burst}")
 }
 
-pub(super) fn connection_limit_text(limit: &Connlimit) -> String {
+fn connection_limit_text(limit: &Connlimit) -> String {
     let over = if limit.flags.unwrap_or_default() & 1 == 0 { "" } else { "over " };
     format!("ct count {over}{}", limit.count)
 }
 
-pub(super) fn last_text(last: &Last) -> String {
+fn last_text(last: &Last) -> String {
     match last.is_set {
         0 => "last used never".to_owned(),
         _ => format!("last used {}", Time(Duration::from_millis(last.milliseconds))),
     }
 }
 
-pub(super) fn quota_text(quota: &Quota) -> String {
+fn quota_text(quota: &Quota) -> String {
     let over = if quota.flags & 1 == 0 { "" } else { "over " };
     let (bytes, unit) = size(quota.bytes);
     let used = match size(quota.consumed) {
@@ -232,7 +297,7 @@ pub(super) fn quota_text(quota: &Quota) -> String {
     format!("quota {over}{bytes} {unit}{used}")
 }
 
-pub(super) fn log_text(log: &Log) -> String {
+fn log_text(log: &Log) -> String {
     const DEFAULT_LEVEL: u32 = 4;
     const ALL: u32 = 0x2f;
     let mut text = "log".to_owned();
@@ -272,7 +337,7 @@ pub(super) fn log_text(log: &Log) -> String {
     text
 }
 
-pub(super) fn synproxy_text(synproxy: &Synproxy) -> String {
+fn synproxy_text(synproxy: &Synproxy) -> String {
     let mut text = "synproxy".to_owned();
     if synproxy.flags & 1 != 0 {
         text = format!("{text} mss {}", synproxy.mss);

@@ -4,7 +4,7 @@ use super::kind::{Interfaces, Kind};
 use super::load::{self, Bitrange, Load, Space, Term};
 use super::protocols::Protocols;
 use super::side::{HalfRange, Side, joined};
-use super::{action, headers, names};
+use super::{headers, names};
 
 use crate::any::SetContents;
 use crate::expression::Expression;
@@ -156,71 +156,6 @@ impl<'a, 'c> Printer<'a, 'c> {
         read.for_each(|is_read| *is_read = true);
     }
 
-    /// Runs an expression: it changes registers, or is a statement.
-    pub(super) fn add(&mut self, expression: &Expression) {
-        let text = match expression {
-            Expression::Payload(payload) => return self.payload(payload),
-            Expression::Exthdr(exthdr) => return self.exthdr(exthdr),
-            Expression::Bitwise(bitwise) => return self.bitwise(bitwise),
-            Expression::Byteorder(byteorder) => return self.byteorder(byteorder),
-            Expression::Immediate(immediate) => return self.immediate(immediate),
-            Expression::Hash(hash) => return self.hash(hash),
-            Expression::Cmp(cmp) => return self.compare(cmp),
-            Expression::Range(range) => return self.range(range),
-            Expression::Lookup(lookup) => return self.look_up(lookup),
-            Expression::Rt(rt) => return self.load(rt.to, load::rt(rt), "rt"),
-            Expression::Socket(it) => return self.load(it.to, load::socket(it), "socket"),
-            Expression::Fib(fib) => return self.load(fib.to, load::fib(fib), "fib"),
-            Expression::Numgen(numgen) => return self.write(numgen.to, load::numgen(numgen)),
-            Expression::Osf(osf) => return self.write(osf.to, load::osf(osf)),
-            Expression::Xfrm(xfrm) => return self.load(xfrm.to, load::xfrm(xfrm), "xfrm"),
-            Expression::Tunnel(tunnel) => return self.load(tunnel.to, None, "tunnel"),
-            Expression::Meta(meta) => {
-                return self.move_key((meta.to, meta.from), load::meta(meta), "meta");
-            }
-            Expression::Ct(ct) => {
-                return self.move_key((ct.to, ct.from), load::ct(ct, self.context.family), "ct");
-            }
-            Expression::CounterExpression(counter) => {
-                format!("counter packets {} bytes {}", counter.packets, counter.bytes)
-            }
-            Expression::Limit(limit) => action::limit_text(limit),
-            Expression::Quota(quota) => action::quota_text(quota),
-            Expression::Log(log) => action::log_text(log),
-            Expression::Reject(reject) => self.reject(reject),
-            Expression::Nat(nat) => self.nat(nat),
-            Expression::Masq(masq) => {
-                self.port_translation("masquerade", (masq.port, masq.last_port), masq.flags)
-            }
-            Expression::Redir(redir) => {
-                self.port_translation("redirect", (redir.port, redir.last_port), redir.flags)
-            }
-            Expression::Tproxy(tproxy) => self.tproxy(tproxy),
-            Expression::Dynset(dynset) => self.dynset(dynset),
-            Expression::Queue(queue) => self.queue(queue),
-            Expression::Dup(dup) => self.dup(dup),
-            Expression::Fwd(fwd) => self.fwd(fwd),
-            Expression::Synproxy(synproxy) => action::synproxy_text(synproxy),
-            Expression::Objref(objref) => self.objref(objref),
-            Expression::Connlimit(limit) => action::connection_limit_text(limit),
-            Expression::Notrack => "notrack".to_owned(),
-            Expression::Last(last) => action::last_text(last),
-            Expression::FlowOffload(flow) => format!("flow add @{}", flow.flowtable),
-            Expression::Match(found) => format!("xt match \"{}\"", found.match_name),
-            Expression::Target(found) => format!("xt target \"{}\"", found.target_name),
-            Expression::Inner(_) | Expression::Unknown(_) => format!("[{}]", expression.name()),
-        };
-        self.say(text);
-    }
-
-    /// Loads metadata, or sets it.
-    fn move_key(&mut self, (to, from): (Option<Reg>, Option<Reg>), key: Option<Load>, name: &str) {
-        match to {
-            Some(to) => self.load(to, key, name),
-            None => self.set(key, from, name),
-        }
-    }
-
     pub(super) fn payload(&mut self, payload: &Payload) {
         let space = match payload.base {
             0 => Space::Link,
@@ -242,7 +177,7 @@ impl<'a, 'c> Printer<'a, 'c> {
         }
     }
 
-    fn exthdr(&mut self, exthdr: &Exthdr) {
+    pub(super) fn exthdr(&mut self, exthdr: &Exthdr) {
         const PRESENT: u32 = 1;
         let Some(space) = load::space(exthdr) else { return self.say("[exthdr]".to_owned()) };
         let name = self.option_name(space);
@@ -288,7 +223,7 @@ impl<'a, 'c> Printer<'a, 'c> {
         }
     }
 
-    fn bitwise(&mut self, bitwise: &Bitwise) {
+    pub(super) fn bitwise(&mut self, bitwise: &Bitwise) {
         let length = bitwise.length as usize;
         let Some(of) = self.read(bitwise.from, length) else {
             return self.load(bitwise.to, None, "bitwise");
@@ -314,7 +249,7 @@ impl<'a, 'c> Printer<'a, 'c> {
     }
 
     /// Numbers change their byte order, if the field has one.
-    fn byteorder(&mut self, byteorder: &Byteorder) {
+    pub(super) fn byteorder(&mut self, byteorder: &Byteorder) {
         let Some(mut load) = self.read(byteorder.from, 0) else { return };
         if load.length > 1 {
             load.host = !load.host;
@@ -322,7 +257,7 @@ impl<'a, 'c> Printer<'a, 'c> {
         self.write(byteorder.to, load);
     }
 
-    fn immediate(&mut self, immediate: &Immediate) {
+    pub(super) fn immediate(&mut self, immediate: &Immediate) {
         match &immediate.data {
             Data::Verdict(verdict) => self.say(verdict.to_string()),
             Data::Code(CONTINUE) => self.say("continue".to_owned()),
@@ -334,7 +269,7 @@ impl<'a, 'c> Printer<'a, 'c> {
         }
     }
 
-    fn hash(&mut self, hash: &Hash) {
+    pub(super) fn hash(&mut self, hash: &Hash) {
         let length = hash.length.unwrap_or_default() as usize;
         let of = hash.from.and_then(|from| self.read(from, length));
         hash.from.into_iter().for_each(|from| self.note_read(from, length));
