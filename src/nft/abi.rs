@@ -33,11 +33,6 @@ pub(super) const NFPROTO_UNSPEC: u8 = 0;
 pub(super) const NFPROTO_IPV6: u8 = 10;
 pub(super) const NF_DROP: u32 = 0;
 pub(super) const NF_ACCEPT: u32 = 1;
-pub(super) const NF_INET_PRE_ROUTING: u32 = 0;
-pub(super) const NF_INET_LOCAL_IN: u32 = 1;
-pub(super) const NF_INET_FORWARD: u32 = 2;
-pub(super) const NF_INET_LOCAL_OUT: u32 = 3;
-pub(super) const NF_INET_POST_ROUTING: u32 = 4;
 
 // <linux/netfilter/nf_nat.h>
 pub(super) const NF_NAT_RANGE_MAP_IPS: u32 = 1;
@@ -209,15 +204,6 @@ pub(super) const NFT_CHAIN_BINDING: u32 = 0x4;
 // enum nft_table_flags; PERSIST since Linux 6.9
 pub(super) const NFT_TABLE_F_OWNER: u32 = 0x2;
 pub(super) const NFT_TABLE_F_PERSIST: u32 = 0x4;
-
-// enum nft_set_flags
-pub(super) const NFT_SET_ANONYMOUS: u32 = 0x1;
-pub(super) const NFT_SET_INTERVAL: u32 = 0x4;
-pub(super) const NFT_SET_MAP: u32 = 0x8;
-pub(super) const NFT_SET_TIMEOUT: u32 = 0x10;
-pub(super) const NFT_SET_EVAL: u32 = 0x20;
-pub(super) const NFT_SET_OBJECT: u32 = 0x40;
-pub(super) const NFT_SET_CONCAT: u32 = 0x80;
 
 // enum nft_byteorder_ops
 pub(super) const NFT_BYTEORDER_HTON: u32 = 1;

@@ -168,16 +168,12 @@ impl BaseChain {
 
     fn decode(chain: &Fields<'_>) -> Result<Self, DecodeError> {
         let hook = chain.nest(NFTA_CHAIN_HOOK)?;
-        let devices = match hook.find(NFTA_HOOK_DEVS) {
-            Some(devices) => flowtable::read_devices(devices.nested())?,
-            None => Vec::new(),
-        };
         Ok(Self {
             kind: chain.str(NFTA_CHAIN_TYPE)?.to_owned().into(),
             hook: hook.be32(NFTA_HOOK_HOOKNUM)?,
             priority: hook.be32(NFTA_HOOK_PRIORITY)?.cast_signed(),
             drops: chain.optional_be32(NFTA_CHAIN_POLICY)? == Some(NF_DROP),
-            devices,
+            devices: flowtable::read_devices(&hook, NFTA_HOOK_DEVS)?,
         })
     }
 
@@ -185,9 +181,7 @@ impl BaseChain {
         w.nest(NFTA_CHAIN_HOOK, |w| {
             w.be32(NFTA_HOOK_HOOKNUM, self.hook);
             w.be32(NFTA_HOOK_PRIORITY, self.priority.cast_unsigned());
-            if !self.devices.is_empty() {
-                w.nest(NFTA_HOOK_DEVS, |w| flowtable::write_devices(&self.devices, w));
-            }
+            flowtable::write_devices(&self.devices, NFTA_HOOK_DEVS, w);
         });
         w.be32(NFTA_CHAIN_POLICY, if self.drops { NF_DROP } else { NF_ACCEPT });
         w.str(NFTA_CHAIN_TYPE, &self.kind);
@@ -211,14 +205,14 @@ pub fn chain_name(attributes: &[u8]) -> Result<&str, DecodeError> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum HookPoint {
-    /// Received packets, before routing.
-    Prerouting = NF_INET_PRE_ROUTING,
-    /// Packets to this host.
-    Input = NF_INET_LOCAL_IN,
-    /// Packets from one interface to another.
-    Forward = NF_INET_FORWARD,
-    /// Packets of this host.
-    Output = NF_INET_LOCAL_OUT,
-    /// Packets about to leave.
-    Postrouting = NF_INET_POST_ROUTING,
+    /// Received packets, before routing: `NF_INET_PRE_ROUTING`.
+    Prerouting = 0,
+    /// Packets to this host: `NF_INET_LOCAL_IN`.
+    Input = 1,
+    /// Packets from one interface to another: `NF_INET_FORWARD`.
+    Forward = 2,
+    /// Packets of this host: `NF_INET_LOCAL_OUT`.
+    Output = 3,
+    /// Packets about to leave: `NF_INET_POST_ROUTING`.
+    Postrouting = 4,
 }

@@ -14,6 +14,7 @@ use crate::counter;
 use crate::counter::Counter;
 use crate::element_type::Type;
 use crate::netlink::attr::{AttrWriter, Attrs};
+use crate::print::{Kind, key_type};
 use crate::set::Set;
 use crate::userdata::{self, write_userdata};
 use crate::value::Value;
@@ -157,7 +158,13 @@ fn field_text(kind: Type, mut first: Vec<u8>, mut last: Vec<u8>) -> String {
         last.reverse();
     }
     // nft(8) lists the name of an interface, and also loads its index.
-    kind.form().range_text(&first, &last, &|_| None)
+    let form = match kind {
+        // Their numbers are those of other types.
+        Type::Integer => Kind::Number,
+        Type::Transport { .. } => Kind::Hex(1),
+        kind => key_type(kind.number()).map_or(Kind::Number, |(_, _, form, _)| *form),
+    };
+    form.range_text(&first, &last, &|_| None)
 }
 
 /// An element in a message from the kernel.

@@ -2,8 +2,6 @@
 
 use std::borrow::Cow;
 
-use crate::print::{Kind, key_type};
-
 /// Type of one field of a key or of data.
 ///
 /// nft(8) prints the types of most sets by name, `type ipv4_addr`, and those of others by
@@ -86,7 +84,7 @@ impl Type {
     /// nft 0.9.8 ignores our `typeof`, and aborts on an integer (4), whose length it lacks. So an
     /// integer has the number of a type with its length and order. Later versions print the
     /// `typeof`.
-    const fn number(self) -> u32 {
+    pub(super) const fn number(self) -> u32 {
         const IPV4_ADDR: u32 = 7;
         const IPV6_ADDR: u32 = 8;
         const INET_PROTO: u32 = 12;
@@ -124,21 +122,6 @@ impl Type {
             return Some(Self::Integer);
         }
         Self::NAMED.into_iter().find(|kind| kind.number() == number)
-    }
-
-    /// Returns the name of nft(8), of a type that is not printed with `typeof`.
-    pub(super) fn name(self) -> &'static str {
-        key_type(self.number()).map_or("integer", |(_, name, ..)| name)
-    }
-
-    /// Returns the form in which nft(8) prints values.
-    pub(super) fn form(self) -> Kind {
-        // Their numbers are those of other types.
-        match self {
-            Self::Integer => Kind::Number,
-            Self::Transport { .. } => Kind::Hex(1),
-            named => key_type(named.number()).map_or(Kind::Number, |(_, _, form, _)| *form),
-        }
     }
 
     /// Returns an expression of this type, for `typeof`.

@@ -9,7 +9,7 @@ use super::abi::*;
 use super::fields::{DecodeError, Fields};
 use super::text::joined;
 use crate::kept::{self, OtherAttribute};
-use crate::netlink::attr::{AttrWriter, Attrs, TooLong};
+use crate::netlink::attr::{Attr, AttrWriter, Attrs, TooLong};
 use crate::text::Name;
 
 /// A flowtable of any table.
@@ -77,15 +77,11 @@ impl Flowtable {
             return Ok(Self { name, ..Self::default() });
         };
         let hook = Fields::read(hook.nested())?;
-        let devices = match hook.find(NFTA_FLOWTABLE_HOOK_DEVS) {
-            Some(devices) => read_devices(devices.nested())?,
-            None => Vec::new(),
-        };
         Ok(Self {
             name,
             hook: hook.be32(NFTA_FLOWTABLE_HOOK_NUM)?,
             priority: hook.be32(NFTA_FLOWTABLE_HOOK_PRIORITY)?.cast_signed(),
-            devices,
+            devices: read_devices(&hook, NFTA_FLOWTABLE_HOOK_DEVS)?,
             flags: fields.be32_or_zero(NFTA_FLOWTABLE_FLAGS)?,
             other: kept::others(Attrs::new(attributes), NFTA_FLOWTABLE_FLAGS)?,
         })
@@ -105,9 +101,7 @@ impl Flowtable {
         w.nest(NFTA_FLOWTABLE_HOOK, |w| {
             w.be32(NFTA_FLOWTABLE_HOOK_NUM, self.hook);
             w.bytes(NFTA_FLOWTABLE_HOOK_PRIORITY, &self.priority.to_be_bytes());
-            if !self.devices.is_empty() {
-                w.nest(NFTA_FLOWTABLE_HOOK_DEVS, |w| write_devices(&self.devices, w));
-            }
+            write_devices(&self.devices, NFTA_FLOWTABLE_HOOK_DEVS, w);
         });
         if self.flags != 0 {
             w.be32(NFTA_FLOWTABLE_FLAGS, self.flags);
@@ -116,20 +110,25 @@ impl Flowtable {
     }
 }
 
-/// Appends an attribute for each device of a hook.
-pub(super) fn write_devices(devices: &[Device], w: &mut AttrWriter<'_>) {
-    for device in devices {
-        match device {
-            Device::Named(name) => w.str(NFTA_DEVICE_NAME, name),
-            Device::Prefix(prefix) => w.str(NFTA_DEVICE_PREFIX, prefix),
-        }
+/// Appends the devices of a hook, if there are any.
+pub(super) fn write_devices(devices: &[Device], kind: u16, w: &mut AttrWriter<'_>) {
+    if devices.is_empty() {
+        return;
     }
+    w.nest(kind, |w| {
+        for device in devices {
+            match device {
+                Device::Named(name) => w.str(NFTA_DEVICE_NAME, name),
+                Device::Prefix(prefix) => w.str(NFTA_DEVICE_PREFIX, prefix),
+            }
+        }
+    });
 }
 
 /// Reads the devices of a hook.
-pub(super) fn read_devices(listed: Attrs<'_>) -> Result<Vec<Device>, DecodeError> {
+pub(super) fn read_devices(hook: &Fields<'_>, kind: u16) -> Result<Vec<Device>, DecodeError> {
     let mut devices = Vec::new();
-    for device in listed {
+    for device in hook.find(kind).iter().flat_map(Attr::nested) {
         let device = device?;
         let name = Cow::Owned(device.str()?.to_owned());
         match device.kind {

@@ -1,5 +1,6 @@
 //! Sets and maps: their keys, their data and the properties of their elements.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use super::abi::*;
@@ -9,6 +10,7 @@ use super::text::{Comment, joined};
 use crate::any::AnySet;
 use crate::expression::Bytes;
 use crate::netlink::attr::{AttrWriter, Attrs};
+use crate::print::key_type;
 use crate::text::Name;
 use crate::{counter, userdata};
 
@@ -85,11 +87,11 @@ impl Set {
 
     fn flag_bits(&self) -> u32 {
         let bits = [
-            (self.flags.interval, NFT_SET_INTERVAL),
-            (self.is_interval_concatenation(), NFT_SET_CONCAT),
-            (!self.data.is_empty(), NFT_SET_MAP),
-            (self.flags.dynamic, NFT_SET_EVAL),
-            (self.flags.timeout, NFT_SET_TIMEOUT),
+            (self.flags.interval, AnySet::INTERVAL),
+            (self.is_interval_concatenation(), AnySet::CONCATENATION),
+            (!self.data.is_empty(), AnySet::MAP),
+            (self.flags.dynamic, AnySet::DYNAMIC),
+            (self.flags.timeout, AnySet::TIMEOUT),
         ];
         bits.iter().filter(|(on, _)| *on).fold(0, |all, (_, bit)| all | bit)
     }
@@ -100,7 +102,10 @@ impl fmt::Display for Set {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let needs_typeof = needs_typeof(&self.key, &self.data);
         let word = if needs_typeof { "typeof" } else { "type" };
-        let of = |field: &Type| if needs_typeof { field.sample() } else { field.name().into() };
+        let of = |field: &Type| match key_type(field.number()) {
+            Some((_, name, ..)) if !needs_typeof => Cow::Borrowed(*name),
+            Some(_) | None => field.sample(),
+        };
         let list = |types| joined(<[Type]>::iter(types).map(of), " . ");
         write!(f, "{} {{ {word} {}", self.name, list(&self.key))?;
         if !self.data.is_empty() {
@@ -137,9 +142,9 @@ pub struct SetFlags {
 impl SetFlags {
     fn from_bits(bits: u32) -> Self {
         Self {
-            interval: bits & NFT_SET_INTERVAL != 0,
-            dynamic: bits & NFT_SET_EVAL != 0,
-            timeout: bits & NFT_SET_TIMEOUT != 0,
+            interval: bits & AnySet::INTERVAL != 0,
+            dynamic: bits & AnySet::DYNAMIC != 0,
+            timeout: bits & AnySet::TIMEOUT != 0,
         }
     }
 }

@@ -1,16 +1,13 @@
 //! Tables: their keys, headers and owners.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use super::abi::*;
 use super::fields::{DecodeError, Fields};
 use super::text::{Comment, Name};
 use super::userdata::write_userdata;
-use crate::expression::Bytes;
 use crate::family::TableFamily;
 use crate::netlink::attr::{AttrWriter, Attrs};
-use crate::whole::WholeTable;
 
 /// The key of a table: two families may have tables of the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -64,22 +61,6 @@ impl Table {
         w.be32(NFTA_TABLE_FLAGS, self.flags.bits());
         write_userdata(w, NFTA_TABLE_USERDATA, self.comment.as_deref());
     }
-
-    /// Reads the attributes of an `NFT_MSG_NEWTABLE` message of this family.
-    ///
-    /// # Errors
-    /// The attributes are broken, or a flag is one that this crate does not write.
-    pub fn decode(family: TableFamily, attributes: &[u8]) -> Result<Self, DecodeError> {
-        let header = WholeTable::decode_header(family, attributes)?;
-        Self::of(&header).ok_or(DecodeError::Unknown("table flag"))
-    }
-
-    /// Returns the table without its contents; `None` with a flag that this crate does not write.
-    pub(crate) fn of(whole: &WholeTable) -> Option<Self> {
-        let (family, name) = (whole.family, Cow::Owned(whole.name.clone()));
-        let comment = whole.userdata.as_ref().and_then(Bytes::comment).map(str::to_owned);
-        Some(Self { family, name, flags: TableFlags::from_bits(whole.flags)?, comment })
-    }
 }
 
 /// Returns the name of the table in a message about a table, chain, rule, set or element.
@@ -126,7 +107,7 @@ impl TableFlags {
         owner | persist
     }
 
-    fn from_bits(bits: u32) -> Option<Self> {
+    pub(super) fn from_bits(bits: u32) -> Option<Self> {
         let flags =
             Self { owner: bits & NFT_TABLE_F_OWNER != 0, persist: bits & NFT_TABLE_F_PERSIST != 0 };
         (flags.bits() == bits).then_some(flags)

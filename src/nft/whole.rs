@@ -11,6 +11,7 @@ use crate::listed_rule::ListedRule;
 use crate::netlink::attr::Attrs;
 use crate::object::Object;
 use crate::request::Generation;
+use crate::table::{Table, TableFlags};
 
 /// A table with all that is in it.
 ///
@@ -87,6 +88,13 @@ impl WholeTable {
         })
     }
 
+    /// Returns the table without its contents; `None` with a flag that this crate does not write.
+    pub(crate) fn known(&self) -> Option<Table> {
+        let (family, name) = (self.family, self.name.clone().into());
+        let comment = self.userdata.as_ref().and_then(Bytes::comment).map(str::to_owned);
+        Some(Table { family, name, flags: TableFlags::from_bits(self.flags)?, comment })
+    }
+
     /// Appends a rule to a chain.
     pub fn append_rule(&mut self, chain: &str, expressions: Vec<crate::expression::Expression>) {
         self.rules.push(ListedRule {
@@ -112,5 +120,16 @@ impl WholeTable {
     /// Returns the named sets and maps.
     pub fn named_sets(&self) -> impl Iterator<Item = &SetContents> {
         self.sets.iter().filter(|contents| !AnySet::is_anonymous(&contents.set))
+    }
+}
+
+impl Table {
+    /// Reads the attributes of an `NFT_MSG_NEWTABLE` message of this family.
+    ///
+    /// # Errors
+    /// The attributes are broken, or a flag is one that this crate does not write.
+    pub fn decode(family: TableFamily, attributes: &[u8]) -> Result<Self, DecodeError> {
+        let whole = WholeTable::decode_header(family, attributes)?;
+        whole.known().ok_or(DecodeError::Unknown("table flag"))
     }
 }

@@ -55,19 +55,19 @@ pub struct AnySet {
 
 impl AnySet {
     /// `NFT_SET_ANONYMOUS`: belongs to a rule.
-    pub const ANONYMOUS: u32 = NFT_SET_ANONYMOUS;
+    pub const ANONYMOUS: u32 = 0x1;
     /// `NFT_SET_INTERVAL`: elements may be ranges.
-    pub const INTERVAL: u32 = NFT_SET_INTERVAL;
+    pub const INTERVAL: u32 = 0x4;
     /// `NFT_SET_MAP`: elements have data.
-    pub const MAP: u32 = NFT_SET_MAP;
+    pub const MAP: u32 = 0x8;
     /// `NFT_SET_TIMEOUT`: elements may expire.
-    pub const TIMEOUT: u32 = NFT_SET_TIMEOUT;
+    pub const TIMEOUT: u32 = 0x10;
     /// `NFT_SET_EVAL`: rules may add elements.
-    pub const DYNAMIC: u32 = NFT_SET_EVAL;
+    pub const DYNAMIC: u32 = 0x20;
     /// `NFT_SET_OBJECT`: elements name objects.
-    pub const OBJECT: u32 = NFT_SET_OBJECT;
+    pub const OBJECT: u32 = 0x40;
     /// `NFT_SET_CONCAT`: the key is a concatenation of ranges.
-    pub const CONCATENATION: u32 = NFT_SET_CONCAT;
+    pub const CONCATENATION: u32 = 0x80;
     /// [`AnySet::data_type`] of a map of verdicts.
     pub const VERDICT: u32 = 0xffff_ff00;
 
@@ -88,28 +88,28 @@ impl AnySet {
 
     /// Returns whether the elements have data.
     pub fn is_map(&self) -> bool {
-        self.flags & (NFT_SET_MAP | NFT_SET_OBJECT) != 0
+        self.flags & (Self::MAP | Self::OBJECT) != 0
     }
 
     /// Returns whether the set belongs to a rule and has no name of its own.
     pub fn is_anonymous(&self) -> bool {
-        self.flags & NFT_SET_ANONYMOUS != 0
+        self.flags & Self::ANONYMOUS != 0
     }
 
     /// Returns whether elements may be ranges.
     pub fn is_interval(&self) -> bool {
-        self.flags & NFT_SET_INTERVAL != 0
+        self.flags & Self::INTERVAL != 0
     }
 
     /// Returns whether the kernel stores the length of each key field, as in concatenations of
     /// ranges: `NFT_SET_CONCAT`.
     pub fn is_concatenation(&self) -> bool {
-        self.flags & NFT_SET_CONCAT != 0
+        self.flags & Self::CONCATENATION != 0
     }
 
     /// Returns whether rules may add elements: `NFT_SET_EVAL`.
     pub fn is_dynamic(&self) -> bool {
-        self.flags & NFT_SET_EVAL != 0
+        self.flags & Self::DYNAMIC != 0
     }
 
     /// Returns whether nft(8) notes that data is in host byte order.
@@ -165,11 +165,11 @@ impl AnySet {
             w.be32(NFTA_SET_FLAGS, self.flags);
             w.be32(NFTA_SET_KEY_TYPE, self.key_type);
             w.be32(NFTA_SET_KEY_LEN, length(self.key_length));
-            if self.flags & NFT_SET_MAP != 0 {
+            if self.flags & Self::MAP != 0 {
                 w.be32(NFTA_SET_DATA_TYPE, self.data_type);
                 w.be32(NFTA_SET_DATA_LEN, length(self.data_length));
             }
-            if self.flags & NFT_SET_OBJECT != 0 {
+            if self.flags & Self::OBJECT != 0 {
                 w.be32(NFTA_SET_OBJ_TYPE, self.object_type);
             }
             w.be32(NFTA_SET_ID, id);

@@ -23,6 +23,7 @@ use crate::any::SetContents;
 use crate::expression::Reference;
 use crate::family::TableFamily;
 use crate::fields::{DecodeError, Fields};
+use crate::kept;
 use crate::message_kind::MessageKind;
 use crate::netlink::attr::{AttrWriter, Attrs, TooLong};
 use crate::request::Generation;
@@ -69,10 +70,7 @@ impl Difference {
     /// # Errors
     /// [`TooLong`] if the name does not fit an attribute.
     pub fn deletion(family: TableFamily, table: &str) -> Result<Self, TooLong> {
-        let mut attributes = Vec::new();
-        let mut w = AttrWriter::new(&mut attributes);
-        w.str(NFTA_TABLE_NAME, table);
-        w.finish()?;
+        let attributes = kept::written(|w| w.str(NFTA_TABLE_NAME, table))?;
         let messages = vec![RawMessage { kind: MessageKind::DelTable, attributes }];
         let (table, generation, sets) = (table.to_owned(), None, Vec::new());
         Ok(Self { family, table, generation, effect: messages.len(), messages, sets })
@@ -184,14 +182,7 @@ impl WholeTable {
         let empty = Self::new(self.family, &self.name);
         let mut script = Script::new(self, installed, &empty);
         script.add_all()?;
-        Ok(Difference {
-            family: self.family,
-            table: self.name.clone(),
-            generation: installed.and_then(|table| table.generation),
-            effect: script.effect,
-            messages: script.messages,
-            sets: script.sets,
-        })
+        Ok(script.difference)
     }
 }
 
@@ -210,9 +201,7 @@ struct Script<'a> {
     replaced: Replaced<'a>,
     /// Number in the name of the next anonymous set.
     next_anonymous: usize,
-    messages: Vec<RawMessage>,
-    effect: usize,
-    sets: Vec<SetContents>,
+    difference: Difference,
 }
 
 /// Sets by name.
@@ -229,23 +218,22 @@ impl Script<'_> {
         kind: MessageKind,
         fill: impl FnOnce(&mut AttrWriter<'_>),
     ) -> Result<(), TooLong> {
-        let mut attributes = Vec::new();
-        let mut w = AttrWriter::new(&mut attributes);
-        // The table is attribute 1 of every message.
-        w.str(NFTA_TABLE_NAME, &self.desired.name);
-        fill(&mut w);
-        w.finish()?;
-        self.messages.push(RawMessage { kind, attributes });
+        let attributes = kept::written(|w| {
+            // The table is attribute 1 of every message.
+            w.str(NFTA_TABLE_NAME, &self.desired.name);
+            fill(w);
+        })?;
+        self.encoded(kind, attributes);
         Ok(())
     }
 
     fn encoded(&mut self, kind: MessageKind, attributes: Vec<u8>) {
-        self.messages.push(RawMessage { kind, attributes });
+        self.difference.messages.push(RawMessage { kind, attributes });
     }
 
     /// Returns a number that no set of this batch has; 0 means none.
     fn set_id(&self) -> u32 {
-        u32::try_from(self.messages.len() + 1).unwrap_or(u32::MAX)
+        u32::try_from(self.difference.messages.len() + 1).unwrap_or(u32::MAX)
     }
 }
 

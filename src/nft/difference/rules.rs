@@ -192,7 +192,7 @@ impl Script<'_> {
         let attributes = set.encode(&self.desired.name, self.set_id())?;
         self.encoded(MessageKind::NewSet, attributes);
         self.add_elements(&name, &Elements::all(contents).added)?;
-        self.sets.push(SetContents { set, elements: contents.elements.clone() });
+        self.difference.sets.push(SetContents { set, elements: contents.elements.clone() });
         Ok(name)
     }
 }

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use super::elements::Elements;
 use super::rules::ChainRules;
-use super::{Replaced, Script, index};
+use super::{Difference, Replaced, Script, index};
 use crate::abi::*;
 use crate::any::SetContents;
 use crate::chain::Chain;
@@ -45,9 +45,14 @@ impl<'a> Script<'a> {
             is_deleted: installed.is_some() && kept.is_none(),
             replaced: Replaced::between(from, desired),
             next_anonymous: 0,
-            messages: Vec::new(),
-            effect: 0,
-            sets: desired.named_sets().map(without_elements).collect(),
+            difference: Difference {
+                family: desired.family,
+                table: desired.name.clone(),
+                generation: installed.and_then(|table| table.generation),
+                messages: Vec::new(),
+                effect: 0,
+                sets: desired.named_sets().map(without_elements).collect(),
+            },
         }
     }
 
@@ -77,7 +82,7 @@ impl<'a> Script<'a> {
         let (last, first): (Vec<_>, Vec<_>) =
             chains.iter().partition(|rules| bases.contains(rules.chain));
         self.add_rules(&first)?;
-        self.effect = self.messages.len();
+        self.difference.effect = self.difference.messages.len();
         self.add_rules(&last)
     }
 

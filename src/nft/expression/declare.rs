@@ -1,7 +1,7 @@
 //! The declaration of expressions: from a list of attributes to type, encoding and decoding.
 
-use crate::fields::DecodeError;
-use crate::netlink::attr::{Attr, Attrs};
+use crate::fields::{DecodeError, Fields};
+use crate::netlink::attr::Attrs;
 
 /// Declares expressions. A macro, because encoding, decoding and type of each of these expressions
 /// are one list of attributes; written out they would be three lists that must agree.
@@ -21,9 +21,9 @@ macro_rules! expressions {
 
             impl $name {
                 fn decode(attributes: &[u8]) -> Result<Self, DecodeError> {
-                    let _attributes = Attributes::read(attributes, &[$($number),*])?;
+                    let _fields = in_order(attributes, &[$($number),*])?;
                     Ok(Self {
-                        $( $field: Field::read_if_present(_attributes.find($number), $number)?, )*
+                        $( $field: Field::read_if_present(_fields.find($number), $number)?, )*
                     })
                 }
 
@@ -99,22 +99,14 @@ macro_rules! expressions {
 
 pub(super) use expressions;
 
-/// The attributes of an expression, all of known types and in the kernel's order.
-pub(super) struct Attributes<'a>(Vec<Attr<'a>>);
-
-impl<'a> Attributes<'a> {
-    pub(super) fn read(attributes: &'a [u8], order: &[u16]) -> Result<Self, DecodeError> {
-        let attributes = Attrs::new(attributes).collect::<Result<Vec<_>, _>>()?;
-        let mut expected = order.iter();
-        for attr in &attributes {
-            if !expected.any(|kind| *kind == attr.kind) {
-                return Err(DecodeError::Unknown("attribute"));
-            }
+/// Returns the attributes of an expression, if all are of known types and in the kernel's order.
+pub(super) fn in_order<'a>(attributes: &'a [u8], order: &[u16]) -> Result<Fields<'a>, DecodeError> {
+    let mut expected = order.iter();
+    for attr in Attrs::new(attributes) {
+        let attr = attr?;
+        if !expected.any(|kind| *kind == attr.kind) {
+            return Err(DecodeError::Unknown("attribute"));
         }
-        Ok(Self(attributes))
     }
-
-    pub(super) fn find(&self, kind: u16) -> Option<&Attr<'a>> {
-        self.0.iter().find(|attr| attr.kind == kind)
-    }
+    Fields::read(Attrs::new(attributes))
 }

@@ -10,8 +10,8 @@ pub(crate) trait Field: Sized {
     fn read(attr: &Attr<'_>) -> Result<Self, DecodeError>;
 
     /// Reads the attribute of type `kind`, `None` if it is absent.
-    fn read_if_present(attr: Option<&Attr<'_>>, kind: u16) -> Result<Self, DecodeError> {
-        Self::read(attr.ok_or(DecodeError::Missing { kind })?)
+    fn read_if_present(attr: Option<Attr<'_>>, kind: u16) -> Result<Self, DecodeError> {
+        Self::read(&attr.ok_or(DecodeError::Missing { kind })?)
     }
 
     fn write(&self, kind: u16, w: &mut AttrWriter<'_>);
@@ -25,8 +25,8 @@ impl<T: Field> Field for Option<T> {
         T::read(attr).map(Some)
     }
 
-    fn read_if_present(attr: Option<&Attr<'_>>, _: u16) -> Result<Self, DecodeError> {
-        attr.map(T::read).transpose()
+    fn read_if_present(attr: Option<Attr<'_>>, _: u16) -> Result<Self, DecodeError> {
+        attr.map(|attr| T::read(&attr)).transpose()
     }
 
     fn write(&self, kind: u16, w: &mut AttrWriter<'_>) {

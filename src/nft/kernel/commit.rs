@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 
 use super::answer::{self, Outcome, Refusal};
-use super::error::{CommitError, ReadError};
+use super::error::{CommitError, ReadError, unless_missing};
 use super::interface::{Committed, Contents, ElementRead, Kernel, OthersChanges};
 use super::nftables::Nftables;
-use super::objects::unless_missing;
 use super::other_programs::Others;
 use super::read::{Read, Seen};
 use super::{culprit, lost_answer};

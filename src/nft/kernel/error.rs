@@ -160,3 +160,11 @@ fn words(errno: Errno, reason: Option<&str>) -> String {
         None => errno.to_string(),
     }
 }
+
+/// Returns `None` if the object does not exist.
+pub(super) fn unless_missing<T>(read: Result<T, ReadError>) -> Result<Option<T>, ReadError> {
+    match read {
+        Err(error) if error.is_missing() => Ok(None),
+        read => read.map(Some),
+    }
+}

@@ -111,7 +111,7 @@ impl NeighbourTable {
     /// The socket failed, or the answer is damaged.
     pub fn list(&mut self, family: Family) -> io::Result<Vec<Neighbour>> {
         let mut neighbours = Vec::new();
-        let fixed = ndmsg(family, 0, 0, 0);
+        let fixed = ndmsg(family.number(), 0, 0, 0);
         let each = |message: Message<'_>| {
             if let Some(NeighbourChange::Is(it)) = decode(message.kind, message.payload) {
                 neighbours.push(it);
@@ -151,7 +151,7 @@ impl NeighbourTable {
         interface: u32,
         (state, entry_flags, flags): (u16, u8, u16),
     ) -> io::Result<()> {
-        let fixed = ndmsg(Family::of(address), interface, state, entry_flags);
+        let fixed = ndmsg(Family::of(address).number(), interface, state, entry_flags);
         let fill = |w: &mut AttrWriter<'_>| w.bytes(NDA_DST, &octets(address));
         self.requests.change(RTM_NEWNEIGH, flags, &fixed, fill)
     }
@@ -226,9 +226,9 @@ impl NeighbourChanges {
 }
 
 /// Returns `struct ndmsg`.
-fn ndmsg(family: Family, interface: u32, state: u16, flags: u8) -> [u8; NDMSG_LENGTH] {
+pub(super) fn ndmsg(family: u8, interface: u32, state: u16, flags: u8) -> [u8; NDMSG_LENGTH] {
     let mut fixed = [0; NDMSG_LENGTH];
-    fixed[0] = family.number();
+    fixed[0] = family;
     fixed[4..8].copy_from_slice(&interface.to_ne_bytes());
     fixed[8..10].copy_from_slice(&state.to_ne_bytes());
     fixed[10] = flags;
@@ -286,9 +286,10 @@ const STATES: [(u16, NeighbourState); 9] = [
     (NUD_PROBE, NeighbourState::Probe),
     (0x20, NeighbourState::Failed),
     (0x40, NeighbourState::NoArp),
-    (0x80, NeighbourState::Permanent),
+    (NUD_PERMANENT, NeighbourState::Permanent),
 ];
 const NUD_PROBE: u16 = 0x10;
+pub(super) const NUD_PERMANENT: u16 = 0x80;
 
 // <linux/rtnetlink.h>
 pub(super) const RTM_NEWADDR: u16 = 20;
@@ -325,7 +326,7 @@ mod tests {
     const V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 3));
 
     fn payload(address: IpAddr, state: u16, flags: u8) -> Vec<u8> {
-        let mut payload = ndmsg(Family::of(address), 7, state, flags).to_vec();
+        let mut payload = ndmsg(Family::of(address).number(), 7, state, flags).to_vec();
         AttrWriter::new(&mut payload).bytes(NDA_DST, &octets(address));
         payload
     }

@@ -1,6 +1,6 @@
 //! Reads the objects of tables of any program.
 
-use super::error::ReadError;
+use super::error::{ReadError, unless_missing};
 use super::nftables::Nftables;
 use super::read::{Read, Seen};
 use crate::any::{AnyElement, AnySet, SetContents, decode_any_elements};
@@ -197,13 +197,5 @@ impl Nftables {
     /// See [`ReadError`].
     pub fn is_unchanged(&mut self, since: Generation) -> Result<bool, ReadError> {
         Ok(self.generation()? == since)
-    }
-}
-
-/// Returns `None` if the object does not exist.
-pub(super) fn unless_missing<T>(read: Result<T, ReadError>) -> Result<Option<T>, ReadError> {
-    match read {
-        Err(error) if error.is_missing() => Ok(None),
-        read => read.map(Some),
     }
 }

@@ -51,10 +51,10 @@ impl Others {
 /// Adds the changes that a message reports. One that cannot be decoded may report any.
 fn add(changes: &mut OthersChanges, message: Message<'_>, tables: &[TableRef]) {
     let Some((kind, family, attributes)) = split(message.kind, message.payload) else { return };
-    let is_about =
+    let concerns =
         |it: &&TableRef| family == it.family.number() && table_name(attributes) == Ok(&it.name);
     // The generation has a number in the attribute that is the table's name in other messages.
-    let table = tables.iter().filter(|_| kind != NFT_MSG_NEWGEN).find(is_about);
+    let table = tables.iter().filter(|_| kind != NFT_MSG_NEWGEN).find(concerns);
     let Some(table) = table else { return };
     let set = Fields::read(Attrs::new(attributes)).and_then(|it| it.str(NFTA_SET_ELEM_LIST_SET));
     let (Ok(set), NFT_MSG_NEWSETELEM | NFT_MSG_DELSETELEM) = (set, kind) else {

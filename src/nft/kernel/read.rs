@@ -12,10 +12,9 @@ use std::time::{Duration, Instant};
 use ahash::RandomState;
 use nix::errno::Errno;
 
-use super::error::{Malformed, ReadError};
+use super::error::{Malformed, ReadError, unless_missing};
 use super::interface::Contents;
 use super::nftables::Nftables;
-use super::objects::unless_missing;
 use crate::abi::NETLINK_NETFILTER;
 use crate::any::AnyElement;
 use crate::chain::{Chain, HookPoint};
@@ -164,7 +163,7 @@ impl Nftables {
         };
         let chains = self.read_objects(Request::Chains(table), Chain::decode)?;
         let (chains, others): (Vec<_>, Vec<_>) = chains.into_iter().partition(is_of_ours);
-        let known = Table::of(&header);
+        let known = header.known();
         Ok(Some(Contents {
             generation,
             foreign: usize::from(known.is_none()) + others.len(),

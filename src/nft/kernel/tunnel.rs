@@ -22,8 +22,8 @@ use crate::netlink::message::Message;
 use crate::netlink::rtnetlink::Rtnetlink;
 
 use super::neighbours::{
-    NDA_DST, NDA_LLADDR, NDMSG_LENGTH, NeighbourState, NeighbourTable, RTM_DELNEIGH, RTM_GETNEIGH,
-    RTM_NEWADDR, RTM_NEWNEIGH,
+    NDA_DST, NDA_LLADDR, NDMSG_LENGTH, NUD_PERMANENT, NeighbourState, NeighbourTable, RTM_DELNEIGH,
+    RTM_GETNEIGH, RTM_NEWADDR, RTM_NEWNEIGH, ndmsg,
 };
 use super::route::{address, octets};
 
@@ -236,11 +236,7 @@ impl Tunnels {
             }
             TunnelEntry::End(hardware_address, end) => (AF_BRIDGE, NTF_SELF, end, hardware_address),
         };
-        let mut fixed = [0; NDMSG_LENGTH];
-        fixed[0] = family;
-        fixed[4..8].copy_from_slice(&index.to_ne_bytes());
-        fixed[8..10].copy_from_slice(&NUD_PERMANENT.to_ne_bytes());
-        fixed[10] = own;
+        let fixed = ndmsg(family, index, NUD_PERMANENT, own);
         let fill = |w: &mut AttrWriter<'_>| {
             w.bytes(NDA_DST, &octets(*destination));
             w.bytes(NDA_LLADDR, hardware_address);
@@ -349,7 +345,6 @@ const AF_BRIDGE: u8 = 7;
 /// `IFF_UP` of `<linux/if.h>`.
 const IFF_UP: u32 = 1;
 // <linux/neighbour.h>
-const NUD_PERMANENT: u16 = 0x80;
 /// The entry is one of the device itself, not of a bridge that it is a port of.
 const NTF_SELF: u8 = 0x02;
 
