@@ -793,9 +793,9 @@ fn an_address_that_another_service_takes_over_leads_to_the_nodes_of_that_one() {
     world.wait(REMEMBER);
     assert_eq!(world.shares(), shares(&[("n1", 251), ("n2", 251)]));
     let list_at = |world: &mut World, address: IpAddr| {
-        let list = |element: &DirectElement| match element {
-            DirectElement::Frontend(at, route) if at.address == address => Some(route.list),
-            _ => None,
+        let list = |element: &DirectElement| {
+            let DirectElement::Frontend(at, route) = element else { return None };
+            (at.address == address).then_some(route.list)
         };
         world.elements().iter().find_map(list)
     };

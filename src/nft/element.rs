@@ -158,11 +158,15 @@ fn field_text(kind: Type, mut first: Vec<u8>, mut last: Vec<u8>) -> String {
         last.reverse();
     }
     // nft(8) lists the name of an interface, and also loads its index.
-    let form = match kind {
-        // Their numbers are those of other types.
-        Type::Integer => Kind::Number,
-        Type::Transport { .. } => Kind::Hex(1),
-        kind => key_type(kind.number()).map_or(Kind::Number, |(_, _, form, _)| *form),
+    let of_number = || key_type(kind.number()).map_or(Kind::Number, |(_, _, form, _)| *form);
+    // The numbers of these two are those of other types.
+    let is_transport = matches!(kind, Type::Transport { .. });
+    let form = if is_transport {
+        Kind::Hex(1)
+    } else if kind == Type::Integer {
+        Kind::Number
+    } else {
+        of_number()
     };
     form.range_text(&first, &last, &|_| None)
 }

@@ -124,7 +124,8 @@ impl<K: Shared> Hostile<K> {
             let Operation::AddElements(_, set, elements) = operation else { return None };
             let was_refused = |key: &Value| key.as_bytes().starts_with(refused.as_bytes());
             let refused = elements.iter().position(|element| was_refused(&element.key));
-            let is_route = ["services", DirectSet::Frontends(Family::Ip).name()].contains(&&*set.name);
+            let is_route =
+                ["services", DirectSet::Frontends(Family::Ip).name()].contains(&&*set.name);
             refused.filter(|_| is_route).map(|element| (i, element))
         });
         found.next()

@@ -15,7 +15,7 @@ use super::problems::{Finder, LeftOut};
 pub struct ClosedPorts {
     observe: Observe,
     finder: Finder,
-    /// Field of a Service that has such a port, and where it is opened.
+    /// Field of a Service that has such a port, and what is said of it.
     words: [&'static str; 2],
     notify: Arc<dyn Fn(Problem) + Send + Sync>,
     of_service: Arc<Mutex<BTreeMap<Arc<str>, PortProblems>>>,
@@ -37,8 +37,8 @@ impl ClosedPorts {
         observe: Observe,
         notify: impl Fn(Problem) + Send + Sync + 'static,
     ) -> Self {
-        let (words, notify) = (["spec.healthCheckNodePort", "on this node"], Arc::new(notify));
-        let finder = Finder::HealthCheckPort;
+        let words = ["spec.healthCheckNodePort", "cannot be opened on this node, tried again"];
+        let (finder, notify) = (Finder::HealthCheckPort, Arc::new(notify));
         Self { observe, finder, words, notify, of_service: Arc::default() }
     }
 
@@ -47,19 +47,19 @@ impl ClosedPorts {
         observe: Observe,
         notify: impl Fn(Problem) + Send + Sync + 'static,
     ) -> Self {
-        let words = ["spec.ports[].nodePort", "at [::1]"];
+        let words = ["spec.ports[].nodePort", "cannot be opened at [::1], tried again"];
         Self { finder: Finder::LocalhostPort, words, ..Self::of_health_checks(observe, notify) }
     }
 
     /// Records that a port of a service (`NAMESPACE/NAME`) cannot be opened at present. Reports it
     /// the first time.
     pub fn closed(&self, service: &Arc<str>, port: u16, error: &io::Error) {
-        let [field, place] = self.words;
+        let [field, fault] = self.words;
         let problem = Problem {
             kind: ProblemKind::ClosedPort,
             object: ObjectRef::service(&ObjectName::written(service)),
             field: field.to_owned(),
-            message: format!("port {port} cannot be opened {place}, tried again: {error}"),
+            message: format!("port {port} {fault}: {error}"),
         };
         let left_out = LeftOut::from(&problem);
         if self.change(service, |ports| ports.insert(port, left_out.clone()).is_some()) {

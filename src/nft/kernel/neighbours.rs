@@ -195,7 +195,7 @@ impl NeighbourListener {
     pub fn take_changes(&mut self) -> io::Result<NeighbourChanges> {
         let mut changes = NeighbourChanges::default();
         self.socket.take(MAX_DATAGRAMS, Wait::No, &mut |message| {
-            changes.add(message);
+            changes.add(&message);
             Ok(())
         })?;
         Ok(changes)
@@ -210,7 +210,7 @@ impl AsFd for NeighbourListener {
 
 impl NeighbourChanges {
     /// Adds the change that a message reports.
-    fn add(&mut self, message: io::Result<Message<'_>>) {
+    fn add(&mut self, message: &io::Result<Message<'_>>) {
         let Ok(message) = message else {
             self.is_torn = true;
             return;
@@ -428,7 +428,7 @@ mod tests {
 
     fn changes_in(datagram: &[u8]) -> NeighbourChanges {
         let mut changes = NeighbourChanges::default();
-        Messages::new(datagram).for_each(|it| changes.add(it.map_err(io::Error::other)));
+        Messages::new(datagram).for_each(|it| changes.add(&it.map_err(io::Error::other)));
         changes
     }
 
