@@ -506,13 +506,6 @@ impl<K: Shared> World<K> {
         let mut found = contents(&mut self.kernel.inner);
         found.append(&mut contents_of_direct_return(&mut self.kernel.inner));
         let expected = self.fresh();
-        if self.routing.direct_return.is_some() {
-            eprintln!(
-                "DIRECT {} {}",
-                found.keys().filter(|k| k.contains("Frontend(")).count(),
-                expected.keys().filter(|k| k.contains("Frontend(Dest")).count()
-            );
-        }
         if found != expected {
             let mut text = "the tables are not those of a fresh start:\n".to_owned();
             for (name, value) in found.iter().filter(|(name, it)| expected.get(*name) != Some(it)) {
@@ -616,7 +609,8 @@ fn local_addresses(count: u8) -> Vec<IpAddr> {
     (0..count).map(|number| IpAddr::from([192, 168, 0, number])).collect()
 }
 
-/// Another program empties a set, removes the rules of a chain or a whole table.
+/// Another program empties a set, removes the rules of a chain or a whole table. From 8 on, it is
+/// that of direct return.
 pub(crate) fn damage(number: u8) -> Transaction {
     let table = |family| TableRef::new(family, "kube-proxy");
     let text = |text: &'static str| Name::Borrowed(text);
@@ -629,9 +623,9 @@ pub(crate) fn damage(number: u8) -> Transaction {
         4 => Operation::FlushSet(ip(), text("affinity-slots")),
         5 => Operation::FlushSet(ip(), text("affinity-endpoints")),
         6 => Operation::FlushSet(ip(), text("affinity-lists")),
-        7 => Operation::DeleteTable(direct_table()),
+        7 => Operation::FlushChain(ip6(), text("nat-output")),
         8 => Operation::FlushSet(direct_table(), text("nodes")),
-        _ => Operation::FlushChain(ip6(), text("nat-output")),
+        _ => Operation::DeleteTable(direct_table()),
     };
     Transaction { operations: vec![operation] }
 }
