@@ -14,6 +14,7 @@ use netlink_tests::apiserver::{ApiServer, Authority};
 use netlink_tests::http::body;
 use netlink_tests::reader::Family;
 use netlink_tests::{Net, deltaproxy_binary, eventually};
+use test_hosts::link;
 
 /// How long the daemon may take to notice something, on a busy machine.
 const SOON: Duration = Duration::from_secs(15);
@@ -26,6 +27,7 @@ struct Proxy {
 
 impl Proxy {
     fn start() -> Self {
+        link::raise_loopback();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let heads = Arc::new(Mutex::new(Vec::new()));
