@@ -218,8 +218,8 @@ fn the_log_has_a_line_when_the_server_is_lost_and_one_when_it_is_found_again() {
     assert!(end.contains("signal=\"SIGTERM\"") && end.contains(" seconds="), "{end}");
     assert!(end.contains(" tables="), "{end}");
     // At the end the kernel may be busy with transactions of other tests.
-    let is_ours = |line: &&str| !line.contains("the kernel has not answered for ");
-    let lines = log.lines().filter(is_ours).count();
+    let lines = log.lines().filter(|line| !line.contains("the kernel has not answered for "));
+    let lines = lines.count();
     assert_eq!(lines, lines_with(&log, " INFO ").len() + 1, "{log}");
 }
 
