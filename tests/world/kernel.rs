@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-use engine::direct::ruleset::{DirectSet, table as direct_table};
-use engine::ruleset;
+use engine::TableId;
+use engine::direct::ruleset::DirectSet;
 use nft::Errno;
 use nft::kernel::{
     CommitError, Committed, Contents, ElementRead, Kernel, OthersChanges, ReadError, was_applied,
@@ -48,8 +48,7 @@ pub(crate) struct Hostile<K> {
     pub(crate) reads_that_break_off: u8,
     /// Frontends of this address are refused.
     pub(crate) refused: Option<IpAddr>,
-    /// The netlink port of the program that owns each of our tables: those of both families, and
-    /// the one of direct return.
+    /// The netlink port of the program that owns each of our tables, in the order of [`TableId::ALL`].
     pub(crate) owners: [Option<u32>; 3],
     pub(crate) max_batch: usize,
     pub(crate) oracle: Oracle,
@@ -147,11 +146,9 @@ impl<K: Shared> Kernel for Hostile<K> {
         if transaction.operations.is_empty() {
             return self.inner.commit(transaction);
         }
-        let (owner, table) = match transaction.family() {
-            Some(family) => (self.owners[family.index()], ruleset::table(family)),
-            None => (self.owners[2], direct_table()),
-        };
-        if let Some(port) = owner {
+        let id = TableId::written_by(transaction).expect("it writes one of our tables");
+        if let Some(port) = self.owners[id.index()] {
+            let table = id.reference();
             return Err(CommitError::Owned { table, port });
         }
         match self.mishaps.pop_front() {
@@ -187,11 +184,11 @@ impl<K: Shared> Kernel for Hostile<K> {
         if self.breaks_off() {
             return Err(ReadError::Changing { what: table.to_string() });
         }
-        let family = table.family.of_addresses();
-        if family == Some(Family::Ip6) && !std::mem::take(&mut self.is_reading_back) {
+        let id = TableId::of(table).expect("it reads our tables");
+        if id == TableId::Ip6 && !std::mem::take(&mut self.is_reading_back) {
             self.rounds += 1;
         }
-        let owner = self.owners[family.map_or(2, Family::index)];
+        let owner = self.owners[id.index()];
         let found = self.inner.read_table(table)?;
         Ok(found.map(|found| Contents { owner: owner.or(found.owner), ..found }))
     }
