@@ -17,7 +17,7 @@ pub(crate) struct EndedChild {
     pub(crate) errors: Vec<u8>,
 }
 
-/// ChildLimits of a program.
+/// The limits of a program.
 pub(crate) struct ChildLimits {
     pub(crate) time: Duration,
     /// Bytes of an output.

@@ -158,15 +158,13 @@ fn field_text(kind: Type, mut first: Vec<u8>, mut last: Vec<u8>) -> String {
         last.reverse();
     }
     // nft(8) lists the name of an interface, and also loads its index.
-    let of_number = || key_type(kind.number()).map_or(Kind::Number, |(_, _, form, _)| *form);
-    // The numbers of these two are those of other types.
-    let is_transport = matches!(kind, Type::Transport { .. });
-    let form = if is_transport {
+    // The numbers of the first two are those of other types.
+    let form = if matches!(kind, Type::Transport { .. }) {
         Kind::Hex(1)
     } else if kind == Type::Integer {
         Kind::Number
     } else {
-        of_number()
+        key_type(kind.number()).map_or(Kind::Number, |(_, _, form, _)| *form)
     };
     form.range_text(&first, &last, &|_| None)
 }

@@ -55,12 +55,9 @@ impl ClosedPorts {
     /// the first time.
     pub fn closed(&self, service: &Arc<str>, port: u16, error: &io::Error) {
         let [field, fault] = self.words;
-        let problem = Problem {
-            kind: ProblemKind::ClosedPort,
-            object: ObjectRef::service(&ObjectName::written(service)),
-            field: field.to_owned(),
-            message: format!("port {port} {fault}: {error}"),
-        };
+        let object = ObjectRef::service(&ObjectName::written(service));
+        let message = format!("port {port} {fault}: {error}");
+        let problem = Problem::new(ProblemKind::ClosedPort, object, field, message);
         let left_out = LeftOut::from(&problem);
         if self.change(service, |ports| ports.insert(port, left_out.clone()).is_some()) {
             return;

@@ -120,12 +120,8 @@ pub(super) fn missing_object(node_name: &str, absence: Absence) -> Problem {
         }
         Absence::Deleted => "was deleted; its last content stays in use",
     };
-    Problem {
-        kind: ProblemKind::MissingNode,
-        object: ObjectRef { resource: Resource::Nodes, name: ObjectName::written(node_name) },
-        field: String::new(),
-        message: message.to_owned(),
-    }
+    let object = ObjectRef { resource: Resource::Nodes, name: ObjectName::written(node_name) };
+    Problem::new(ProblemKind::MissingNode, object, "", message.to_owned())
 }
 
 /// Warns if the tables just read protect the node and the desired ones do not.

@@ -114,12 +114,8 @@ impl Sender {
     /// Reports why the server's answers cannot be used, as a problem of all objects, or its end.
     fn report_answers<T: Watched>(&self, error: Option<&SourceError>) -> Result<(), Closed> {
         let object = T::object(ObjectName::cluster_scoped("*"));
-        let problem = error.map(|error| Problem {
-            kind: ProblemKind::Invalid,
-            object: object.clone(),
-            field: String::new(),
-            message: error.to_string(),
-        });
+        let problem = error
+            .map(|error| Problem::new(ProblemKind::Invalid, object.clone(), "", error.to_string()));
         self.outlet.report(SourceReport::Present(object, problem.into_iter().collect()))
     }
 
