@@ -354,7 +354,8 @@ macro_rules! metrics {
         $(#[$about])*
         #[derive(Debug)]
         $vis struct $name {
-            $(#[doc = $help] $sees $field: $type,)*
+            // As code: the help is no Markdown.
+            $(#[doc = concat!("`", $help, "`")] $sees $field: $type,)*
             $($($other: $content,)*)?
         }
 

@@ -38,7 +38,7 @@ impl EndpointPort {
     }
 }
 
-/// One address of a slice. `Z` owns the zones, or borrows them from [`Endpoints`].
+/// One address of a slice. `Z` owns the zones, or borrows them from [`Endpoints`](super::Endpoints).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint<Z = Arc<Zones>> {
     /// `addresses[0]`; further addresses have no meaning (KEP-0752).
