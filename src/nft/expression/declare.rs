@@ -21,7 +21,7 @@ macro_rules! expressions {
 
             impl $name {
                 fn decode(attributes: &[u8]) -> Result<Self, DecodeError> {
-                    let _fields = in_order(attributes, &[$($number),*])?;
+                    let _fields = all_of(&[$($number),*], attributes)?;
                     Ok(Self {
                         $( $field: Field::read_if_present(_fields.find($number), $number)?, )*
                     })
@@ -99,12 +99,11 @@ macro_rules! expressions {
 
 pub(super) use expressions;
 
-/// Returns the attributes of an expression, if all are of known types and in the kernel's order.
-pub(super) fn in_order<'a>(attributes: &'a [u8], order: &[u16]) -> Result<Fields<'a>, DecodeError> {
-    let mut expected = order.iter();
+/// Returns the attributes of an expression, if all are of these types. Their order has no meaning:
+/// Linux 6.12 lists those of `byteorder` in another one than 6.18.
+pub(super) fn all_of<'a>(kinds: &[u16], attributes: &'a [u8]) -> Result<Fields<'a>, DecodeError> {
     for attr in Attrs::new(attributes) {
-        let attr = attr?;
-        if !expected.any(|kind| *kind == attr.kind) {
+        if !kinds.contains(&attr?.kind) {
             return Err(DecodeError::Unknown("attribute"));
         }
     }

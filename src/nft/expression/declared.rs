@@ -1,6 +1,6 @@
 //! The expressions, one declaration for each: kernel's name, fields and attribute types.
 
-use super::declare::{expressions, in_order};
+use super::declare::{all_of, expressions};
 use super::field::{Bytes, Data, Field, Reg};
 use crate::abi::NFTA_EXPR_DATA;
 use crate::fields::DecodeError;

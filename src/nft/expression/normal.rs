@@ -72,6 +72,7 @@ fn drop_zero(number: &mut Option<u32>) {
 mod tests {
     use super::super::Reg;
     use super::*;
+    use crate::netlink::attr::AttrWriter;
 
     #[track_caller]
     fn check(own: Expression, listed: Expression) {
@@ -96,6 +97,20 @@ mod tests {
         let (bytes, packets) = (7, 1);
         let counter = CounterExpression { bytes: 0, packets: 0 };
         check(counter.into(), CounterExpression { bytes, packets }.into());
+    }
+
+    #[test]
+    fn attributes_may_come_in_any_order() {
+        let sent = Byteorder::to_network(Reg::of_word(0), 8);
+        let mut bytes = Vec::new();
+        let mut w = AttrWriter::new(&mut bytes);
+        sent.encode_data(&mut w);
+        w.finish().unwrap();
+        // A header of the nest, then five attributes of eight bytes.
+        let data = &mut bytes[4..];
+        assert_eq!(Expression::decode_data("byteorder", Some(data)), Ok(sent.clone()));
+        data[24..].rotate_left(8);
+        assert_eq!(Expression::decode_data("byteorder", Some(data)), Ok(sent));
     }
 
     #[test]
