@@ -126,7 +126,7 @@ impl World {
                 assert_eq!(self.engine.refused(&transaction), Some(Refused::DirectReturn));
                 Some(cause)
             }
-            Answer::Blocked(_) => panic!("{outcome:?}"),
+            Answer::Blocked(_) | Answer::Devices { .. } => panic!("{outcome:?}"),
         }
     }
 
@@ -700,7 +700,7 @@ impl World {
             };
             let outcome = self.kernel.commit(&transaction);
             match self.engine.answer(&transaction, &outcome) {
-                Answer::Applied | Answer::Blocked(_) => {}
+                Answer::Applied | Answer::Devices { .. } | Answer::Blocked(_) => {}
                 Answer::ReadBack(cause) => match self.engine.refused(&transaction) {
                     Some(Refused::DirectReturn) if cause.is_caused_by_services() => {
                         self.read_direct();

@@ -123,7 +123,7 @@ fn commit_all(engine: &mut Engine, kernel: &mut Fake) {
             panic!("{error} in\n{transaction}");
         }
         match engine.answer(&transaction, &outcome) {
-            Answer::Applied | Answer::Blocked(_) => {}
+            Answer::Applied | Answer::Devices { .. } | Answer::Blocked(_) => {}
             Answer::ReadBack(cause) => {
                 if !cause.is_caused_by_services() || !undo(engine, kernel, &transaction) {
                     observe(engine, kernel);

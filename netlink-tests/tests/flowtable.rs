@@ -24,7 +24,7 @@ use netlink_tests::{
     nft_available,
 };
 use nft::expression::Immediate;
-use nft::kernel::{Kernel, Nftables};
+use nft::kernel::{Kernel, Nftables, Release};
 use nft::{
     self, BaseChain, Chain, HookPoint, Operation, Rule, Table, TableRef, Transaction, Verdict,
 };
@@ -577,7 +577,10 @@ fn devices_are_selected_by_patterns() {
     let of_devices = commits.filter(|it| it["causes"] == serde_json::json!(["devices"]));
     let sum = |field| of_devices.clone().filter_map(|it| it[field].as_u64()).sum::<u64>();
     let selected = 2 * lab.devices(nft::Family::Ip).len() as u64;
-    assert_eq!(sum("added") - sum("removed"), selected, "{history}");
+    let release = lab.net.node().run(|| Nftables::open().unwrap().release());
+    // Older kernels remove the device that is gone from both.
+    let removed = if release >= Some(Release::DEVICE_NAMES) { sum("removed") } else { 2 };
+    assert_eq!(sum("added") - removed, selected, "{history}");
 }
 
 /// nft 1.0.6 does not load the listing: it has no length for `ct original proto-dst` in a key.

@@ -75,6 +75,7 @@ pub fn commit_all<K: Kernel>(
             (Ok(committed), _) => each(&transaction, &committed),
             // The other tables are still written.
             (Err(error), Answer::Blocked(_)) => blocking = Some(error),
+            (Err(_), Answer::Devices { .. }) => {}
             (Err(error), Answer::Applied | Answer::ReadBack(_)) => return Ok(Some(error)),
         }
     }

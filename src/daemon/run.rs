@@ -10,7 +10,6 @@ mod cleaning;
 mod clients;
 mod commits;
 mod corrections;
-mod devices;
 mod direct;
 mod ending;
 mod error;
@@ -31,7 +30,6 @@ mod unused;
 mod wait;
 
 pub use cleaning::Cleaning;
-pub use devices::DeviceFollowing;
 pub use direct::DirectFollowing;
 pub use ending::{Ending, Left};
 pub use error::RunError;
@@ -53,14 +51,13 @@ use engine::{Answer, Engine, TableId};
 use futures::future::{FutureExt, OptionFuture};
 use nft::Transaction;
 use nft::family::Family;
-use nft::kernel::Kernel;
+use nft::kernel::{Kernel, LinkNews};
 use tokio::sync::mpsc;
 
 use self::arrivals::Arrivals;
 use self::blocked::BlockedTables;
 use self::clients::Clients;
 use self::commits::{Commits, Follows, SyncOutcome};
-use self::devices::DeviceStep;
 use self::flows::Flows;
 use self::least_connections::{counted, due};
 use self::own_node::{OwnNode, changed};
@@ -185,7 +182,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                     self.release_unused();
                     self.note_change();
                 }
-                Some(step) = DeviceFollowing::step(&mut self.links.devices) => self.follow_devices(step?),
+                Some(news) = parts::next(&mut self.links.devices) => self.learn_devices(news),
                 Some(links) = direct::changed(&mut self.links.direct) => self.take_links(links).await?,
                 () = sleep_until(direct_due) => self.note_time(),
                 Some(reply) = self.reads.answered(), if is_early || is_dumping => {
@@ -289,27 +286,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
     }
 
-    /// Sends the next transaction about devices, if the tables are in place.
-    fn send_devices(&mut self) {
-        if self.engine.node().lacks_flowtables() {
-            self.links.devices = None;
-        }
-        let may_send = self.commits.is_synced && !self.is_replacing();
-        let Some(following) = self.links.devices.as_mut().filter(|_| may_send) else { return };
-        if following.send(self.engine.tables(), &self.writer)
-            && let Some(handovers) = &mut self.handovers
-        {
-            handovers.spoil();
-        }
-    }
-
-    fn follow_devices(&mut self, step: DeviceStep) {
-        let Some(following) = &mut self.links.devices else { return };
-        if following.take(step, &self.report.observe) {
-            self.reads.doubt.handle(doubt::DoubtInput::ReadNow, now());
-        } else {
-            self.send_devices();
-        }
+    fn learn_devices(&mut self, news: LinkNews) {
+        self.engine.learn_devices(news);
+        self.note_change();
     }
 
     /// Takes what is known of the links, and reads the table of direct return if the kernel may have
@@ -376,7 +355,6 @@ impl<K: Kernel + Send + 'static> Run<K> {
             self.flows.note_synced();
             self.report.desired(&mut self.engine);
             self.reads.note_synced(&self.report.observe);
-            self.send_devices();
         }
         self.report.families(self.engine.tables(), is_done, now);
         self.blocked.report(self.engine.tables(), &self.report.observe, now);
@@ -478,7 +456,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 }
                 let is_undone = match &answer {
                     Answer::ReadBack(cause) => self.undo(cause, &transaction).await?,
-                    Answer::Blocked(_) | Answer::Applied => false,
+                    Answer::Blocked(_) | Answer::Devices { .. } | Answer::Applied => false,
                 };
                 Ok(SyncOutcome::of_refusal(&answer, is_undone))
             }

@@ -17,22 +17,20 @@ use daemon::observe::{
 };
 use daemon::open_files;
 use daemon::run::{
-    Balancing, Cleaning, DeviceFollowing, DirectFollowing, Handovers, Links, Localhost,
-    MissingNode, Parts, Run,
+    Balancing, Cleaning, DirectFollowing, Handovers, Links, Localhost, MissingNode, Parts, Run,
 };
 use daemon::source::Wanted;
 use daemon::source::addresses::{follow_local_addresses, gateways, local_addresses};
 use daemon::source::files::{self, FileProblem, FoundProblems};
 use daemon::source::notice::Notice;
 use daemon::writer::Writer;
+use engine::Engine;
 use engine::counters::Counters;
-use engine::flowtable::Offload;
 use engine::model::{Arrival, HostAddresses, ProblemKind};
 use engine::routing::Routing;
-use engine::{Engine, FlowtableDevices};
 use futures::FutureExt;
 use nft::TableFlags;
-use nft::kernel::{Nftables, Release};
+use nft::kernel::{LinkNews, Nftables};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -171,7 +169,7 @@ async fn run_until_stopped(
         // Where kube-proxy serves the other services, its rules are in use.
         leaving: (config.routing.services.is_default())
             .then(|| other_kube_proxy::remove(observe.clone()).boxed()),
-        links: follow_links_of_node(&config, release).map_err(Failure::new)?,
+        links: follow_links_of_node(&config).map_err(Failure::new)?,
         handovers: Some(handovers),
         notices: Some(notices),
     };
@@ -284,20 +282,16 @@ fn balancing(config: &Config) -> Result<Option<Balancing>, Failure> {
 }
 
 /// Starts to follow the links of the node, as far as settings need them.
-fn follow_links_of_node(config: &Config, release: Option<Release>) -> io::Result<Links> {
-    let devices = follow_devices(config.routing.flowtable.clone(), release)?;
+fn follow_links_of_node(config: &Config) -> io::Result<Links> {
+    let devices = config.routing.flowtable.as_ref().map(|_| follow_devices()).transpose()?;
     Ok(Links { devices, direct: follow_nodes(config)? })
 }
 
-/// Starts to follow the devices of this network namespace, if there is to be a flowtable.
-fn follow_devices(
-    offload: Option<Offload>,
-    release: Option<Release>,
-) -> io::Result<Option<DeviceFollowing>> {
-    let Some(Offload { devices, .. }) = offload else { return Ok(None) };
+/// Starts to follow the devices of this network namespace.
+fn follow_devices() -> io::Result<mpsc::Receiver<LinkNews>> {
     let (sender, news) = mpsc::channel(DEVICE_QUEUE);
     follow_links(sender)?;
-    Ok(Some(DeviceFollowing::new(news, FlowtableDevices::new(devices, release))))
+    Ok(news)
 }
 
 /// Starts to follow the other nodes on the links of this one, if direct return is on.

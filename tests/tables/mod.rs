@@ -72,6 +72,11 @@ pub(crate) fn contents(kernel: &mut impl Kernel) -> BTreeMap<String, String> {
         let table = Table::read(kernel, family).expect("a table");
         table.check_lists();
         texts.extend(table.texts());
+        let contents = kernel.read_table(&ruleset::table(family)).expect("it can be read");
+        let flowtables = contents.into_iter().flat_map(|contents| contents.flowtables);
+        let devices: BTreeSet<_> =
+            flowtables.flat_map(|it| it.devices).map(|it| it.to_string()).collect();
+        texts.insert(format!("devices {family:?}"), format!("{devices:?}"));
     }
     texts
 }

@@ -9,7 +9,7 @@ use nft::Errno;
 use nft::kernel::{
     CommitError, Committed, Contents, ElementRead, Kernel, OthersChanges, ReadError, was_applied,
 };
-use nft::{ElementView, Family, Operation, TableFlags, TableRef, Transaction, Value};
+use nft::{Device, ElementView, Family, Operation, TableFlags, TableRef, Transaction, Value};
 
 use super::oracle::{Oracle, Wanted};
 use super::trace::note;
@@ -30,6 +30,9 @@ pub(crate) trait Shared: Kernel + Send + 'static {
         TableFlags { owner: true, persist: true }
     }
 }
+
+/// The device that no flowtable gets.
+pub(crate) const REFUSED_DEVICE: &str = "refused";
 
 /// What goes wrong with a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +101,12 @@ impl<K: Shared> Hostile<K> {
         if let Some((operation, element)) = self.objection(transaction) {
             let place = Some((operation, Some(element)));
             return Err(CommitError::refused(transaction, place, Errno::EINVAL));
+        }
+        let refused = Device::Named(REFUSED_DEVICE.into());
+        let adds_refused = |it: &Operation| matches!(it, Operation::AddDevices(_, _, devices) if devices.contains(&refused));
+        if let Some(operation) = transaction.operations.iter().position(adds_refused) {
+            let place = Some((operation, None));
+            return Err(CommitError::refused(transaction, place, Errno::EOPNOTSUPP));
         }
         let outcome = self.inner.commit(transaction);
         self.commits += 1;

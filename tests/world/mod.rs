@@ -41,14 +41,16 @@ use engine::model::{
 use engine::routing::Routing;
 use engine::ruleset::{self, Layouts, SetId};
 use fake_kernel::Fake;
-use nft::kernel::ElementRead;
-use nft::{Element, Family, Name, Operation, Table, TableFlags, TableRef, Transaction, Value};
+use nft::kernel::{ElementRead, Link, LinkNews, Release};
+use nft::{
+    Device, Element, Family, Name, Operation, Table, TableFlags, TableRef, Transaction, Value,
+};
 use tokio::sync::{mpsc, watch};
 
-use self::kernel::{Hostile, Shared};
+use self::kernel::{Hostile, REFUSED_DEVICE, Shared};
 use self::objects::{Objects, PEERS, bystanders, cluster_ip, nodes, peer_address};
 use self::oracle::{Oracle, Wanted};
-use self::steps::{Happening, LOOKS, Sequence, Step, routing};
+use self::steps::{Happening, LOOKS, Options, Sequence, Step, routing};
 use crate::tables::{contents, contents_of_direct_return, settle, settle_unencoded};
 
 /// A daemon that is polled by hand.
@@ -58,6 +60,7 @@ struct Daemon<K> {
     events: mpsc::Sender<Arrival>,
     addresses: watch::Sender<HostAddresses>,
     links: mpsc::Sender<Links>,
+    devices: mpsc::Sender<LinkNews>,
     /// Requests to the cleaner.
     asked: Arc<Mutex<Vec<Request>>>,
     /// Sender of lists of flows.
@@ -78,8 +81,11 @@ struct World<K> {
     /// The configuration's number.
     routing_number: u8,
     addresses: Vec<IpAddr>,
+    options: Options,
     /// A bit for each node that is on no link of this one.
     off_link: u8,
+    /// A bit for each device.
+    devices: u8,
     /// Whether an element was lost without a notice since the last check.
     has_lost: bool,
     /// How many commits there were before the daemon began.
@@ -128,13 +134,15 @@ impl<K: Shared> Daemon<K> {
         engine: Engine,
         min_interval: Duration,
         local: Vec<IpAddr>,
-        known: Option<Links>,
+        known: (Option<Links>, LinkNews),
     ) -> Self {
         let (writer, requests) = Writer::without_thread();
         let (events, queue) = mpsc::channel(64);
         let (addresses, changes) = watch::channel(local.into());
         let (links, changed) = mpsc::channel(1);
-        let direct = known.map(|known| {
+        let (devices, news) = mpsc::channel(1);
+        devices.try_send(known.1).expect("it has room for one");
+        let direct = known.0.map(|known| {
             links.try_send(known).expect("it has room for one");
             DirectFollowing::of_links(changed)
         });
@@ -152,12 +160,12 @@ impl<K: Shared> Daemon<K> {
             addresses: Some(changes),
             cleaning: Some(Cleaning::new(ask, listed)),
             balancing: Some(Balancing::new(LOOKS.interval, count, counted)),
-            links: daemon::run::Links { direct, ..Default::default() },
+            links: daemon::run::Links { direct, devices: Some(news) },
             ..Parts::default()
         };
         let run = Run::new(engine, writer, queue, Observe::new(), parts);
         let run = Box::pin(run.until(std::future::pending()));
-        Self { run, requests, events, addresses, links, asked, lists, counting, counts }
+        Self { run, requests, events, addresses, links, devices, asked, lists, counting, counts }
     }
 
     fn send(&mut self, events: Vec<Event>) {
@@ -171,15 +179,16 @@ impl<K: Shared> Daemon<K> {
 impl<K: Shared> World<K> {
     fn start(kernel: K, sequence: &Sequence) -> Self {
         let flags = flags(sequence.owned);
-        let (routing, addresses) = (routing(u8::MAX, sequence.direct_return), local_addresses(1));
+        let options = sequence.options;
+        let (routing, addresses) = (routing(u8::MAX, options), local_addresses(1));
         let mut objects = Objects::default();
         bystanders().iter().for_each(|event| objects.apply(event));
-        if sequence.direct_return {
+        if options.direct_return {
             nodes().iter().for_each(|event| objects.apply(event));
         }
         let engine = engine(&routing, flags, &addresses);
         let min_interval = sequence.min_interval;
-        let known = sequence.direct_return.then(|| links(0));
+        let known = (options.direct_return.then(|| links(0)), devices(1));
         let daemon = Daemon::start(engine, min_interval, addresses.clone(), known);
         let kernel = Hostile::new(kernel);
         let mut world = Self {
@@ -191,7 +200,9 @@ impl<K: Shared> World<K> {
             routing,
             routing_number: u8::MAX,
             addresses,
+            options,
             off_link: 0,
+            devices: 1,
             has_lost: false,
             commits_before: 0,
         };
@@ -217,14 +228,8 @@ impl<K: Shared> World<K> {
                 self.addresses = local_addresses(*count);
                 self.daemon.addresses.send_replace(self.addresses.clone().into());
             }
-            Happening::Links(missing) => {
-                self.off_link = *missing;
-                // The loop takes them in between two commits, and then the latest.
-                if let Some(links) = self.links() {
-                    while self.daemon.links.capacity() == 0 && self.answer().await {}
-                    self.daemon.links.try_send(links).expect("the loop takes them in");
-                }
-            }
+            Happening::Links(missing) => self.change_links(*missing).await,
+            Happening::Devices(present) => self.change_devices(*present).await,
             Happening::Time(time) => tokio::time::advance(*time).await,
             Happening::Mishap(mishap) => self.kernel.mishaps.push_back(*mishap),
             Happening::ReadsBreakOff(count) => self.kernel.reads_that_break_off = *count,
@@ -276,6 +281,20 @@ impl<K: Shared> World<K> {
         }
     }
 
+    /// The loop takes links in between two commits, and then the latest.
+    async fn change_links(&mut self, missing: u8) {
+        self.off_link = missing;
+        let Some(links) = self.links() else { return };
+        while self.daemon.links.capacity() == 0 && self.answer().await {}
+        self.daemon.links.try_send(links).expect("the loop takes them in");
+    }
+
+    async fn change_devices(&mut self, present: u8) {
+        self.devices = present;
+        while self.daemon.devices.capacity() == 0 && self.answer().await {}
+        self.daemon.devices.try_send(devices(present)).expect("the loop takes them in");
+    }
+
     /// The source sends events.
     fn change(&mut self, events: Vec<Event>) {
         events.iter().for_each(|event| self.objects.apply(event));
@@ -309,7 +328,7 @@ impl<K: Shared> World<K> {
 
     async fn restart(&mut self, number: u8, is_done: bool) {
         while is_done && self.daemon.requests.run_next(&mut self.kernel) {}
-        let changed = routing(number, self.routing.direct_return.is_some());
+        let changed = routing(number, self.options);
         let former = std::mem::replace(&mut self.routing, changed);
         self.routing_number = number;
         if former != self.routing {
@@ -322,7 +341,8 @@ impl<K: Shared> World<K> {
         self.kernel.oracle.forget_ended(&wanted.serving);
         let engine = engine(&self.routing, self.flags, &self.addresses);
         let (addresses, interval) = (self.addresses.clone(), self.min_interval);
-        self.daemon = Daemon::start(engine, interval, addresses, self.links());
+        let known = (self.links(), devices(self.devices));
+        self.daemon = Daemon::start(engine, interval, addresses, known);
         self.send_lists();
         self.poll().await;
     }
@@ -552,6 +572,7 @@ impl<K: Shared> World<K> {
         let found = read_back(&mut kernel, engine.tables().layouts()).expect("it can be read");
         engine.replace_installed_state(found);
         engine.apply(self.objects.all().cloned());
+        engine.learn_devices(devices(self.devices & !REFUSED));
         let Some(links) = self.links() else {
             settle_unencoded(&mut engine, &mut kernel);
             return contents(&mut kernel);
@@ -576,7 +597,7 @@ pub(crate) fn with_tables(number: u8, owned: bool) -> Fake {
     static KERNELS: [OnceLock<Fake>; 8] = [const { OnceLock::new() }; 8];
     let index = usize::from(number.min(3)) * 2 + usize::from(owned);
     let make = || {
-        let routing = routing(number, false);
+        let routing = routing(number, Options { direct_return: false, flowtable: false });
         let (mut engine, mut kernel) = (engine(&routing, flags(owned), &[]), Fake::new());
         settle(&mut engine, &mut kernel, usize::MAX);
         kernel
@@ -590,6 +611,7 @@ fn flags(owned: bool) -> TableFlags {
 
 fn engine(routing: &Routing, flags: TableFlags, addresses: &[IpAddr]) -> Engine {
     let mut engine = Engine::new(routing.clone(), flags);
+    engine.suit_kernel(Some(Release::DEVICE_NAMES));
     engine.set_local_addresses(addresses.to_vec());
     engine
 }
@@ -605,16 +627,31 @@ fn links(missing: u8) -> Links {
     Links { reach: reach.collect(), devices: vec!["eth0".into()], ..Links::default() }
 }
 
+/// The bit of a device that the kernel refuses.
+const REFUSED: u8 = 1 << 3;
+
+/// The devices whose bit is set.
+fn devices(present: u8) -> LinkNews {
+    let link = |number: u8| Link {
+        index: u32::from(number) + 2,
+        name: if REFUSED >> number == 1 { REFUSED_DEVICE.into() } else { format!("veth{number}") },
+        is_loopback: false,
+        has_master: false,
+    };
+    LinkNews::All((0..4).filter(|number| present >> number & 1 == 1).map(link).collect())
+}
+
 fn local_addresses(count: u8) -> Vec<IpAddr> {
     (0..count).map(|number| IpAddr::from([192, 168, 0, number])).collect()
 }
 
-/// Another program empties a set, removes the rules of a chain or a whole table. From 8 on, it is
-/// that of direct return.
+/// Another program empties a set, removes the rules of a chain, a whole table or a device. From 8 to 9,
+/// it is the table of direct return.
 pub(crate) fn damage(number: u8) -> Transaction {
     let table = |family| TableRef::new(family, "kube-proxy");
     let text = |text: &'static str| Name::Borrowed(text);
     let (ip, ip6) = (|| table(Family::Ip), || table(Family::Ip6));
+    let veth = |number: &str| Device::Named(Name::Owned(format!("veth{number}")));
     let operation = match number {
         0 => Operation::DeleteTable(ip()),
         1 => Operation::FlushSet(ip(), text("services")),
@@ -625,7 +662,9 @@ pub(crate) fn damage(number: u8) -> Transaction {
         6 => Operation::FlushSet(ip(), text("affinity-lists")),
         7 => Operation::FlushChain(ip6(), text("nat-output")),
         8 => Operation::FlushSet(direct_table(), text("nodes")),
-        _ => Operation::DeleteTable(direct_table()),
+        9 => Operation::DeleteTable(direct_table()),
+        10 => Operation::DeleteDevices(ip(), ruleset::flowtable(), vec![veth("0")]),
+        _ => Operation::AddDevices(ip6(), ruleset::flowtable(), vec![veth("9")]),
     };
     Transaction { operations: vec![operation] }
 }

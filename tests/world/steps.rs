@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use engine::counters::Counters;
+use engine::flowtable::Offload;
 use engine::model::{Event, ExternalAddresses, Resource};
 use engine::routing::{DirectMode, DirectReturn, LeastConnections, LocalDetection, Routing};
 use nft::Errno;
@@ -19,11 +20,19 @@ pub(crate) struct Sequence {
     pub(crate) min_interval: Duration,
     /// Whether the kernel keeps other programs from changing our tables.
     pub(crate) owned: bool,
-    /// Whether nodes hand packets to each other.
-    pub(crate) direct_return: bool,
+    pub(crate) options: Options,
     /// Whether there are no tables at first.
     pub(crate) without_tables: bool,
     pub(crate) steps: Vec<Step>,
+}
+
+/// Parts of the daemon that are off by default.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Options {
+    /// Nodes hand packets to each other.
+    pub(crate) direct_return: bool,
+    /// Flowtables have the devices of the namespace.
+    pub(crate) flowtable: bool,
 }
 
 /// Something that happens, and how many requests the kernel answers after it.
@@ -41,6 +50,8 @@ pub(crate) enum Happening {
     ListedAgain { resource: Resource, missing: u8 },
     /// Nodes whose bit is set are on no link of this one.
     Links(u8),
+    /// Devices whose bit is set exist. The kernel refuses the last one as a device of a flowtable.
+    Devices(u8),
     /// The node has so many addresses.
     LocalAddresses(u8),
     /// Time passes.
@@ -91,11 +102,12 @@ fn happening() -> impl Strategy<Value = Happening> {
         3 => (resource, any::<u8>()).prop_map(|(resource, missing)| Happening::ListedAgain { resource, missing }),
         2 => (0u8..3).prop_map(Happening::LocalAddresses),
         2 => (0u8..8).prop_map(Happening::Links),
+        3 => (0u8..16).prop_map(Happening::Devices),
         6 => millis.prop_map(|millis| Happening::Time(Duration::from_millis(millis))),
         6 => mishap.prop_map(Happening::Mishap),
         2 => (1u8..4).prop_map(Happening::ReadsBreakOff),
         2 => (0u8..6).prop_map(Happening::Refusal),
-        2 => (0u8..10).prop_map(Happening::Damage),
+        2 => (0u8..12).prop_map(Happening::Damage),
         2 => any::<u8>().prop_map(Happening::Lost),
         3 => any::<u8>().prop_map(Happening::Deleted),
         2 => any::<u8>().prop_map(Happening::Forged),
@@ -123,11 +135,13 @@ prop_compose! {
         min_interval in prop_oneof![Just(0u64), Just(1_000)],
         owned in any::<bool>(),
         direct_return in any::<bool>(),
+        flowtable in any::<bool>(),
         without_tables in proptest::bool::weighted(0.1),
         steps in vec(step(), 1..16),
     ) -> Sequence {
         let min_interval = Duration::from_millis(min_interval);
-        Sequence { min_interval, owned, direct_return, without_tables, steps }
+        let options = Options { direct_return, flowtable };
+        Sequence { min_interval, owned, options, without_tables, steps }
     }
 }
 
@@ -136,12 +150,14 @@ pub(crate) const LOOKS: LeastConnections =
     LeastConnections { interval: Duration::from_secs(5), changes_per_second: 10 };
 
 /// A configuration; half of the numbers mean the first one.
-pub(crate) fn routing(number: u8, direct_return: bool) -> Routing {
+pub(crate) fn routing(number: u8, options: Options) -> Routing {
     // Two tables exceed the budget, so services reduce each other.
-    let slot_budget = if direct_return { 1_500 } else { 500 };
-    let direct_return = direct_return.then(|| DirectReturn::new(DirectMode::LoadBalancers));
+    let slot_budget = if options.direct_return { 1_500 } else { 500 };
+    let flowtable = options.flowtable.then(Offload::default);
+    let direct_return = options.direct_return.then(|| DirectReturn::new(DirectMode::LoadBalancers));
     let least_connections = Some(LOOKS);
-    let usual = Routing { least_connections, slot_budget, direct_return, ..Routing::default() };
+    let parts = Routing { direct_return, flowtable, ..Routing::default() };
+    let usual = Routing { least_connections, slot_budget, ..parts };
     match number {
         0 => Routing { masquerade_all: true, ..usual },
         1 => Routing { node_port_addresses: "0.0.0.0/0".parse().unwrap(), ..usual },

@@ -61,6 +61,7 @@ impl SyncOutcome {
     pub(super) fn of_refusal(answer: &Answer, is_undone: bool) -> Self {
         match answer {
             Answer::Blocked(_) => Self::Done,
+            Answer::Devices { .. } => Self::Undone,
             Answer::ReadBack(_) if is_undone => Self::Undone,
             Answer::ReadBack(Cause::Unattributed | Cause::NoFlowtables | Cause::NoForwarding) => {
                 Self::Narrowed
@@ -91,6 +92,7 @@ mod tests {
         use SyncOutcome::{Done, Failed, Narrowed, Undone};
         for (answer, is_undone, outcome) in [
             (Answer::Blocked(TableId::Ip), false, Done),
+            (Answer::Devices { is_left_out: false }, false, Undone),
             (Answer::ReadBack(Cause::Unattributed), true, Undone),
             (Answer::ReadBack(Cause::Unattributed), false, Narrowed),
             (Answer::ReadBack(Cause::NoFlowtables), false, Narrowed),

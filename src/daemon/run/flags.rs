@@ -10,7 +10,6 @@ use nft::family::Family;
 use nft::kernel::Kernel;
 
 use super::Run;
-use super::devices::is_committing;
 use super::direct;
 use super::ending::Left;
 use super::ownership::{End, Handovers, ListOutcome, record};
@@ -43,8 +42,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         let is_idle = !self.reads.doubt.is_urgent()
             && self.engine.is_settled()
             && self.are_tables_in_place()
-            && self.arrivals.is_empty()
-            && !is_committing(self.links.devices.as_ref());
+            && self.arrivals.is_empty();
         is_idle || self.handovers.as_ref().is_some_and(Handovers::must_go_on)
     }
 
@@ -109,7 +107,6 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 let flags = handovers.flags;
                 self.engine.note_flags(family, flags);
                 let took = (now() - started).as_millis();
-                self.send_devices();
                 if self.engine.tables().fixed_flags().is_some() {
                     // The other table is next, but not at once: while the kernel frees the elements
                     // of this one, commits wait for the end of that whenever a socket is closed

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use engine::model::HostAddresses;
 use futures::future::BoxFuture;
+use nft::kernel::LinkNews;
 use tokio::sync::{mpsc, watch};
 
 use super::cleaning::Cleaning;
-use super::devices::DeviceFollowing;
 use super::direct::DirectFollowing;
 use super::least_connections::Balancing;
 use super::own_node::{Localhost, MissingNode};
@@ -49,10 +49,15 @@ pub struct Parts<K> {
 /// What follows the links of the node.
 #[derive(Default)]
 pub struct Links {
-    /// Keeps the devices of the flowtables; `None` without flowtables.
-    pub devices: Option<DeviceFollowing>,
+    /// Devices of the network namespace; `None` without flowtables.
+    pub devices: Option<mpsc::Receiver<LinkNews>>,
     /// Lets nodes hand packets to each other; `None` while direct return is off.
     pub direct: Option<DirectFollowing>,
+}
+
+/// Waits for changes of devices; returns `None` if none are followed.
+pub(super) async fn next(devices: &mut Option<mpsc::Receiver<LinkNews>>) -> Option<LinkNews> {
+    devices.as_mut()?.recv().await
 }
 
 impl<K> Default for Parts<K> {

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use engine::doubt::{DoubtInput, EndedRound, Reading, Reply, Request, Rules};
+use engine::doubt::{DoubtInput, EndedRound, Reading, Reply, Request};
 use engine::ruleset::SetId;
 use engine::{ElementId, TableId};
 use futures::FutureExt;
 use nft::Transaction;
 use nft::kernel::{Kernel, OthersChanges, ReadError};
 
-use super::devices::devices_of;
 use super::own_node::report_lost_guard;
 use super::reads::ReadAnswer;
 use super::{Run, now};
@@ -112,11 +111,6 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 .iter_mut()
                 .for_each(|it| it.written = self.report.sizes.get(it.family, it.set.name()));
         }
-        if let (Reply::Rules(Rules { family, contents, .. }), Some(following)) =
-            (&reply, &mut self.links.devices)
-        {
-            following.note_found(*family, contents.as_ref());
-        }
         let before = self.reads.doubt.reason();
         let corrections = self.reads.doubt.answer(reply, &mut self.engine, now());
         if let (Some((cause, since)), None) = (before, self.reads.doubt.reason()) {
@@ -128,7 +122,6 @@ impl<K: Kernel + Send + 'static> Run<K> {
             self.report.causes.add_doubt(cause);
         }
         self.note_change();
-        self.send_devices();
         let Some(EndedRound::Urgent { differences }) = corrections.ended else { return Ok(()) };
         tracing::debug!(differences, "compared all elements");
         // Flows may have begun by the changed tables.
@@ -169,11 +162,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         if let Some((cause, _)) = self.reads.doubt.reason() {
             self.report.causes.add_doubt(cause);
         }
-        let devices = devices_of(&tables.of_services);
         self.reads.doubt.answer(reading, &mut self.engine, now());
-        if let Some(following) = &mut self.links.devices {
-            following.note_read(self.engine.tables(), devices);
-        }
         report_lost_guard(&self.engine);
         for (table, error) in &owners {
             self.engine.block(*table, error);

@@ -22,6 +22,12 @@ pub(super) fn log_refusal(answer: &Answer, error: &CommitError) {
         Answer::ReadBack(Cause::Unattributed) => {
             tracing::warn!("{error}; trying again with smaller transactions or fewer services");
         }
+        Answer::Devices { is_left_out: true } => {
+            tracing::warn!("a device is left out of the flowtable: {error}");
+        }
+        Answer::Devices { is_left_out: false } => {
+            tracing::debug!("{error}; trying again with fewer devices");
+        }
         // Reported with the table.
         Answer::Blocked(_) => {}
         Answer::ReadBack(Cause::Unknown | Cause::Table(_)) | Answer::Applied => {

@@ -17,7 +17,7 @@ use super::own_node::{Absence, missing_object};
 use super::pending_causes::PendingCauses;
 use super::wait::now;
 use crate::localhost_proxy::ServedPorts;
-use crate::observe::{self, Cause, CommitStage, Finder, LeftOut, Observe, SetSizes};
+use crate::observe::{self, Cause, Causes, CommitStage, Finder, LeftOut, Observe, SetSizes};
 use crate::source::notice::Notice;
 
 /// The receivers of reports, and what was measured for them. Never blocks the loop.
@@ -157,7 +157,11 @@ impl Report {
             committed.messages.iter().map(|(kind, count)| (kind.name(), *count)).collect();
         let Committed { encode_time, kernel_time, .. } = *committed;
         let (added, removed) = changed_elements(transaction);
-        let PendingCauses { causes, resource_version, .. } = self.causes;
+        let PendingCauses { mut causes, mut resource_version, .. } = self.causes;
+        if transaction.operations.iter().any(|it| it.devices().is_some()) {
+            // It contains nothing else.
+            (causes, resource_version) = (Causes::only(Cause::Devices), None);
+        }
         self.observe.committed(&observe::Transaction {
             operations: &operations,
             added,
@@ -273,11 +277,13 @@ impl Report {
     }
 }
 
-/// Returns the numbers of elements that a transaction adds and deletes.
+/// Returns the numbers of elements, or devices, that a transaction adds and deletes.
 fn changed_elements(transaction: &Transaction) -> (usize, usize) {
     transaction.operations.iter().fold((0, 0), |(added, removed), operation| {
-        let count = operation.elements().map_or(0, <[_]>::len);
-        let is_removal = matches!(operation, Operation::DeleteElements(..));
+        let devices = operation.devices().map(<[_]>::len);
+        let count = devices.or(operation.elements().map(<[_]>::len)).unwrap_or_default();
+        let is_removal =
+            matches!(operation, Operation::DeleteElements(..) | Operation::DeleteDevices(..));
         if is_removal { (added, removed + count) } else { (added + count, removed) }
     })
 }

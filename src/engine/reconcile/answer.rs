@@ -16,6 +16,12 @@ pub enum Answer {
     /// Nothing was applied, and no service is the cause. No transaction is sent for this table
     /// until the tables are read back. Continue with the other tables.
     Blocked(TableId),
+    /// The kernel refused devices of a flowtable, and nothing was applied. The next transaction has
+    /// fewer of them. Continue.
+    Devices {
+        /// A device that exists is left out until it changes.
+        is_left_out: bool,
+    },
 }
 
 /// Why the tables must be read back.

@@ -39,9 +39,11 @@ impl Engine {
         let elements = found.map(|found| {
             let FoundTable { contents, elements, cleanup, .. } = found;
             let family = elements.family();
+            self.tables.observe_devices(family, contents.as_ref());
             let is_ours = self.tables.of_mut(family).replace_installed(contents, cleanup);
             if is_ours { elements } else { FoundElements::new(family) }
         });
+        self.tables.note_flowtables();
         let installed = elements.iter().flat_map(FoundElements::node_port_ips);
         let routing = &self.routing;
         self.node.serving.adopt(installed, |ip| !routing.node_ports_everywhere(Family::of(*ip)));
@@ -136,6 +138,12 @@ impl Engine {
     /// Queues a service to be compared as a whole.
     pub fn update_again(&mut self, service: ObjectName) {
         self.updates.again(service);
+    }
+
+    /// Records the devices of the flowtable that was read.
+    pub(crate) fn observe_devices(&mut self, family: Family, contents: Option<&Contents>) {
+        self.tables.observe_devices(family, contents);
+        self.tables.note_flowtables();
     }
 
     /// Returns whether the chains, rules and sets that were read equal those desired.

@@ -40,7 +40,6 @@ pub use crate::diff::{Changed, ElementId, Finding, GRACE, InstalledElement, Kept
 pub use answer::{Answer, Blocked, Cause};
 pub use bisect::StepServices;
 pub use changed_elements::{Corrected, Difference};
-pub use devices::{DeviceAnswer, FlowtableDevices};
 pub use found_tables::{FoundTable, FoundTables};
 pub use node_state::NodeState;
 pub use not_applied::Refused;
@@ -52,10 +51,11 @@ pub use tables::Tables;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Instant, SystemTime};
 
-use nft::kernel::Release;
+use nft::kernel::{LinkNews, Release};
 use nft::{Family, TableFlags, Transaction};
 use smallvec::SmallVec;
 
+use self::devices::FlowtableDevices;
 use self::listeners::{Listeners, Listening};
 use self::problems::Problems;
 use self::queue::{Lane, SMALL_CHANGE};
@@ -262,6 +262,7 @@ impl Engine {
             && self.steps.prepared.is_empty()
             && self.diff.is_settled()
             && self.tables.are_as_desired()
+            && self.tables.are_devices_settled()
             && self.tables.is_direct_return_settled()
     }
 
@@ -325,6 +326,13 @@ impl Engine {
     /// with the new ones.
     pub fn take_localhost_ports(&mut self) -> Vec<(ObjectName, Option<LocalhostPorts>)> {
         self.listeners.localhost.as_mut().map(|it| it.take_changed()).unwrap_or_default()
+    }
+
+    /// Records devices of the network namespace, which flowtables follow from then on.
+    pub fn learn_devices(&mut self, news: LinkNews) {
+        if let Some(devices) = &mut self.tables.devices {
+            devices.learn(news);
+        }
     }
 
     /// Turns direct return on, if the settings ask for it, with no service handed on yet. For
@@ -401,9 +409,12 @@ impl Engine {
     }
 
     /// Makes the rules suit a kernel of this release; an unknown one may be old. Without this call
-    /// they suit the newest.
+    /// they suit the newest, and flowtables keep their devices.
     pub fn suit_kernel(&mut self, release: Option<Release>) {
         self.node.lookups = Lookups::of_kernel(release);
+        let offload = self.routing.flowtable.as_ref();
+        let devices = offload.map(|it| FlowtableDevices::new(it.devices.clone(), release));
+        self.tables.devices = devices;
         self.render_tables();
     }
 

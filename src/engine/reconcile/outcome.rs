@@ -8,6 +8,7 @@ use nft::{Errno, Expression, Family, Operation, TableFlags, Transaction};
 use super::Engine;
 use super::answer::{Answer, Blocked, Cause};
 use super::bisect::StepServices;
+use super::steps::{BaseChange, InFlight};
 use super::table_id::TableId;
 use crate::model::{ObjectName, ObjectRef, Problem, ProblemKind};
 use crate::ruleset::{SetId, Subject};
@@ -29,6 +30,11 @@ impl Engine {
         let Some(table) = self.steps.in_flight.front().map(|in_flight| in_flight.table) else {
             return Answer::ReadBack(Cause::Unknown);
         };
+        if let CommitError::Refused { operation, errno, .. } = error
+            && let Some(answer) = self.refused_devices(*operation, *errno)
+        {
+            return answer;
+        }
         match error {
             CommitError::Refused { operation: Some(operation), element, errno, .. } => {
                 if let Some(cause) = self.lack(transaction.operations.get(*operation), *errno) {
@@ -136,6 +142,18 @@ impl Engine {
         Cause::Excluded(service)
     }
 
+    /// Handles the refusal of a step about devices, of which nothing counts as installed; returns `None`
+    /// for other steps.
+    fn refused_devices(&mut self, operation: Option<usize>, errno: Errno) -> Option<Answer> {
+        let devices = self.tables.devices.as_mut()?;
+        let of_devices = |it: &mut InFlight| matches!(it.base, Some(BaseChange::Devices(_)));
+        let in_flight = self.steps.in_flight.pop_front_if(of_devices)?;
+        let Some(BaseChange::Devices(change)) = in_flight.base else { return None };
+        let is_left_out = operation.and_then(|it| devices.refused(&change, it, errno));
+        let read = Answer::ReadBack(Cause::Unknown);
+        Some(is_left_out.map_or(read, |is_left_out| Answer::Devices { is_left_out }))
+    }
+
     /// Handles a refusal that concerns no service. Another program may have changed the table; if
     /// not, the next transaction is refused too.
     fn suspect(&mut self, table: TableId, error: &CommitError) -> Answer {
@@ -220,6 +238,7 @@ impl Engine {
         let table = table.into();
         self.tables.of_mut(table).blocked = Some(Blocked::by(error));
         self.drop_parts(table);
+        self.tables.note_flowtables();
         if let Some(direct) = self.tables.direct.as_mut().filter(|_| table == TableId::DirectReturn)
         {
             direct.plans.note_blocked(true);

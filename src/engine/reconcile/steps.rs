@@ -6,6 +6,7 @@ use ahash::HashSet;
 use nft::{Operation, Transaction};
 
 use super::bisect::StepServices;
+use super::devices::DeviceChange;
 use super::piece_size::PieceSize;
 use super::table_id::TableId;
 use crate::model::ObjectName;
@@ -59,6 +60,8 @@ pub(super) enum BaseChange {
     Sets,
     /// Chains, rules and sets after the transaction; `None` without the table.
     Contents(Option<Base>),
+    /// The flowtable gets and loses devices; nothing else changes.
+    Devices(DeviceChange),
 }
 
 impl Steps {

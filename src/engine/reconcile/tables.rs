@@ -9,6 +9,7 @@ use nft::{Family, Operation, Table, TableFlags};
 use super::answer::Blocked;
 use super::base_state::BaseState;
 use super::bisect::{Bisect, StepServices};
+use super::devices::{DeviceChange, FlowtableDevices};
 use super::node_state::NodeState;
 use super::steps::BaseChange;
 use super::table_id::TableId;
@@ -37,6 +38,8 @@ pub struct Tables {
     optional_chains: [OptionalChains; 2],
     /// Direct return and the elements of its table; `None` while it is off.
     pub(super) direct: Option<Box<Direct>>,
+    /// Devices of the flowtables; `None` without flowtables.
+    pub(super) devices: Option<FlowtableDevices>,
 }
 
 /// One table without elements.
@@ -69,6 +72,7 @@ impl Tables {
             timeouts: Timeouts::default(),
             optional_chains: Default::default(),
             direct: None,
+            devices: None,
         }
     }
 
@@ -189,6 +193,16 @@ impl Tables {
         Family::ALL.map(|family| chains[family.index()].add(cluster, family)).contains(&true)
     }
 
+    /// Records the installed state of a table after a transaction that changed more than elements.
+    pub(super) fn applied(&mut self, id: TableId, change: BaseChange) {
+        let flags = self.flags;
+        if let (Some(devices), BaseChange::Devices(change)) = (&mut self.devices, &change) {
+            devices.applied(change.clone());
+        }
+        self.of_mut(id).applied(change, flags);
+        self.note_flowtables();
+    }
+
     /// Returns the operations from the installed to the desired table, without elements.
     pub(super) fn operations(&mut self, id: TableId) -> Vec<Operation> {
         let flags = self.flags;
@@ -200,6 +214,37 @@ impl Tables {
         operations.extend(table.cleanup.iter().cloned());
         table.is_stale = !operations.is_empty();
         operations
+    }
+}
+
+/// The devices of the flowtables.
+impl Tables {
+    /// Records the devices of the flowtable that was read.
+    pub(super) fn observe_devices(&mut self, family: Family, contents: Option<&Contents>) {
+        if let Some(devices) = &mut self.devices
+            && let Some(flowtable) = contents.and_then(|contents| contents.flowtables.first())
+        {
+            devices.observe(family, &flowtable.devices);
+        }
+    }
+
+    /// Notes which flowtables are in place, after a change of the tables besides their elements.
+    pub(super) fn note_flowtables(&mut self) {
+        let in_place = |it: Family| self.has_flowtable(it) && self.blocked(it).is_none();
+        let in_place = Family::ALL.map(in_place);
+        if let Some(devices) = &mut self.devices {
+            devices.note_in_place(in_place);
+        }
+    }
+
+    /// Returns whether the flowtables have the devices that they can get.
+    pub(super) fn are_devices_settled(&self) -> bool {
+        self.next_devices().is_none()
+    }
+
+    /// Returns the next change of devices.
+    pub(super) fn next_devices(&self) -> Option<&DeviceChange> {
+        self.devices.as_ref()?.next.as_ref()
     }
 }
 
@@ -277,16 +322,16 @@ impl TableState {
     }
 
     /// Records the installed state after a transaction.
-    pub(super) fn applied(&mut self, change: Option<BaseChange>, flags: TableFlags) {
+    fn applied(&mut self, change: BaseChange, flags: TableFlags) {
         self.found = None;
         let flags = self.installed.flags_after(flags);
         match change {
-            None => return,
-            Some(BaseChange::Owner) => return self.installed.set_flags(flags),
-            Some(BaseChange::Sets) => {
+            BaseChange::Owner => return self.installed.set_flags(flags),
+            BaseChange::Devices(_) => return,
+            BaseChange::Sets => {
                 self.desired.iter().for_each(|desired| self.installed.add_sets(desired));
             }
-            Some(BaseChange::Contents(base)) => {
+            BaseChange::Contents(base) => {
                 // The desired table may have changed meanwhile.
                 self.is_stale = self.desired != base;
                 self.installed =

@@ -59,6 +59,12 @@ impl Engine {
                 if !self.steps.are_done() || !self.updates.are_done() {
                     return None;
                 }
+                if let Some(change) = self.tables.next_devices().cloned() {
+                    let (mut step, operations) = (Step::default(), change.operations());
+                    step.add_base(change.family.into(), BaseChange::Devices(change), operations);
+                    self.divide(step);
+                    continue;
+                }
                 let (cluster, diff) = (&mut self.cluster, &self.diff);
                 if !self.tables.plan_direct_return(cluster, diff, &mut self.updates) {
                     let step = self.step_of_direct_return(max_batch)?;
@@ -123,8 +129,9 @@ impl Engine {
 
     /// Records the installed state after a transaction.
     pub(super) fn applied(&mut self, in_flight: InFlight) {
-        let desired = self.tables.flags;
-        self.tables.of_mut(in_flight.table).applied(in_flight.base, desired);
+        if let Some(change) = in_flight.base {
+            self.tables.applied(in_flight.table, change);
+        }
         match &mut self.tables.direct {
             Some(direct) if in_flight.table == TableId::DirectReturn => direct.committed(),
             _ if self.steps.has_step(in_flight.step) => {}

@@ -385,6 +385,7 @@ impl Doubt {
         now: Instant,
     ) -> bool {
         let contents = contents.as_ref();
+        engine.observe_devices(*family, contents);
         match self.asked {
             Origin::Refused => {}
             _ if engine.are_rules_as_desired(*family, contents) => return true,
