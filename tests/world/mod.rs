@@ -295,8 +295,16 @@ impl<K: Shared> World<K> {
         self.daemon.devices.try_send(devices(present)).expect("the loop takes them in");
     }
 
-    /// The source sends events.
+    /// The source sends events. A new service gets a route one commit after its source ranges, also
+    /// where another one has ended in the same batch.
     fn change(&mut self, events: Vec<Event>) {
+        let ended = |event: &&Event| matches!(event, Event::Service(Change::Gone(_)));
+        if events.iter().any(|event| ended(&event)) {
+            let former = self.objects.clone();
+            events.iter().filter(ended).for_each(|event| self.objects.apply(event));
+            self.keep_served();
+            self.objects = former;
+        }
         events.iter().for_each(|event| self.objects.apply(event));
         self.keep_served();
         self.daemon.send(events);
