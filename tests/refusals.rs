@@ -103,6 +103,36 @@ fn a_refused_step_is_sent_again() {
     }
 }
 
+/// Another program, or a fault of the kernel, has removed them.
+#[test]
+fn elements_that_are_gone_before_they_are_deleted_exclude_no_service() {
+    let (mut engine, mut kernel, mut events) = two_services();
+    let fewer = service(1, TrafficPolicy::Cluster, &[1]);
+    engine.apply(fewer.clone());
+    events.extend(fewer);
+    let mut refused = Vec::new();
+    while let Some(transaction) = engine.next_transaction(usize::MAX) {
+        let deletions = |it: &&Operation| matches!(it, Operation::DeleteElements(_, set, _) if set.name == "endpoints");
+        let Some(Operation::DeleteElements(table, set, slots)) =
+            transaction.operations.iter().find(deletions)
+        else {
+            kernel.commit(&transaction).unwrap();
+            engine.committed(Duration::ZERO);
+            continue;
+        };
+        let lost = Operation::DeleteElements(table.clone(), set.clone(), vec![slots[0].clone()]);
+        kernel.corrupt(&Transaction { operations: vec![lost] }).unwrap();
+        let answer = engine.answer(&transaction, &kernel.commit(&transaction));
+        assert!(matches!(answer, Answer::ReadBack(Cause::Suspected(_))), "{answer:?}");
+        refused.push(slots[0].key);
+        let Some(Refused::Elements(places)) = engine.refused(&transaction) else { panic!() };
+        let changed = look_up_changed(&mut kernel, &places).unwrap();
+        assert!(engine.undo_step(&changed));
+    }
+    assert_eq!(refused.len(), 2);
+    assert_eq!(contents(&mut kernel), from_scratch(&events));
+}
+
 /// The next transaction updates one service only.
 #[test]
 fn flows_are_stale_once_their_own_service_is_committed() {

@@ -272,8 +272,13 @@ impl<K: Kernel + Send + 'static> Run<K> {
                     let keys = ElementId::all_of(&keys);
                     let input = keys.map_or(DoubtInput::Anything, DoubtInput::Elements);
                     self.reads.doubt.handle(input, now());
+                    // Flows may have begun by what has been replaced since.
+                    self.flows.note_read();
                 }
                 self.make_certain().await?;
+                if self.engine.is_settled() {
+                    self.flows.note_synced();
+                }
             }
             OthersChanges::Elements(_) | OthersChanges::Anything => {
                 self.reads.doubt.handle(DoubtInput::Anything, now());

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use nft::kernel::{CommitError, Committed};
-use nft::{Errno, Expression, Family, Operation, TableFlags, Transaction};
+use nft::{Errno, Expression, Family, Operation, TableFlags, Transaction, Value};
 
 use super::Engine;
 use super::answer::{Answer, Blocked, Cause};
@@ -42,7 +42,11 @@ impl Engine {
                 }
                 let element = element.unwrap_or_default();
                 match self.service_of(transaction, *operation, element) {
-                    Some(service) => Answer::ReadBack(self.blame(table, service, error)),
+                    Some(service) => {
+                        let missing =
+                            missing(&transaction.operations, (*operation, element), *errno);
+                        Answer::ReadBack(self.blame(table, (service, missing), error))
+                    }
                     None => self.suspect(table, error),
                 }
             }
@@ -125,9 +129,14 @@ impl Engine {
     }
 
     /// Suspects a service of the refusal of one of its elements, and leaves it out of the table the
-    /// second time.
-    fn blame(&mut self, table: TableId, service: ObjectName, error: &CommitError) -> Cause {
-        if self.steps.suspects.insert(service.clone()) {
+    /// second time. That an element to delete is missing is suspicious once for each element.
+    fn blame(
+        &mut self,
+        table: TableId,
+        (service, missing): (ObjectName, Option<Value>),
+        error: &CommitError,
+    ) -> Cause {
+        if self.steps.suspects.insert((service.clone(), missing)) {
             return Cause::Suspected(service);
         }
         match &mut self.tables.direct {
@@ -184,7 +193,7 @@ impl Engine {
                 Answer::ReadBack(Cause::Unattributed)
             }
             Some(service) => {
-                let is_new = self.steps.suspects.insert(service.clone());
+                let is_new = self.steps.suspects.insert((service.clone(), None));
                 let problem = left_out(&service, error);
                 if is_new || self.exclude_alone(table, service, problem) {
                     return Answer::ReadBack(Cause::Unattributed);
@@ -268,6 +277,16 @@ impl Engine {
         has(|it| matches!(it, Expression::Fwd(_))).then(|| direct.plans.note_lack_of_fwd())?;
         Some(Cause::NoForwarding)
     }
+}
+
+/// Returns the key of a refused element that was to be deleted and did not exist.
+fn missing(
+    operations: &[Operation],
+    (operation, element): (usize, usize),
+    errno: Errno,
+) -> Option<Value> {
+    let Operation::DeleteElements(_, _, elements) = operations.get(operation)? else { return None };
+    elements.get(element).filter(|_| errno == Errno::ENOENT).map(|element| element.key)
 }
 
 fn left_out(service: &ObjectName, error: &CommitError) -> Problem {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use ahash::HashSet;
-use nft::{Operation, Transaction};
+use nft::{Operation, Transaction, Value};
 
 use super::bisect::StepServices;
 use super::devices::DeviceChange;
@@ -25,8 +25,9 @@ pub(super) struct Steps {
     pub(super) piece_size: PieceSize,
     /// The last step of kube-proxy's tables was not applied: flows are stale once the next one is.
     pub(super) undone: [bool; 2],
-    /// Services blamed for a refusal since the engine was last settled.
-    pub(super) suspects: HashSet<ObjectName>,
+    /// Services blamed for a refusal since the engine was last settled, with the key if an element to
+    /// delete was missing: that is no fault of the service.
+    pub(super) suspects: HashSet<(ObjectName, Option<Value>)>,
 }
 
 /// The transaction of a step for one table.
