@@ -22,20 +22,21 @@ const LAYERS: &[Layers] = &[
     (
         "engine",
         &[
+            ("named", &[]),
             ("setting_error", &[]),
-            ("counters", &["setting_error"]),
+            ("counters", &["named", "setting_error"]),
             ("flowtable", &["setting_error"]),
             ("printable", &[]),
             ("schedule", &[]),
-            ("model", &["printable"]),
+            ("model", &["named", "printable"]),
             ("flow", &["model"]),
             ("routing", &["counters", "flowtable", "model", "setting_error"]),
-            ("ruleset", &["counters", "flowtable", "model"]),
+            ("ruleset", &["counters", "flowtable", "model", "named"]),
             ("stable_hash", &["model"]),
             ("desired", &["model", "ruleset", "stable_hash"]),
             ("piece", &["ruleset"]),
             ("diff", &["desired", "model", "piece", "ruleset"]),
-            ("direct", &["desired", "diff", "model", "routing", "ruleset", "stable_hash"]),
+            ("direct", &["desired", "diff", "model", "named", "routing", "ruleset", "stable_hash"]),
             (
                 "reconcile",
                 &[

@@ -10,6 +10,7 @@ pub mod direct;
 pub mod flow;
 pub mod flowtable;
 pub mod model;
+mod named;
 pub mod piece;
 pub mod printable;
 mod reconcile;

@@ -105,7 +105,7 @@ impl CountReader {
 fn refused_counts(refusals: &RefusalSums) -> Vec<RefusedCount> {
     let sums = refusals.sums().iter().map(|((family, reason), counter)| RefusedCount {
         family: *family,
-        reason: reason.word(),
+        reason: reason.name(),
         packets: counter.packets,
     });
     sums.collect()

@@ -98,7 +98,7 @@ fn draining(services: &Services) -> Result<Value, String> {
 fn by_reason(refused: &RefusedPackets) -> Value {
     let mut sums = BTreeMap::<&str, u64>::new();
     for ((_, reason), counter) in refused {
-        *sums.entry(reason.word()).or_default() += counter.packets;
+        *sums.entry(reason.name()).or_default() += counter.packets;
     }
     json!(sums)
 }

@@ -2,9 +2,7 @@
 
 use std::fmt;
 
-use super::metric::named;
-
-named! {
+engine::named! {
     /// What made a commit necessary.
     pub enum Cause {
         /// The first lists of objects: the daemon started.

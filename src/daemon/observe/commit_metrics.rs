@@ -13,9 +13,9 @@ use nft::family::Family as IpFamily;
 use super::buckets;
 use super::causes::Causes;
 use super::histogram::Histogram;
-use super::metric::{Counter, Family, Gauge, as_f64, metrics, named};
+use super::metric::{Counter, Family, Gauge, as_f64, metrics};
 
-named! {
+engine::named! {
     /// A stage of the path of an event to the kernel, in order.
     pub enum CommitStage {
         /// From the last bytes of an arrival to its events.

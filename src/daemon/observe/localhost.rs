@@ -6,7 +6,7 @@ use nft::family::Family as IpFamily;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::metric::{Counter, FAMILIES, Gauge, metrics, named};
+use super::metric::{Counter, FAMILIES, Gauge, metrics};
 
 metrics! {
     /// Metrics of the proxy for node ports at `[::1]`: its listeners under kube-proxy's names, and its
@@ -28,7 +28,7 @@ metrics! {
     }
 }
 
-named! {
+engine::named! {
     /// Why a client at `[::1]` got no connection.
     pub enum RefusedConnection {
         /// There are too many connections.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::buckets;
 use super::histogram::Histogram;
-use super::metric::{Counter, Family, Floating, Gauge, metrics, named};
+use super::metric::{Counter, Family, Floating, Gauge, metrics};
 use super::times::seconds_since_1970;
 
 metrics! {
@@ -77,7 +77,7 @@ metrics! {
     }
 }
 
-named! {
+engine::named! {
     /// A kind of difference between the kernel and the desired state.
     pub enum Difference {
         /// An element is missing.

@@ -319,31 +319,6 @@ impl<const N: usize, M: Metric> Registered for [M; N] {
 pub(super) const FAMILIES: (&str, [&str; 2]) =
     ("ip_family", [IpFamily::Ip.name(), IpFamily::Ip6.name()]);
 
-/// Declares an enum with the name of each value, as in labels and documents.
-macro_rules! named {
-    ($(#[$about:meta])* $vis:vis enum $name:ident {
-        $($(#[$doc:meta])* $value:ident = $text:literal,)*
-    }) => {
-        $(#[$about])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        $vis enum $name {
-            $($(#[$doc])* $value,)*
-        }
-
-        impl $name {
-            /// All values, in order.
-            pub const ALL: [Self; [$($text),*].len()] = [$(Self::$value),*];
-
-            pub(super) fn name(self) -> &'static str {
-                match self {
-                    $(Self::$value => $text,)*
-                }
-            }
-        }
-    };
-}
-pub(super) use named;
-
 /// Declares a struct of metrics: each with its name, its help, its labels and its form. `also` are
 /// fields with other content.
 macro_rules! metrics {

@@ -5,25 +5,16 @@
 //! and `KUBE-KUBELET-CANARY`, kube-router for `KUBE-ROUTER-*` and `KUBE-POD-FW-*`. Names to which
 //! kube-proxy appends no hash are therefore compared whole.
 
-/// A table of iptables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Table {
-    Nat,
-    Filter,
-    Mangle,
+engine::named! {
+    /// A table of iptables.
+    pub(super) enum Table {
+        Nat = "nat",
+        Filter = "filter",
+        Mangle = "mangle",
+    }
 }
 
 impl Table {
-    pub(super) const ALL: [Self; 3] = [Self::Nat, Self::Filter, Self::Mangle];
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Nat => "nat",
-            Self::Filter => "filter",
-            Self::Mangle => "mangle",
-        }
-    }
-
     /// Returns whether a chain of this table is kube-proxy's.
     pub(super) fn is_of_kube_proxy(self, chain: &str) -> bool {
         let has_prefix = |prefix: &&str| chain.starts_with(prefix);

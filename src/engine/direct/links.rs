@@ -22,24 +22,15 @@ pub struct Links {
     pub answered: BTreeMap<IpAddr, Name>,
 }
 
-/// Why packets of a device cannot be handed on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unsuitable {
-    /// The device is a bridge whose packets netfilter sees at its ports: they are translated before
-    /// the ingress of the bridge (sysctl `bridge-nf-call-iptables` or `bridge-nf-call-ip6tables`).
-    BridgeWithNetfilter,
-    /// The device drops packets of clients that another node hands on, because the default route
-    /// leads to another device (sysctl `rp_filter` = 1).
-    ReversePathStrict,
-}
-
-impl Unsuitable {
-    /// Returns the name of the reason in messages.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::BridgeWithNetfilter => "bridge-with-netfilter",
-            Self::ReversePathStrict => "reverse-path-strict",
-        }
+crate::named! {
+    /// Why packets of a device cannot be handed on.
+    pub enum Unsuitable {
+        /// The device is a bridge whose packets netfilter sees at its ports: they are translated before
+        /// the ingress of the bridge (sysctl `bridge-nf-call-iptables` or `bridge-nf-call-ip6tables`).
+        BridgeWithNetfilter = "bridge-with-netfilter",
+        /// The device drops packets of clients that another node hands on, because the default route
+        /// leads to another device (sysctl `rp_filter` = 1).
+        ReversePathStrict = "reverse-path-strict",
     }
 }
 
@@ -57,33 +48,19 @@ pub enum Reach {
     Not(Unreachable),
 }
 
-/// Reason why packets cannot be handed to a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Unreachable {
-    /// There is no route to the address, or the route has a gateway.
-    NotOnLink,
-    /// The address is on the link of a device that is not among the allowed ones.
-    OtherDevice,
-    /// The kernel has not learned the hardware address.
-    HardwareAddressUnknown,
-    /// The node did not answer when the kernel asked for its hardware address: the state of the
-    /// neighbour is `NUD_FAILED` or, after probes, still `NUD_INCOMPLETE`.
-    Failed,
-}
-
-impl Unreachable {
-    /// All reasons.
-    pub const ALL: [Self; 4] =
-        [Self::NotOnLink, Self::OtherDevice, Self::HardwareAddressUnknown, Self::Failed];
-
-    /// Returns the name of the reason in messages and metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::NotOnLink => "node-not-on-link",
-            Self::OtherDevice => "node-on-other-device",
-            Self::HardwareAddressUnknown => "node-hardware-address-unknown",
-            Self::Failed => "node-neighbour-failed",
-        }
+crate::named! {
+    /// Reason why packets cannot be handed to a node.
+    #[derive(Hash, PartialOrd, Ord)]
+    pub enum Unreachable {
+        /// There is no route to the address, or the route has a gateway.
+        NotOnLink = "node-not-on-link",
+        /// The address is on the link of a device that is not among the allowed ones.
+        OtherDevice = "node-on-other-device",
+        /// The kernel has not learned the hardware address.
+        HardwareAddressUnknown = "node-hardware-address-unknown",
+        /// The node did not answer when the kernel asked for its hardware address: the state of the
+        /// neighbour is `NUD_FAILED` or, after probes, still `NUD_INCOMPLETE`.
+        Failed = "node-neighbour-failed",
     }
 }
 

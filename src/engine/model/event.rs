@@ -145,53 +145,26 @@ pub struct Problem {
     pub message: String,
 }
 
-/// Kinds of problems, for metrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProblemKind {
-    /// The object has a content that cannot be used.
-    Invalid,
-    /// Another service has the same address and port, another Node the same address, or another
-    /// kube-proxy serves too.
-    Conflict,
-    /// A limit is reached.
-    Limit,
-    /// The kernel refused it.
-    Refused,
-    /// A port of this node cannot be opened.
-    ClosedPort,
-    /// This node has no Node object.
-    MissingNode,
-    /// Packets of a service with direct return are translated.
-    DirectReturn,
-    /// A range of cluster IPs holds addresses of another use.
-    Overlap,
-}
-
-impl ProblemKind {
-    /// All kinds.
-    pub const ALL: [Self; 8] = [
-        Self::Invalid,
-        Self::Conflict,
-        Self::Limit,
-        Self::Refused,
-        Self::ClosedPort,
-        Self::MissingNode,
-        Self::DirectReturn,
-        Self::Overlap,
-    ];
-
-    /// Returns the name in metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Invalid => "invalid",
-            Self::Conflict => "conflict",
-            Self::Limit => "limit",
-            Self::Refused => "refused",
-            Self::ClosedPort => "closed_port",
-            Self::MissingNode => "missing_node",
-            Self::DirectReturn => "direct_return",
-            Self::Overlap => "overlap",
-        }
+crate::named! {
+    /// Kinds of problems, for metrics.
+    pub enum ProblemKind {
+        /// The object has a content that cannot be used.
+        Invalid = "invalid",
+        /// Another service has the same address and port, another Node the same address, or another
+        /// kube-proxy serves too.
+        Conflict = "conflict",
+        /// A limit is reached.
+        Limit = "limit",
+        /// The kernel refused it.
+        Refused = "refused",
+        /// A port of this node cannot be opened.
+        ClosedPort = "closed_port",
+        /// This node has no Node object.
+        MissingNode = "missing_node",
+        /// Packets of a service with direct return are translated.
+        DirectReturn = "direct_return",
+        /// A range of cluster IPs holds addresses of another use.
+        Overlap = "overlap",
     }
 }
 

@@ -10,55 +10,31 @@ use nft::{Counter, Expression, ListedRule, Verdict};
 use super::base::{CLUSTER_IPS_CHECK, FIREWALL_SOURCES, LOCALHOST, NO_ENDPOINT, PRE_DNAT};
 use crate::model::Protocol;
 
-/// Why a packet is rejected or dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Refusal {
-    /// The frontend has no usable endpoint; rejected.
-    NoEndpoint,
-    /// The frontend has traffic policy `Local`, and its usable endpoints are on other nodes;
-    /// dropped.
-    NoLocalEndpoint,
-    /// The source is in none of the frontend's `loadBalancerSourceRanges`; dropped.
-    SourceRange,
-    /// A cluster IP of a service that lacks the port or protocol; rejected.
-    UnknownPort,
-    /// An address of a ServiceCIDR that no service has; dropped.
-    UnallocatedAddress,
-    /// A loopback address, from another host; dropped.
-    Loopback,
-    /// A node port of UDP at `[::1]`, where TCP alone is served; rejected.
-    LocalhostUdp,
-    /// The same, of SCTP.
-    LocalhostSctp,
+crate::named! {
+    /// Why a packet is rejected or dropped.
+    #[derive(Hash, PartialOrd, Ord)]
+    pub enum Refusal {
+        /// The frontend has no usable endpoint; rejected.
+        NoEndpoint = "no_endpoint",
+        /// The frontend has traffic policy `Local`, and its usable endpoints are on other nodes;
+        /// dropped.
+        NoLocalEndpoint = "no_local_endpoint",
+        /// The source is in none of the frontend's `loadBalancerSourceRanges`; dropped.
+        SourceRange = "source_range",
+        /// A cluster IP of a service that lacks the port or protocol; rejected.
+        UnknownPort = "unknown_port",
+        /// An address of a ServiceCIDR that no service has; dropped.
+        UnallocatedAddress = "unallocated_address",
+        /// A loopback address, from another host; dropped.
+        Loopback = "loopback",
+        /// A node port of UDP at `[::1]`, where TCP alone is served; rejected.
+        LocalhostUdp = "localhost_udp",
+        /// The same, of SCTP.
+        LocalhostSctp = "localhost_sctp",
+    }
 }
 
 impl Refusal {
-    /// All reasons.
-    pub const ALL: [Self; 8] = [
-        Self::NoEndpoint,
-        Self::NoLocalEndpoint,
-        Self::SourceRange,
-        Self::UnknownPort,
-        Self::UnallocatedAddress,
-        Self::Loopback,
-        Self::LocalhostUdp,
-        Self::LocalhostSctp,
-    ];
-
-    /// Returns the word of metrics and of JSON.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::NoEndpoint => "no_endpoint",
-            Self::NoLocalEndpoint => "no_local_endpoint",
-            Self::SourceRange => "source_range",
-            Self::UnknownPort => "unknown_port",
-            Self::UnallocatedAddress => "unallocated_address",
-            Self::Loopback => "loopback",
-            Self::LocalhostUdp => "localhost_udp",
-            Self::LocalhostSctp => "localhost_sctp",
-        }
-    }
-
     /// Returns the reason for which a listed rule of our table rejects or drops packets, and how
     /// many these were since the rule was added. `None` for other rules.
     pub fn counted(rule: &ListedRule) -> Option<(Self, Counter)> {
@@ -91,7 +67,7 @@ fn compares(rule: &ListedRule, protocol: Protocol) -> bool {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.word())
+        f.pad(self.name())
     }
 }
 

@@ -8,48 +8,50 @@ use nft::{DecodedSet, Family, Set, SetFlags, Type};
 
 use crate::counters::Counters;
 
-/// A set or map of our tables.
-///
-/// The variants are in the order of creation. The kernel finds a set by walking a list
-/// (`nft_set_lookup`), so the sets of most updates come first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum SetId {
-    /// `list . protocol . slot : endpoint`
-    Endpoints,
-    /// `address . protocol . port : route`
-    Services,
-    /// `protocol . port : route`
-    NodePorts,
-    /// `address . protocol . port : route`; internal routes, for frontends with local endpoints
-    /// only in `services`.
-    InternalServices,
-    /// `protocol . port : route`; the same for node ports.
-    InternalNodePorts,
-    /// `address . protocol . port : refuse or drop`
-    UnservedServices,
-    /// `protocol . port : refuse or drop`
-    UnservedNodePorts,
-    /// `address`
-    ClusterIps,
-    /// `address`
-    NodePortIps,
-    /// `address . address . protocol . port`
-    HairpinConnections,
-    /// `address . protocol . port`
-    RestrictedServices,
-    /// `source network . protocol and prefix length . address . port`. nft 1.0.6 prints no `typeof` of
-    /// more than four fields.
-    SourceRanges,
-    /// `address . protocol . port`; counts the packets whose source is in no range.
-    SourceRefusals,
-    /// `list . slot : list and endpoint`
-    AffinitySlots,
-    /// `protocol . list and endpoint : endpoint`
-    AffinityEndpoints,
-    /// `list : route`
-    AffinityLists,
-    /// `list . client hash : list and endpoint`; only packets write it.
-    AffinityClients,
+crate::named! {
+    /// A set or map of our tables.
+    ///
+    /// The variants are in the order of creation. The kernel finds a set by walking a list
+    /// (`nft_set_lookup`), so the sets of most updates come first.
+    #[derive(Hash, PartialOrd, Ord)]
+    pub enum SetId {
+        /// `list . protocol . slot : endpoint`
+        Endpoints = "endpoints",
+        /// `address . protocol . port : route`
+        Services = "services",
+        /// `protocol . port : route`
+        NodePorts = "nodeports",
+        /// `address . protocol . port : route`; internal routes, for frontends with local endpoints
+        /// only in `services`.
+        InternalServices = "internal-services",
+        /// `protocol . port : route`; the same for node ports.
+        InternalNodePorts = "internal-nodeports",
+        /// `address . protocol . port : refuse or drop`
+        UnservedServices = "unserved-services",
+        /// `protocol . port : refuse or drop`
+        UnservedNodePorts = "unserved-nodeports",
+        /// `address`
+        ClusterIps = "cluster-ips",
+        /// `address`
+        NodePortIps = "nodeport-ips",
+        /// `address . address . protocol . port`
+        HairpinConnections = "hairpin-connections",
+        /// `address . protocol . port`
+        RestrictedServices = "restricted-services",
+        /// `source network . protocol and prefix length . address . port`. nft 1.0.6 prints no `typeof` of
+        /// more than four fields.
+        SourceRanges = "source-ranges",
+        /// `address . protocol . port`; counts the packets whose source is in no range.
+        SourceRefusals = "source-refusals",
+        /// `list . slot : list and endpoint`
+        AffinitySlots = "affinity-slots",
+        /// `protocol . list and endpoint : endpoint`
+        AffinityEndpoints = "affinity-endpoints",
+        /// `list : route`
+        AffinityLists = "affinity-lists",
+        /// `list . client hash : list and endpoint`; only packets write it.
+        AffinityClients = "affinity-clients",
+    }
 }
 
 /// The sets and maps of one table.
@@ -73,50 +75,6 @@ pub const CLIENTS: u32 = 32 * CLIENT_HASHES;
 pub(super) const CLIENT_HASHES: u32 = 32_768;
 
 impl SetId {
-    /// All sets and maps, in the order of creation.
-    pub const ALL: [Self; 17] = [
-        Self::Endpoints,
-        Self::Services,
-        Self::NodePorts,
-        Self::InternalServices,
-        Self::InternalNodePorts,
-        Self::UnservedServices,
-        Self::UnservedNodePorts,
-        Self::ClusterIps,
-        Self::NodePortIps,
-        Self::HairpinConnections,
-        Self::RestrictedServices,
-        Self::SourceRanges,
-        Self::SourceRefusals,
-        Self::AffinitySlots,
-        Self::AffinityEndpoints,
-        Self::AffinityLists,
-        Self::AffinityClients,
-    ];
-
-    /// Returns its name in the table.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Endpoints => "endpoints",
-            Self::Services => "services",
-            Self::NodePorts => "nodeports",
-            Self::InternalServices => "internal-services",
-            Self::InternalNodePorts => "internal-nodeports",
-            Self::UnservedServices => "unserved-services",
-            Self::UnservedNodePorts => "unserved-nodeports",
-            Self::ClusterIps => "cluster-ips",
-            Self::NodePortIps => "nodeport-ips",
-            Self::HairpinConnections => "hairpin-connections",
-            Self::RestrictedServices => "restricted-services",
-            Self::SourceRanges => "source-ranges",
-            Self::SourceRefusals => "source-refusals",
-            Self::AffinitySlots => "affinity-slots",
-            Self::AffinityEndpoints => "affinity-endpoints",
-            Self::AffinityLists => "affinity-lists",
-            Self::AffinityClients => "affinity-clients",
-        }
-    }
-
     /// Returns the set with this name.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|set| set.name() == name)

@@ -69,42 +69,46 @@ impl EndpointRow {
     }
 }
 
-/// State of an endpoint for new connections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum EndpointState {
-    /// Gets new connections through this frontend.
-    Serving,
-    /// Gets new connections through other frontends of the service only.
-    Elsewhere,
-    /// Gets no new connections, but has live ones.
-    Draining,
-    /// Gets no new connections, and all have ended.
-    Gone,
+engine::named! {
+    /// State of an endpoint for new connections.
+    #[derive(PartialOrd, Ord)]
+    pub enum EndpointState {
+        /// Gets new connections through this frontend.
+        Serving = "serving",
+        /// Gets new connections through other frontends of the service only.
+        Elsewhere = "elsewhere",
+        /// Gets no new connections, but has live ones.
+        Draining = "draining",
+        /// Gets no new connections, and all have ended.
+        Gone = "gone",
+    }
 }
 
-/// Kind of a frontend's address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A cluster IP.
-    ClusterIp,
-    /// An external IP, or a load balancer address without source ranges: the tables do not
-    /// distinguish them.
-    External,
-    /// A load balancer address with source ranges.
-    LoadBalancer,
-    /// A node port.
-    NodePort,
-    /// A node port of a family in which no address of the node serves NodePorts.
-    ClosedNodePort,
+engine::named! {
+    /// Kind of a frontend's address.
+    pub enum Kind {
+        /// A cluster IP.
+        ClusterIp = "cluster-ip",
+        /// An external IP, or a load balancer address without source ranges: the tables do not
+        /// distinguish them.
+        External = "external",
+        /// A load balancer address with source ranges.
+        LoadBalancer = "load-balancer",
+        /// A node port.
+        NodePort = "node-port",
+        /// A node port of a family in which no address of the node serves NodePorts.
+        ClosedNodePort = "closed-node-port",
+    }
 }
 
-/// A traffic policy: internal for a cluster IP, external for other frontends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
-    /// All endpoints.
-    Cluster,
-    /// Endpoints on this node.
-    Local,
+engine::named! {
+    /// A traffic policy: internal for a cluster IP, external for other frontends.
+    pub enum Policy {
+        /// All endpoints.
+        Cluster = "Cluster",
+        /// Endpoints on this node.
+        Local = "Local",
+    }
 }
 
 /// Treatment of a new connection.
@@ -166,41 +170,6 @@ impl Row<'_> {
 
     fn count(&self, is_counted: impl Fn(&EndpointRow) -> bool) -> usize {
         self.endpoints.iter().filter(|it| is_counted(it)).count()
-    }
-}
-
-impl Kind {
-    /// Returns the word in listings.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::ClusterIp => "cluster-ip",
-            Self::External => "external",
-            Self::LoadBalancer => "load-balancer",
-            Self::NodePort => "node-port",
-            Self::ClosedNodePort => "closed-node-port",
-        }
-    }
-}
-
-impl Policy {
-    /// Returns the word of the Kubernetes API.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Cluster => "Cluster",
-            Self::Local => "Local",
-        }
-    }
-}
-
-impl EndpointState {
-    /// Returns the word in listings.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Serving => "serving",
-            Self::Elsewhere => "elsewhere",
-            Self::Draining => "draining",
-            Self::Gone => "gone",
-        }
     }
 }
 

@@ -12,29 +12,17 @@ use super::cluster::Cluster;
 use super::random::Random;
 use super::watch_frame::WatchFrame;
 
-/// Kind of a change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ChangeKind {
-    /// One endpoint is added, removed or replaced.
-    Endpoint,
-    /// A service with its endpoints is added or removed.
-    Service,
-    /// The internal traffic policy of a service changes, or its external IP is added or removed.
-    Policy,
-}
-
-impl ChangeKind {
-    /// All kinds, in the order of output.
-    pub const ALL: [Self; 3] = [Self::Endpoint, Self::Service, Self::Policy];
-
-    /// Returns the word in `--mix`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Endpoint => "endpoint",
-            Self::Service => "service",
-            Self::Policy => "policy",
-        }
+engine::named! {
+    /// Kind of a change.
+    #[derive(PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum ChangeKind {
+        /// One endpoint is added, removed or replaced.
+        Endpoint = "endpoint",
+        /// A service with its endpoints is added or removed.
+        Service = "service",
+        /// The internal traffic policy of a service changes, or its external IP is added or removed.
+        Policy = "policy",
     }
 }
 

@@ -203,7 +203,7 @@ pub(in crate::config) static SETTINGS: &[Setting] = &[
         .about("Refuse modes other than nftables"),
     Setting::new("deltaproxy.counters", OptionKind::Any,
         |to, value| put(&mut to.config.routing.counters, counters(value)),
-        |config| config.routing.counters.word().into())
+        |config| config.routing.counters.name().into())
         .default("off").flag("counters", "OF")
         .about("Count new connections in the kernel: off, services, or endpoints (of services too)"),
     Setting::new("deltaproxy.flowtable", OptionKind::Any,

@@ -40,7 +40,7 @@ fn write_frontend(out: &mut dyn Write, view: &View<'_>, row: &Row<'_>) -> io::Re
     };
     let side = if row.kind == Kind::ClusterIp { "internal" } else { "external" };
     let policy = match row.policy {
-        Some(policy) => format!("{side} policy {}", policy.word()),
+        Some(policy) => format!("{side} policy {}", policy.name()),
         None => format!("{side} policy not known"),
     };
     let scheduler = match row.scheduler {
@@ -161,7 +161,7 @@ fn place(endpoint: &EndpointRow) -> &'static str {
     match (endpoint.state, endpoint.is_local) {
         (EndpointState::Serving, Some(true)) => "local",
         (EndpointState::Serving, _) => "remote",
-        (state, _) => state.word(),
+        (state, _) => state.name(),
     }
 }
 

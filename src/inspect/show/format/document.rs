@@ -239,9 +239,9 @@ impl<'a> FrontendItem<'a> {
             port: port.get(),
             node_addresses,
             protocol: frontend.protocol().to_string(),
-            kind: row.kind.word(),
+            kind: row.kind.name(),
             source_ranges: row.entry.source_ranges.iter().map(ToString::to_string).collect(),
-            policy: row.policy.map(|policy| policy.word()),
+            policy: row.policy.map(|policy| policy.name()),
             scheduler,
             choice,
             affinity_seconds,
@@ -263,7 +263,7 @@ impl Endpoint {
         Self {
             address,
             port: port.get(),
-            state: endpoint.state.word(),
+            state: endpoint.state.name(),
             local: endpoint.is_local,
             slots: endpoint.slots,
             chance: endpoint.share,
@@ -283,7 +283,7 @@ impl From<Counter> for Counted {
 
 impl From<(Refusal, Counter)> for Refused {
     fn from((reason, Counter { packets, bytes }): (Refusal, Counter)) -> Self {
-        Self { reason: reason.word(), packets, bytes }
+        Self { reason: reason.name(), packets, bytes }
     }
 }
 

@@ -22,8 +22,8 @@ const COLUMNS: [ListingColumn; 10] = [
         label => Printable(label).to_string(),
     }),
     text("ADDRESS", |view, row| view.address(&row.entry.frontend)),
-    text("KIND", |_, row| row.kind.word().to_owned()),
-    text("POLICY", |_, row| OrDash(row.policy.map(|it| it.word())).to_string()),
+    text("KIND", |_, row| row.kind.name().to_owned()),
+    text("POLICY", |_, row| OrDash(row.policy.map(|it| it.name())).to_string()),
     text("SCHEDULER", |_, row| {
         let direct = if row.entry.is_direct { DIRECT } else { "" };
         format!("{}{direct}", row.scheduler)

@@ -95,7 +95,7 @@ pub fn draining(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
 /// Errors of `out`.
 pub fn refused(out: &mut dyn Write, view: &View<'_>, selected: bool) -> io::Result<()> {
     let counts = |reason: Refusal, counter: Counter| {
-        [reason.word().to_owned(), counter.packets.to_string(), counter.bytes.to_string()]
+        [reason.name().to_owned(), counter.packets.to_string(), counter.bytes.to_string()]
     };
     if !selected {
         let mut reasons: BTreeMap<Refusal, Counter> = BTreeMap::new();
@@ -124,7 +124,7 @@ pub fn refused_document(view: &View<'_>) -> Value {
     let reasons = view.services.refused().iter().map(|((family, reason), counter)| {
         json!({
             "family": family.name(),
-            "reason": reason.word(),
+            "reason": reason.name(),
             "packets": counter.packets,
             "bytes": counter.bytes,
         })
@@ -135,7 +135,7 @@ pub fn refused_document(view: &View<'_>) -> Value {
             "service": &*entry.label,
             "frontend": view.address(&entry.frontend),
             "family": entry.frontend.family().name(),
-            "reason": reason.word(),
+            "reason": reason.name(),
             "packets": counter.packets,
             "bytes": counter.bytes,
         })
