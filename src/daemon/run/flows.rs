@@ -16,8 +16,8 @@ use crate::observe::Observe;
 /// What the loop does about flows. All of it only sends requests, and never blocks the loop.
 ///
 /// A list of flows is requested after each change of the tables that may have translated flows
-/// without the engine: a read-back, a repair, elements that another
-/// program changed, and rules of other proxy modes.
+/// without the engine: a read-back, a repair, elements that another program changed, and rules of
+/// other proxy modes.
 pub(super) struct Flows {
     /// Deletes stale flows.
     pub(super) cleaning: Option<Cleaning>,

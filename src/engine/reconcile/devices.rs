@@ -106,7 +106,7 @@ impl FlowtableDevices {
         }
     }
 
-    /// Records the devices of the flowtable of a table as read.
+    /// Records the devices of the flowtable of a table as read. [`Self::note_in_place`] must follow.
     pub(super) fn observe(&mut self, family: Family, devices: &[Device]) {
         self.refused.clear();
         self.most = MAX_DEVICES;
@@ -115,7 +115,6 @@ impl FlowtableDevices {
         let index = |device: &Device| named.get(device).copied().unwrap_or_default();
         let devices = devices.iter().map(|it| (it.clone(), index(it)));
         self.installed[family.index()] = Some(devices.collect());
-        self.compare();
     }
 
     /// Records for both families whether the flowtable is in place, and its table may be written. Known
@@ -390,6 +389,7 @@ mod tests {
         devices.learn(LinkNews::All(vec![link(2, "eth0")]));
         assert_eq!(devices.next, None);
         devices.observe(Family::Ip, &[Device::Named("old".into())]);
+        devices.note_in_place([true, false]);
         assert_eq!(settle(&mut devices), ["delete \"old\"", "add \"eth0\""]);
     }
 

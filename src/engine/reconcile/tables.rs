@@ -196,11 +196,13 @@ impl Tables {
     /// Records the installed state of a table after a transaction that changed more than elements.
     pub(super) fn applied(&mut self, id: TableId, change: BaseChange) {
         let flags = self.flags;
-        if let (Some(devices), BaseChange::Devices(change)) = (&mut self.devices, &change) {
-            devices.applied(change.clone());
+        match (change, &mut self.devices) {
+            (BaseChange::Devices(change), Some(devices)) => devices.applied(change),
+            (change, _) => {
+                self.of_mut(id).applied(change, flags);
+                self.note_flowtables();
+            }
         }
-        self.of_mut(id).applied(change, flags);
-        self.note_flowtables();
     }
 
     /// Returns the operations from the installed to the desired table, without elements.
@@ -219,7 +221,7 @@ impl Tables {
 
 /// The devices of the flowtables.
 impl Tables {
-    /// Records the devices of the flowtable that was read.
+    /// Records the devices of the flowtable that was read. [`Self::note_flowtables`] must follow.
     pub(super) fn observe_devices(&mut self, family: Family, contents: Option<&Contents>) {
         if let Some(devices) = &mut self.devices
             && let Some(flowtable) = contents.and_then(|contents| contents.flowtables.first())
