@@ -66,12 +66,17 @@ fn refuse(engine: &mut Engine, kernel: &mut Fake) -> Transaction {
     let transaction = engine.next_transaction(usize::MAX).unwrap();
     let refused = Err(CommitError::refused(&transaction, None, Errno::EINVAL));
     assert_eq!(engine.answer(&transaction, &refused), Answer::ReadBack(Cause::Unattributed));
-    let Some(Refused::Elements(places)) = engine.refused(&transaction) else {
+    undo(engine, kernel, &transaction);
+    transaction
+}
+
+/// Looks the elements of a refused transaction up.
+fn undo(engine: &mut Engine, kernel: &mut Fake, transaction: &Transaction) {
+    let Some(Refused::Elements(places)) = engine.refused(transaction) else {
         panic!("{transaction}")
     };
     let changed = look_up_changed(kernel, &places).unwrap();
     assert!(engine.undo_step(&changed));
-    transaction
 }
 
 fn commit_next(engine: &mut Engine, kernel: &mut Fake) -> Transaction {
@@ -125,9 +130,7 @@ fn elements_that_are_gone_before_they_are_deleted_exclude_no_service() {
         let answer = engine.answer(&transaction, &kernel.commit(&transaction));
         assert!(matches!(answer, Answer::ReadBack(Cause::Suspected(_))), "{answer:?}");
         refused.push(slots[0].key);
-        let Some(Refused::Elements(places)) = engine.refused(&transaction) else { panic!() };
-        let changed = look_up_changed(&mut kernel, &places).unwrap();
-        assert!(engine.undo_step(&changed));
+        undo(&mut engine, &mut kernel, &transaction);
     }
     assert_eq!(refused.len(), 2);
     assert_eq!(contents(&mut kernel), from_scratch(&events));

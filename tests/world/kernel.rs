@@ -9,7 +9,9 @@ use nft::Errno;
 use nft::kernel::{
     CommitError, Committed, Contents, ElementRead, Kernel, OthersChanges, ReadError, was_applied,
 };
-use nft::{Device, ElementView, Family, Operation, TableFlags, TableRef, Transaction, Value};
+use nft::{
+    Device, Element, ElementView, Family, Operation, TableFlags, TableRef, Transaction, Value,
+};
 
 use super::oracle::{Oracle, Wanted};
 use super::trace::note;
@@ -98,15 +100,8 @@ impl<K: Shared> Hostile<K> {
     }
 
     fn commit_now(&mut self, transaction: &Transaction) -> Result<Committed, CommitError> {
-        if let Some((operation, element)) = self.objection(transaction) {
-            let place = Some((operation, Some(element)));
-            return Err(CommitError::refused(transaction, place, Errno::EINVAL));
-        }
-        let refused = Device::Named(REFUSED_DEVICE.into());
-        let adds_refused = |it: &Operation| matches!(it, Operation::AddDevices(_, _, devices) if devices.contains(&refused));
-        if let Some(operation) = transaction.operations.iter().position(adds_refused) {
-            let place = Some((operation, None));
-            return Err(CommitError::refused(transaction, place, Errno::EOPNOTSUPP));
+        if let Some((place, errno)) = self.objection(transaction) {
+            return Err(CommitError::refused(transaction, Some(place), errno));
         }
         let outcome = self.inner.commit(transaction);
         self.commits += 1;
@@ -124,19 +119,24 @@ impl<K: Shared> Hostile<K> {
         found
     }
 
-    /// The operation and the element of it that the kernel refuses.
-    fn objection(&self, transaction: &Transaction) -> Option<(usize, usize)> {
-        let refused = Value::new().ip(self.refused?);
-        let operations = transaction.operations.iter().enumerate();
-        let mut found = operations.filter_map(|(i, operation)| {
-            let Operation::AddElements(_, set, elements) = operation else { return None };
-            let was_refused = |key: &Value| key.as_bytes().starts_with(refused.as_bytes());
-            let refused = elements.iter().position(|element| was_refused(&element.key));
-            let is_route =
-                ["services", DirectSet::Frontends(Family::Ip).name()].contains(&&*set.name);
-            refused.filter(|_| is_route).map(|element| (i, element))
-        });
-        found.next()
+    /// The operation that the kernel refuses, with the element of it, and why.
+    fn objection(&self, transaction: &Transaction) -> Option<((usize, Option<usize>), Errno)> {
+        let mut operations = transaction.operations.iter().enumerate();
+        operations.find_map(|(i, operation)| match operation {
+            Operation::AddElements(_, set, elements) => {
+                let refused = Value::new().ip(self.refused?);
+                let refuses = |it: &Element| it.key.as_bytes().starts_with(refused.as_bytes());
+                let is_route =
+                    ["services", DirectSet::Frontends(Family::Ip).name()].contains(&&*set.name);
+                let element = elements.iter().position(refuses).filter(|_| is_route)?;
+                Some(((i, Some(element)), Errno::EINVAL))
+            }
+            Operation::AddDevices(_, _, devices) => {
+                let is_refused = devices.contains(&Device::Named(REFUSED_DEVICE.into()));
+                is_refused.then_some(((i, None), Errno::EOPNOTSUPP))
+            }
+            _ => None,
+        })
     }
 }
 
