@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
+use engine::model::EndedSettings;
 use engine::routing::Routing;
 use netlink_tests::reader::{Data, Family, Table};
 use netlink_tests::scenario::{Proxy, Sent, Service, Slice, objects_for_every_chain, routing};
@@ -84,6 +86,40 @@ fn nft_loads_what_it_lists_with_every_chain_and_setting() {
         assert_eq!(apply_all(&mut proxy).problems, [""; 0]);
         check_round_trip(net.node());
     }
+}
+
+/// The times of elements go on meanwhile. nft 1.0.6 has no length for the original port in a key.
+#[test]
+fn nft_loads_what_it_lists_with_ended_endpoints_but_the_lookup_of_their_services() {
+    if !nft_can_load() {
+        return;
+    }
+    let settings = EndedSettings { by_default: true, remember: Duration::from_mins(15) };
+    let net = Net::new();
+    let ended_connections = Some(settings);
+    let mut proxy = Proxy::start(net.node(), Routing { ended_connections, ..routing() });
+    let _ = apply_all(&mut proxy);
+    // No other service has it.
+    let _ = proxy.apply(&[&Slice::new("local").endpoints("a b c")]);
+    let lookup = |line: &&str| !line.contains("ct original proto-dst");
+    let loadable = |text: String| text.lines().filter(lookup).collect::<Vec<_>>().join("\n");
+    let listed = loadable(net.node().nft("list ruleset").replace("\tflags \n", ""));
+    let element = r#"tcp . 8080 counter packets 0 bytes 0 timeout 16m expires 15m"#;
+    assert!(listed.contains(element), "{listed}");
+    assert!(listed.contains("reject with tcp reset"), "{listed}");
+    let copy = Net::new();
+    copy.node().nft_script(&listed);
+    let without_times = |text: &str| -> Vec<String> {
+        let line = |line: &str| {
+            let words: Vec<_> = line.split(' ').collect();
+            let kept = (0..words.len()).filter(|i| *i == 0 || words[i - 1] != "expires");
+            let kept = kept.map(|i| words[i]);
+            kept.collect::<Vec<_>>().join(" ")
+        };
+        text.lines().filter(|it| !it.is_empty()).map(line).collect()
+    };
+    let again = copy.node().nft("list ruleset");
+    assert_eq!(without_times(&again), without_times(&listed));
 }
 
 /// nft takes other registers for the hash of a client's address, which makes no difference.

@@ -42,7 +42,6 @@ pub use reads::OpenReader;
 use std::convert::Infallible;
 use std::time::Duration;
 
-use engine::direct::Direct;
 use engine::doubt::{self, Request};
 use engine::model::{Arrival, HostAddresses};
 use engine::ruleset::CLIENTS;
@@ -107,7 +106,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
             engine.follow_localhost_ports();
         }
         let Parts { cleaning, balancing, leaving, node: (node_name, missing_node), .. } = parts;
-        let mut report = Report::new(observe, parts.notices, node_name);
+        let ends_connections = engine.cluster().ended().is_some();
+        let mut report = Report::new(observe, parts.notices, node_name, ends_connections);
         report.localhost = ports;
         Self {
             engine,
@@ -162,7 +162,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             let handover_due = Handovers::due(self.handovers.as_ref());
             let service_cidrs_due = self.arrivals.service_cidrs_due();
             let count_due = due(self.flows.balancing.as_ref());
-            let direct_due = self.engine.direct().and_then(Direct::due);
+            let engine_due = self.engine.due();
             tokio::select! {
                 // The first ready branch runs: first a due commit, so that a stream of events does not
                 // delay it. Checks and background requests come last: no service waits for them.
@@ -184,7 +184,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 }
                 Some(news) = parts::next(&mut self.links.devices) => self.learn_devices(news),
                 Some(links) = direct::changed(&mut self.links.direct) => self.take_links(links).await?,
-                () = sleep_until(direct_due) => self.note_time(),
+                () = sleep_until(engine_due) => self.note_time(),
                 Some(reply) = self.reads.answered(), if is_early || is_dumping => {
                     if is_early {
                         self.take_early_part(reply?);
@@ -303,10 +303,11 @@ impl<K: Kernel + Send + 'static> Run<K> {
         Ok(())
     }
 
-    /// Schedules a commit if something of direct return differs now.
+    /// Schedules a commit if something of direct return or of ended endpoints differs now.
     fn note_time(&mut self) {
         self.engine.note_time(now());
-        self.report.causes.add(Cause::Nodes);
+        let has_direct_return = self.engine.direct().is_some();
+        self.report.causes.add(if has_direct_return { Cause::Nodes } else { Cause::Unused });
         self.note_change();
     }
 
@@ -340,6 +341,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     async fn perform(&mut self, task: Task) -> Result<(), WriterGone> {
         let started = now();
         let is_known = task == Task::Commit || self.read_back().await?;
+        self.engine.note_time(now());
         let outcome = if is_known { self.commit_all().await? } else { SyncOutcome::Failed };
         let is_done = outcome == SyncOutcome::Done;
         self.report_problems();

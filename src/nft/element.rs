@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::abi::*;
 use super::element_type::length;
 use super::fields::{DecodeError, Fields};
-use super::text::Comment;
+use super::text::{Comment, Time};
 use crate::counter;
 use crate::counter::Counter;
 use crate::element_type::Type;
@@ -56,12 +56,15 @@ pub struct Element {
     pub data: Option<Value>,
     /// The comment, as printed by `nft list`; truncated to 128 bytes when sent.
     pub comment: Option<Arc<str>>,
+    /// Time after which the kernel deletes the element, in a set of elements with timeouts; `None`
+    /// for the timeout of the set, if it has one.
+    pub timeout: Option<Duration>,
 }
 
 impl Element {
     /// Returns an element with a key only.
     pub const fn new(key: Value) -> Self {
-        Self { key, key_end: None, data: None, comment: None }
+        Self { key, key_end: None, data: None, comment: None, timeout: None }
     }
 
     /// Returns an element of a map.
@@ -89,6 +92,10 @@ impl Element {
         if let Some(data) = &self.data {
             write_value(w, NFTA_SET_ELEM_DATA, data, &set.data);
         }
+        if let Some(timeout) = self.timeout {
+            let milliseconds = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+            w.be64(NFTA_SET_ELEM_TIMEOUT, milliseconds);
+        }
         write_userdata(w, NFTA_SET_ELEM_USERDATA, self.comment.as_deref());
     }
 
@@ -107,6 +114,9 @@ impl Element {
     pub fn text(&self, set: &Set) -> impl fmt::Display {
         fmt::from_fn(move |f| {
             write_key_text(f, &set.key, &self.key, self.key_end.as_ref())?;
+            if let Some(timeout) = self.timeout {
+                write!(f, " timeout {}", Time(timeout))?;
+            }
             write!(f, "{}", Comment(self.comment.as_deref()))?;
             let Some(data) = &self.data else { return Ok(()) };
             f.write_str(" : ")?;
@@ -203,7 +213,8 @@ impl ElementView<'_> {
         let key_end = optional(self.key_end)?.filter(|end| *end != key);
         let data = optional(self.data)?;
         let comment = self.comment.map(Arc::from);
-        (self.flags == 0).then_some(Element { key, key_end, data, comment })
+        let timeout = self.timeout;
+        (self.flags == 0).then_some(Element { key, key_end, data, comment, timeout })
     }
 }
 

@@ -118,7 +118,7 @@ fn element(set: &Set) -> impl Strategy<Value = Element> + use<> {
     };
     (value(&set.key), end, data, option::of(comment())).prop_map(|(key, key_end, data, comment)| {
         let key_end = key_end.filter(|end| *end != key);
-        Element { key, key_end, data, comment: comment.map(Arc::from) }
+        Element { key_end, data, comment: comment.map(Arc::from), ..Element::new(key) }
     })
 }
 

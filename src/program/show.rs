@@ -9,7 +9,7 @@ use daemon::config::duration;
 use inspect::show::format::{self, DocumentFormat};
 use inspect::show::{
     ClientConnections, Clients, Connections, Endpoints, Filter, OfEndpoints, Selector, Services,
-    View, refresh_refused,
+    View, ended_document, ended_endpoints, refresh_refused, write_ended,
 };
 use inspect::tables::{OurTable, TableReader};
 use nft::kernel::Generation;
@@ -57,12 +57,17 @@ With --refused, a line for each reason, of all services and of none:
   unknown_port         rejected: the service of the cluster IP lacks the port
   unallocated_address  dropped: no service has the address of a ServiceCIDR
   loopback             dropped: another host sent to 127.0.0.0/8
+  ended_endpoint       answered with RST: the endpoint is in no EndpointSlice any more
 and a line for each address that refused packets for the first three reasons, the most first.
 
 Exit codes:
   0  done; with --draining: no endpoint is draining
   1  with --draining: some are
   2  an error: no permission, no tables, no such service
+
+With --ended (option endedConnections), a line for each endpoint that is gone:
+  RESETS     packets of its connections that were answered with RST
+  LEFT       time after which the kernel forgets it
 
 With --connections, a line for each connection:
   CLIENT     address and port that began it
@@ -108,10 +113,8 @@ pub struct ShowFlags {
     /// Show former endpoints with live connections; with --watch, until there are none
     #[arg(long)]
     pub draining: bool,
-    /// List the packets that were rejected or dropped: their number by reason, unless services are
-    /// selected, and the addresses with the most of them
-    #[arg(long, conflicts_with_all = ["connections", "draining", "sample"])]
-    pub refused: bool,
+    #[command(flatten)]
+    packets: PacketFlags,
     /// Repeat until Ctrl-C
     #[arg(long)]
     pub watch: bool,
@@ -124,6 +127,18 @@ pub struct ShowFlags {
     /// Output format
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
     pub output: ShowOutput,
+}
+
+/// Lists of packets that got no endpoint.
+#[derive(Debug, Clone, Copy, Args)]
+struct PacketFlags {
+    /// List the packets that were rejected or dropped: their number by reason, unless services are
+    /// selected, and the addresses with the most of them
+    #[arg(long, conflicts_with_all = ["connections", "draining", "sample"])]
+    refused: bool,
+    /// List the endpoints that are in no EndpointSlice any more and whose connections end
+    #[arg(long, conflicts_with_all = ["service", "endpoint", "connections", "draining", "refused", "sample", "watch"])]
+    ended: bool,
 }
 
 /// Output format of services.
@@ -159,6 +174,9 @@ pub(super) fn interval(text: &str) -> Result<Duration, String> {
 /// # Errors
 /// Missing permission, missing tables, unknown service, or a failed read.
 pub fn show(flags: &ShowFlags) -> Result<Found, Failure> {
+    if flags.packets.ended {
+        return show_ended(flags);
+    }
     let mut reading = Reading::open(flags)?;
     if !flags.watch {
         if let Some(time) = flags.sample {
@@ -176,6 +194,26 @@ pub fn show(flags: &ShowFlags) -> Result<Found, Failure> {
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(Failure::new)?.block_on(watch(&mut reading))
+}
+
+/// Prints the ended endpoints of services of a namespace, or whose name has the text.
+fn show_ended(flags: &ShowFlags) -> Result<Found, Failure> {
+    let mut reader = TableReader::open().map_err(Failure::new)?;
+    let (namespace, part) = (flags.namespace.as_deref(), flags.search.as_deref());
+    let selects = |service: Option<&str>| {
+        let of_namespace = |it: &str| it.split('/').next() == namespace;
+        (namespace.is_none() || service.is_some_and(of_namespace))
+            && part.is_none_or(|part| service.is_some_and(|it| it.contains(part)))
+    };
+    let ended = ended_endpoints(&mut reader, &selects).map_err(Failure::new)?;
+    let mut out = io::stdout().lock();
+    let document = || ended_document(&ended);
+    let written = match flags.output {
+        ShowOutput::Json => DocumentFormat::Json.write(&mut out, &document()),
+        ShowOutput::Yaml => DocumentFormat::Yaml.write(&mut out, &document()),
+        ShowOutput::Text | ShowOutput::Wide | ShowOutput::Ipvsadm => write_ended(&mut out, &ended),
+    };
+    self::ended(written).map(|_| Found::Nothing)
 }
 
 /// Size of the output buffer in bytes.
@@ -369,7 +407,7 @@ impl<'a> Reading<'a> {
             ShowOutput::Json => self.write_document(out, &view, DocumentFormat::Json),
             ShowOutput::Yaml => self.write_document(out, &view, DocumentFormat::Yaml),
             _ if flags.connections => format::client_connections(out, &view, &self.listed),
-            _ if flags.refused => format::refused(out, &view, self.selection.is_specific()),
+            _ if flags.packets.refused => format::refused(out, &view, self.selection.is_specific()),
             _ if flags.draining => format::draining(out, &view),
             ShowOutput::Text if self.selection.selector.is_specific() => {
                 format::detail(out, &view)?;
@@ -387,7 +425,8 @@ impl<'a> Reading<'a> {
         view: &View<'_>,
         format: DocumentFormat,
     ) -> io::Result<()> {
-        let ShowFlags { connections, refused, draining, .. } = *self.flags;
+        let ShowFlags { connections, draining, packets: PacketFlags { refused, .. }, .. } =
+            *self.flags;
         if connections {
             format.write(out, &format::client_connections_document(view, &self.listed))
         } else if refused {

@@ -234,8 +234,7 @@ pub(crate) fn objects() -> Vec<Event> {
 
 /// The sets that [`objects`] fill.
 fn sets() -> impl Iterator<Item = (Family, SetId)> {
-    let sets = SetId::ALL.into_iter().filter(|set| *set != SetId::AffinityClients);
-    sets.flat_map(|set| Family::ALL.map(|family| (family, set)))
+    SetId::written(false).flat_map(|set| Family::ALL.map(|family| (family, set)))
 }
 
 fn change(

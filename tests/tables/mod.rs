@@ -151,8 +151,8 @@ pub(crate) struct Table {
 impl Table {
     /// Reads it; `None` if there is none. Rules are read if routes name their timeouts.
     pub(crate) fn read(kernel: &mut impl Kernel, family: Family) -> Option<Self> {
-        let all = SetId::ALL.into_iter().filter(|set| *set != SetId::AffinityClients);
-        let table = Self::read_sets(kernel, family, &all.collect::<Vec<_>>());
+        let all: Vec<_> = SetId::written(true).collect();
+        let table = Self::read_sets(kernel, family, &all);
         if table.is_missing {
             return None;
         }
@@ -181,7 +181,10 @@ impl Table {
                 }
             };
             match kernel.read_elements(&ruleset::table(family), set.name(), &mut each) {
-                Err(error) if error.is_missing() => table.is_missing = true,
+                // Only tables of daemons that end connections have it.
+                Err(error) if error.is_missing() => {
+                    table.is_missing |= set != SetId::EndedEndpoints;
+                }
                 read => read.expect("it can be read"),
             }
         }
@@ -216,6 +219,9 @@ impl Table {
             | TableElement::SourceRange(..)
             | TableElement::SourceRefusals(_) => {
                 self.others.insert(text(element), String::new());
+            }
+            TableElement::Ended(target, ..) => {
+                self.others.insert(format!("ended: {target:?}"), String::new());
             }
         }
     }

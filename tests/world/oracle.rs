@@ -7,9 +7,9 @@ use engine::desired::{SlotBudget, Traffic};
 use engine::flow::StaleFlow;
 use engine::model::{Cluster, ObjectName, Protocol, Target, Touched};
 use engine::routing::Routing;
-use engine::ruleset::{self, Frontend, SetId};
+use engine::ruleset::{self, Frontend, SetId, TableElement};
 use nft::kernel::{CommitError, Committed, ElementRead, Kernel};
-use nft::{Family, Operation, Transaction};
+use nft::{ElementView, Family, Operation, Transaction};
 
 use super::objects::{Objects, are_of_bystander};
 use crate::tables::Table;
@@ -59,6 +59,34 @@ impl Oracle {
                 let changed = transaction.operations.iter().filter_map(Operation::family);
                 changed.for_each(|family| self.tables[family.index()] = None);
                 self.look(kernel);
+                self.check_ended(transaction, kernel);
+            }
+        }
+    }
+
+    /// No new slot leads to an endpoint whose connections end.
+    fn check_ended(&mut self, transaction: &Transaction, kernel: &mut impl Kernel) {
+        for operation in transaction.operations.iter().filter(|_| !self.is_damaged) {
+            let Operation::AddElements(table, set, elements) = operation else { continue };
+            let Some((family, set)) = table.family.of_addresses().zip(SetId::by_name(&set.name))
+            else {
+                continue;
+            };
+            let ended = ended(kernel, family);
+            let reads = elements.iter().filter_map(|element| {
+                let (key, data) = (element.key.as_bytes(), element.data.as_ref()?.as_bytes());
+                let view = ElementView { key, data: Some(data), ..ElementView::default() };
+                TableElement::read(family, set, &view)
+            });
+            for element in reads {
+                let (TableElement::Endpoint(_, Protocol::Tcp, _, target)
+                | TableElement::AffinityEndpoint(_, Protocol::Tcp, _, target)) = element
+                else {
+                    continue;
+                };
+                if ended.contains(&target) {
+                    self.violations.push(format!("a new slot leads to ended {target:?}"));
+                }
             }
         }
     }
@@ -190,6 +218,20 @@ impl Oracle {
         let text = |(frontend, endpoint)| format!("a flow stays: {frontend:?} to {endpoint:?}");
         self.violations.extend(stale.map(text));
     }
+}
+
+/// The endpoints whose connections end; none in a table without their set.
+fn ended(kernel: &mut impl Kernel, family: Family) -> BTreeSet<Target> {
+    let (mut ended, set) = (BTreeSet::new(), SetId::EndedEndpoints);
+    let each = &mut |read: ElementRead<'_>| {
+        if let ElementRead::Element(view) = read
+            && let Some(TableElement::Ended(target, ..)) = TableElement::read(family, set, &view)
+        {
+            ended.insert(target);
+        }
+    };
+    let _ = kernel.read_elements(&ruleset::table(family), set.name(), each);
+    ended
 }
 
 fn read(kernel: &mut impl Kernel, family: Family) -> Table {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use engine::counters::Counters;
 use engine::flowtable::Offload;
-use engine::model::{Event, ExternalAddresses, Resource};
+use engine::model::{EndedSettings, Event, ExternalAddresses, Resource};
 use engine::routing::{DirectMode, DirectReturn, LeastConnections, LocalDetection, Routing};
 use nft::Errno;
 use proptest::collection::vec;
@@ -158,8 +158,11 @@ pub(crate) fn routing(number: u8, options: Options) -> Routing {
     let least_connections = Some(LOOKS);
     let parts = Routing { direct_return, flowtable, ..Routing::default() };
     let usual = Routing { least_connections, slot_budget, ..parts };
+    // Shorter than the wait before a check, whose tables are those of a fresh start.
+    let remember = Duration::from_secs(120);
+    let ended_connections = Some(EndedSettings { by_default: true, remember });
     match number {
-        0 => Routing { masquerade_all: true, ..usual },
+        0 => Routing { masquerade_all: true, ended_connections, ..usual },
         1 => Routing { node_port_addresses: "0.0.0.0/0".parse().unwrap(), ..usual },
         2 => Routing {
             counters: Counters::Endpoints,
@@ -167,6 +170,6 @@ pub(crate) fn routing(number: u8, options: Options) -> Routing {
             external_addresses: ExternalAddresses { external_ips: false, ..Default::default() },
             ..usual
         },
-        _ => usual,
+        _ => Routing { ended_connections, ..usual },
     }
 }

@@ -320,7 +320,7 @@ mod tests {
     use clap::error::ErrorKind;
     use engine::counters::Counters;
     use engine::flowtable::{Offload, Threshold};
-    use engine::model::{ExternalAddresses, HashedSource, Scheduler};
+    use engine::model::{EndedSettings, ExternalAddresses, HashedSource, Scheduler};
     use engine::routing::{
         DirectMode, DirectReturn, LeastConnections, LocalDetection, Routing, ServedServices,
     };
@@ -389,6 +389,7 @@ mod tests {
              --counters services --flowtable on --flowtable-after 9bytes \
              --flowtable-devices eth0 --check-period 1m --scheduler mh-port --hash-seed 5 --slot-budget 9 \
              --least-connections 5s --direct-return annotated --direct-return-devices eth0,br1 \
+             --ended-connections annotated \
              --table-ownership off --external-addresses 192.0.2.0/24 \
              --refuse-internal-addresses on --service-proxy-name canary \
              --except-services a/b,c/* --service-labels !x,y=z",
@@ -431,6 +432,10 @@ mod tests {
                 direct_return: Some(DirectReturn {
                     devices: vec!["eth0".parse().unwrap(), "br1".parse().unwrap()],
                     ..DirectReturn::new(DirectMode::Annotated)
+                }),
+                ended_connections: Some(EndedSettings {
+                    by_default: false,
+                    remember: Duration::from_mins(15),
                 }),
             },
             periods: Periods {

@@ -9,6 +9,7 @@ mod content_types;
 mod direct_return;
 pub mod duration;
 mod effective;
+mod ended_connections;
 mod fields;
 mod file;
 mod gates;

@@ -91,10 +91,12 @@ fn count_all<K: Kernel>(kernel: &mut K) -> Result<Vec<Size>, ReadError> {
     let mut sizes = Vec::new();
     for family in Family::ALL {
         let table = ruleset::table(family);
-        // Packets write the clients of affinity.
-        for set in SetId::ALL.into_iter().filter(|set| *set != SetId::AffinityClients) {
+        for set in SetId::written(true) {
             let found = kernel.count_elements(&table, set.name())?;
-            sizes.push(Size { family, set, found, written: 0 });
+            // Without the option, its set is missing.
+            if found.is_some() || set != SetId::EndedEndpoints {
+                sizes.push(Size { family, set, found, written: 0 });
+            }
         }
     }
     Ok(sizes)

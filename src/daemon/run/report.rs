@@ -64,10 +64,10 @@ impl Report {
         observe: Observe,
         notices: Option<mpsc::Sender<Notice>>,
         node_name: String,
+        ends_connections: bool,
     ) -> Self {
-        // Packets write the clients of affinity.
-        let sets = SetId::ALL.into_iter().filter(|set| *set != SetId::AffinityClients);
-        let sizes = observe.metrics().commits.set_sizes(sets.map(SetId::name));
+        let sets = SetId::written(ends_connections).map(SetId::name);
+        let sizes = observe.metrics().commits.set_sizes(sets);
         let start = if observe.is_reload() { Cause::Reload } else { Cause::Start };
         Self {
             observe,
@@ -319,12 +319,15 @@ mod tests {
 
     #[test]
     fn every_set_but_that_of_packets_is_counted_once() {
-        let report = Report::new(Observe::new(), None, String::new());
-        for set in SetId::ALL {
-            report.sizes.set(Family::Ip, set.name(), 1);
-            let counted = i64::from(set != SetId::AffinityClients);
-            assert_eq!(report.sizes.get(Family::Ip, set.name()), counted, "{set:?}");
+        for (ends_connections, total) in [(false, 16), (true, 17)] {
+            let report = Report::new(Observe::new(), None, String::new(), ends_connections);
+            for set in SetId::ALL {
+                report.sizes.set(Family::Ip, set.name(), 1);
+                let is_counted = SetId::written(ends_connections).any(|it| it == set);
+                let counted = i64::from(is_counted);
+                assert_eq!(report.sizes.get(Family::Ip, set.name()), counted, "{set:?}");
+            }
+            assert_eq!(report.sizes.total(), total);
         }
-        assert_eq!(report.sizes.total(), 16);
     }
 }

@@ -12,6 +12,7 @@ impl OptionalChains {
         Self {
             source_ranges: cluster.source_lengths(family),
             cluster_ip_endpoints: cluster.may_have_cluster_ip_endpoints(),
+            ended_endpoints: cluster.ended().is_some_and(|ended| ended.has(family)),
         }
     }
 
@@ -20,6 +21,7 @@ impl OptionalChains {
         let (former, needed) = (*self, Self::needed(cluster, family));
         self.source_ranges = self.source_ranges.union(needed.source_ranges);
         self.cluster_ip_endpoints |= needed.cluster_ip_endpoints;
+        self.ended_endpoints |= needed.ended_endpoints;
         *self != former
     }
 
@@ -29,6 +31,7 @@ impl OptionalChains {
         let (former, needed) = (*self, Self::needed(cluster, family));
         self.source_ranges = self.source_ranges.intersection(needed.source_ranges);
         self.cluster_ip_endpoints &= needed.cluster_ip_endpoints;
+        self.ended_endpoints &= needed.ended_endpoints;
         *self != former
     }
 }

@@ -6,6 +6,7 @@ use ahash::{HashMap, HashSet};
 use nft::family::Family;
 
 use super::desired_state::DesiredState;
+use super::ended_elements::EndedElements;
 use super::frontends::{FrontendChange, FrontendState, Frontends};
 use super::holdings::PackedHoldings;
 use super::lists::Lists;
@@ -32,6 +33,7 @@ pub struct Diff {
     /// Addresses that accept traffic to node ports.
     pub node_port_ips: NodePortIps,
     pub(super) services: Services,
+    pub(super) ended: EndedElements,
     /// Endpoints that serve UDP frontends.
     pub serving: Serving,
     /// Unused elements, with the epoch in which the last route to them was removed: packets may
@@ -75,6 +77,7 @@ impl Default for Diff {
             members: Members::default(),
             node_port_ips: NodePortIps::default(),
             services: Services::default(),
+            ended: EndedElements::default(),
             serving: Serving::default(),
             unused: UnusedElements::new(),
             epochs: Epochs::default(),
@@ -120,10 +123,32 @@ impl Diff {
         self.frontends.is_waiting(frontend, service)
     }
 
-    /// Adds to a piece what belongs to no service's update: addresses for node ports, the removal
-    /// of orphans, and that of unused elements that no packet can look up any more.
-    pub fn update_others(&mut self, piece: &mut Piece) {
+    /// Records endpoints that ended, returned or were forgotten.
+    pub fn note_ended(&mut self, changed: impl IntoIterator<Item = Target>) {
+        self.ended.note(changed);
+    }
+
+    /// Replaces the installed ended endpoints by a read-back.
+    pub fn adopt_ended(&mut self, found: impl Iterator<Item = Target>) {
+        self.ended.adopt(found);
+    }
+
+    /// Adds to a piece the removal of endpoints that are not ended any more, which precedes the slots
+    /// that lead to them. Returns false if not all fit.
+    pub fn remove_ended(&mut self, cluster: &Cluster, piece: &mut Piece) -> bool {
+        self.ended.is_settled() || self.ended.remove(cluster, piece)
+    }
+
+    /// Adds to a piece what belongs to no service's update: addresses for node ports, ended
+    /// endpoints, the removal of orphans, and that of unused elements that no packet can look up any
+    /// more.
+    pub fn update_others(&mut self, cluster: &Cluster, piece: &mut Piece) {
         self.node_port_ips.install(piece);
+        if self.remove_ended(cluster, piece)
+            && let Some(ended) = cluster.ended()
+        {
+            self.ended.add(ended, piece);
+        }
         while let Some((unused, since)) = self.unused.front().copied() {
             if !self.epochs.is_due(since, piece)
                 || self.delete_unused_element(unused, piece).is_err()
@@ -189,6 +214,7 @@ impl Diff {
     pub fn is_settled(&self) -> bool {
         self.unused.front().is_none_or(|(_, since)| self.epochs.keeps(*since))
             && self.node_port_ips.are_settled()
+            && self.ended.is_settled()
     }
 
     /// Returns whether elements are to be deleted, now or later.

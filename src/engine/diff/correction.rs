@@ -27,7 +27,7 @@ use crate::ruleset::{Frontend, Member, SetId, Subject, TableElement};
 
 impl Diff {
     /// Calls `each` for every installed element of a service. The elements of no service are the
-    /// addresses for node ports.
+    /// addresses for node ports and the ended endpoints.
     pub fn each_installed_element(
         &self,
         service: Option<&ObjectName>,
@@ -35,7 +35,8 @@ impl Diff {
     ) {
         let Some(name) = service else {
             let member = |ip| InstalledElement::member(Member::NodePortIp(ip));
-            self.node_port_ips.installed().map(member).for_each(each);
+            self.node_port_ips.installed().map(member).for_each(&mut *each);
+            self.ended.installed().map(InstalledElement::ended).for_each(each);
             return;
         };
         let Some(holdings) = self.services.get(name) else { return };
@@ -61,6 +62,9 @@ impl Diff {
                 Member::ClusterIp(_) | Member::Hairpin(..) => self.members.is_installed(&member),
             };
             return is_installed.then(|| InstalledElement::member(member));
+        }
+        if let Some(target) = place.ended() {
+            return self.ended.is_installed(&target).then(|| InstalledElement::ended(target));
         }
         let mut installed = None;
         let mut each = |it| {
@@ -134,6 +138,10 @@ impl Diff {
                 self.members.find(member);
                 // It is deleted if no service needs it.
                 self.unused.push_front((Unused::Member(member), None));
+                true
+            }
+            TableElement::Ended(target, ..) => {
+                self.ended.find(target, true);
                 true
             }
             TableElement::AffinitySlot(..)
@@ -225,9 +233,10 @@ impl Diff {
                 return self.correct_frontend(frontend, installed.element, found);
             }
             // An element without data that is there does not differ.
-            TableElement::Member(_) if found.is_some() => return false,
+            TableElement::Member(_) | TableElement::Ended(..) if found.is_some() => return false,
             TableElement::Member(Member::NodePortIp(address)) => self.node_port_ips.lose(address),
             TableElement::Member(member) => self.members.lose(member),
+            TableElement::Ended(target, ..) => self.ended.find(target, false),
             TableElement::Endpoint(list, _, slot, _) => {
                 let Some(list) = lists.get_mut(list) else { return true };
                 match found.map(|it| it.element) {

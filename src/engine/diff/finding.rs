@@ -7,7 +7,9 @@ use nft::family::Family;
 use nft::kernel::ElementKey;
 use nft::{ElementView, Value};
 
+use super::ended_elements::without_label;
 use crate::desired::Label;
+use crate::model::Target;
 use crate::ruleset::{Member, SetId, Subject, TableElement};
 
 /// The place of an element in our tables.
@@ -73,9 +75,18 @@ impl ElementId {
 
     /// Returns the source range with this key, if it is one.
     pub(super) fn source_range(&self) -> Option<IpNet> {
+        if let TableElement::SourceRange(_, range) = self.of_key()? { Some(range) } else { None }
+    }
+
+    /// Returns the ended endpoint with this key, if it is one.
+    pub(super) fn ended(&self) -> Option<Target> {
+        if let TableElement::Ended(target, ..) = self.of_key()? { Some(target) } else { None }
+    }
+
+    /// Returns the element with this key, in a set.
+    fn of_key(&self) -> Option<TableElement<'_>> {
         let view = ElementView { key: self.key.as_bytes(), ..ElementView::default() };
-        let element = TableElement::read(self.family, self.set, &view)?;
-        if let TableElement::SourceRange(_, range) = element { Some(range) } else { None }
+        TableElement::read(self.family, self.set, &view)
     }
 
     /// Returns the place of an installed element.
@@ -94,5 +105,9 @@ impl InstalledElement {
 
     pub(super) fn member(member: Member) -> Self {
         Self { family: member.family(), element: TableElement::Member(member), label: 0 }
+    }
+
+    pub(super) fn ended(target: Target) -> Self {
+        Self { family: Family::of(target.address), element: without_label(target), label: 0 }
     }
 }

@@ -1,6 +1,7 @@
 //! The elements of one table that was read, as frontends and lists.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use ahash::HashMap;
 use nft::{Element, Family};
@@ -25,6 +26,8 @@ pub struct FoundElements {
     lists: HashMap<ListId, List>,
     affinity: HashMap<ListId, Affinity>,
     members: Vec<Member>,
+    /// Ended endpoints, with the time after which the kernel forgets them.
+    ended: Vec<(Target, Duration)>,
     unread: UnreadLists,
     /// Elements that contradict others, or that this program never writes.
     strays: BTreeMap<SetId, Vec<Element>>,
@@ -39,6 +42,7 @@ impl FoundElements {
             lists: HashMap::default(),
             affinity: HashMap::default(),
             members: Vec::new(),
+            ended: Vec::new(),
             unread: UnreadLists::default(),
             strays: BTreeMap::new(),
         }
@@ -86,6 +90,7 @@ impl FoundElements {
             TableElement::AffinityList(list, route) => {
                 self.affinity.entry(list).or_default().route = Some(route);
             }
+            TableElement::Ended(target, left, _) => self.ended.push((target, left)),
         }
     }
 
@@ -144,6 +149,7 @@ impl FoundElements {
                 self.rares_of(set).for_each(|rare| rare.counts_refusals = false);
             }
             SetId::AffinityClients => {}
+            SetId::EndedEndpoints => self.ended.clear(),
         }
     }
 
@@ -242,6 +248,11 @@ impl FoundElements {
     /// Returns the elements that several services can share, sorted after [`Self::finish`].
     pub fn members(&self) -> &[Member] {
         &self.members
+    }
+
+    /// Returns the ended endpoints, with the time after which the kernel forgets them.
+    pub fn ended(&self) -> &[(Target, Duration)] {
+        &self.ended
     }
 
     /// Returns each list, and the endpoint in each slot.

@@ -224,7 +224,8 @@ impl FrontendState {
             | TableElement::Member(_)
             | TableElement::AffinitySlot(..)
             | TableElement::AffinityEndpoint(..)
-            | TableElement::AffinityList(..) => return false,
+            | TableElement::AffinityList(..)
+            | TableElement::Ended(..) => return false,
         }
         true
     }
@@ -255,7 +256,8 @@ impl FrontendState {
             | TableElement::Member(_)
             | TableElement::AffinitySlot(..)
             | TableElement::AffinityEndpoint(..)
-            | TableElement::AffinityList(..) => return false,
+            | TableElement::AffinityList(..)
+            | TableElement::Ended(..) => return false,
         }
         if let Some(found) = found {
             self.find(&found.element, found.label);

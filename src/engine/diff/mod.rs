@@ -14,6 +14,7 @@ mod both_tables;
 mod claims;
 mod correction;
 mod desired_state;
+mod ended_elements;
 mod finding;
 mod found_elements;
 mod frontends;

@@ -99,7 +99,7 @@ impl Settled {
                 let must_wait = updated.progress == Progress::AfterCommit;
                 after_commit.extend(must_wait.then_some((name, Extent::Whole)));
             }
-            self.diff.update_others(&mut piece);
+            self.diff.update_others(&self.cluster, &mut piece);
             let operations = piece.into_operations(&Layouts::default());
             if operations.is_empty() {
                 break;

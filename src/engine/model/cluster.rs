@@ -11,6 +11,7 @@ use ipnet::IpNet;
 use nft::family::Family;
 
 use super::balanced::Balanced;
+use super::ended_endpoints::{EndedEndpoints, EndedSettings};
 use super::endpoint_changes::EndpointChanges;
 use super::endpoints::EndpointSlice;
 use super::entry::{Entry, ListedObject, mark};
@@ -21,7 +22,7 @@ use super::node::{Node, Peer, ServiceCidr};
 use super::peers::Peers;
 use super::prefix_lengths::{PrefixLengths, SourceLengths};
 use super::scheduler::Scheduler;
-use super::service::Service;
+use super::service::{EndedConnections, Service};
 use super::service_view::{Handed, ServiceView};
 use super::slices_in_service_cidrs::SlicesInServiceCidrs;
 use super::stored::{SharedLists, StoredService, StoredSlice};
@@ -34,8 +35,7 @@ pub struct Cluster {
     lists: SharedLists,
     /// Service of each slice; the slice itself is stored with its service.
     slices: HashMap<ObjectName, ListedObject<ObjectName>>,
-    slices_in_service_cidrs: SlicesInServiceCidrs,
-    source_lengths: SourceLengths,
+    needs: ChainNeeds,
     node: Option<OwnNode>,
     peers: Peers,
     service_cidrs: HashMap<ObjectName, ListedObject<Vec<IpNet>>>,
@@ -44,6 +44,15 @@ pub struct Cluster {
     pub(super) balanced: Balanced,
     /// What direct return makes of the services that have it on.
     handed: HashMap<ObjectName, Handed>,
+}
+
+/// What the optional chains depend on.
+#[derive(Debug, Default)]
+struct ChainNeeds {
+    slices_in_service_cidrs: SlicesInServiceCidrs,
+    source_lengths: SourceLengths,
+    /// `None` while all connections are kept.
+    ended: Option<Box<EndedEndpoints>>,
 }
 
 /// This node's object.
@@ -73,6 +82,20 @@ impl Cluster {
     /// Limits the external addresses of services; `pod_ranges` are those of the settings.
     pub fn restrict_external(&mut self, addresses: ExternalAddresses, pod_ranges: Vec<IpNet>) {
         self.external = External { addresses, pod_ranges };
+    }
+
+    /// Lets connections end whose endpoints are gone. To be called before the first event.
+    pub fn end_connections(&mut self, settings: EndedSettings) {
+        self.needs.ended = Some(Box::new(EndedEndpoints::new(settings)));
+    }
+
+    /// Returns the ended endpoints; `None` while all connections are kept.
+    pub fn ended(&self) -> Option<&EndedEndpoints> {
+        self.needs.ended.as_deref()
+    }
+
+    pub(crate) fn ended_mut(&mut self) -> Option<&mut EndedEndpoints> {
+        self.needs.ended.as_deref_mut()
     }
 
     /// Applies one event and adds to `touched` what must be rendered again.
@@ -170,12 +193,12 @@ impl Cluster {
 
     /// Returns the prefix lengths of the source ranges of all services.
     pub fn source_lengths(&self, family: Family) -> PrefixLengths {
-        self.source_lengths.of(family)
+        self.needs.source_lengths.of(family)
     }
 
     /// Returns whether an endpoint may be a cluster IP.
     pub fn may_have_cluster_ip_endpoints(&self) -> bool {
-        self.slices_in_service_cidrs.may_have_cluster_ips()
+        self.needs.slices_in_service_cidrs.may_have_cluster_ips()
     }
 
     /// Returns this node's object, if it has arrived.
@@ -218,7 +241,7 @@ impl Cluster {
                 let stored = StoredService::new(service, listing, &mut self.lists);
                 let node = self.node.as_ref().map(|own| &own.object);
                 let ranges = stored.source_ranges();
-                self.source_lengths.set(&name, ranges, stored.ports(), node);
+                self.needs.source_lengths.set(&name, ranges, stored.ports(), node);
                 match &mut entry.service {
                     Some(known) if known.is_same(&stored) => known.listing = listing,
                     known => {
@@ -240,7 +263,7 @@ impl Cluster {
     fn remove_service(&mut self, name: &ObjectName, touched: &mut Touched) {
         self.balanced.note(name, None);
         let Some(entry) = self.services.get_mut(name) else { return };
-        self.source_lengths.set(name, &[], &[], None);
+        self.needs.source_lengths.set(name, &[], &[], None);
         if entry.service.take().is_some() {
             touched.add(name.clone(), Extent::Whole);
         }
@@ -263,18 +286,36 @@ impl Cluster {
         let known = self.services.get_key_value(&slice.service).map(|(name, _)| name);
         let service = known.unwrap_or(&slice.service).clone();
         let owner = ListedObject { object: service.clone(), listing };
+        let is_start = self.needs.ended.is_some() && !self.is_listed();
         let former = self.slices.insert(slice.name.clone(), owner);
+        let mut moved = None;
         if let Some(former) = former.filter(|former| former.object != service) {
-            remove_slice(&mut self.services, &former.object, &slice.name);
+            let removed = remove_slice(&mut self.services, &former.object, &slice.name);
+            moved = removed.map(|(removed, choice)| (removed, former.object.clone(), choice));
             touched.add(former.object, Extent::Whole);
         }
         let triggered = slice.triggered;
-        self.slices_in_service_cidrs.put(&slice.name, slice.endpoints.iter().map(|it| it.address));
+        self.needs
+            .slices_in_service_cidrs
+            .put(&slice.name, slice.endpoints.iter().map(|it| it.address));
         let slice = StoredSlice::new(slice, &mut self.lists);
         let zone = self.node.as_ref().and_then(|own| own.object.zone.as_ref());
-        let slices = &mut self.services.entry(service.clone()).or_default().slices;
-        let extent = match slices.iter().position(|old| old.name == slice.name) {
-            Some(i) if slices[i] == slice => return,
+        let Entry { service: known, slices } = self.services.entry(service.clone()).or_default();
+        let position = slices.iter().position(|old| old.name == slice.name);
+        if position.is_some_and(|i| slices[i] == slice) {
+            return;
+        }
+        if let Some(ended) = &mut self.needs.ended {
+            ended.add(&slice);
+            if let Some((slice, service, choice)) = moved {
+                ended.remove(&slice, (&service, choice), is_start);
+            }
+            if let Some(old) = position.and_then(|i| slices.get(i)) {
+                let choice = known.as_deref().map(StoredService::ended_connections);
+                ended.remove(old, (&service, choice), is_start);
+            }
+        }
+        let extent = match position {
             Some(i) => {
                 let old = std::mem::replace(&mut slices[i], slice);
                 let changes = EndpointChanges::between(&old, slices, i, zone);
@@ -293,16 +334,21 @@ impl Cluster {
 
     fn remove_slice(&mut self, name: &ObjectName, touched: &mut Touched) {
         let Some(owner) = self.slices.remove(name) else { return };
-        self.slices_in_service_cidrs.remove(name);
-        remove_slice(&mut self.services, &owner.object, name);
+        self.needs.slices_in_service_cidrs.remove(name);
+        let is_start = self.needs.ended.is_some() && !self.is_listed();
+        let removed = remove_slice(&mut self.services, &owner.object, name);
+        if let (Some(ended), Some((slice, choice))) = (&mut self.needs.ended, removed) {
+            ended.remove(&slice, (&owner.object, choice), is_start);
+        }
         touched.add(owner.object, Extent::Whole);
     }
 
     /// Compares all endpoints with the service address ranges.
     fn find_slices_in_service_cidrs(&mut self) {
-        self.slices_in_service_cidrs.set_ranges(self.service_cidrs());
+        self.needs.slices_in_service_cidrs.set_ranges(self.service_cidrs());
         for slice in self.services.values().flat_map(|entry| &entry.slices) {
-            self.slices_in_service_cidrs
+            self.needs
+                .slices_in_service_cidrs
                 .put(&slice.name, slice.endpoints.iter().map(|it| it.address));
         }
     }
@@ -332,7 +378,7 @@ impl Cluster {
                 self.services.iter().filter_map(|(name, it)| Some((name, it.service.as_ref()?)));
             for (name, service) in guarded.filter(|(_, it)| it.has_source_ranges()) {
                 let ranges = service.source_ranges();
-                self.source_lengths.set(name, ranges, service.ports(), Some(&node));
+                self.needs.source_lengths.set(name, ranges, service.ports(), Some(&node));
             }
         }
         self.node = Some(OwnNode { object: node, listing });
@@ -404,16 +450,20 @@ impl Cluster {
     }
 }
 
+/// Removes a slice of a service. Returns it, and what the service says of ended connections.
 fn remove_slice(
     services: &mut HashMap<ObjectName, Entry>,
     service: &ObjectName,
     slice: &ObjectName,
-) {
-    let Some(entry) = services.get_mut(service) else { return };
-    entry.slices.retain(|old| old.name != *slice);
+) -> Option<(StoredSlice, Option<Option<EndedConnections>>)> {
+    let entry = services.get_mut(service)?;
+    let position = entry.slices.iter().position(|old| old.name == *slice)?;
+    let removed = entry.slices.remove(position);
+    let choice = entry.service.as_deref().map(StoredService::ended_connections);
     if entry.slices.is_empty() && entry.service.is_none() {
         services.remove(service);
     }
+    Some((removed, choice))
 }
 
 #[cfg(test)]

@@ -42,6 +42,8 @@ pub struct Service {
     pub weights: Option<Weights>,
     /// Annotation `deltaproxy.io/forwarding`; `None` leaves it to the node's settings.
     pub forwarding: Option<Forwarding>,
+    /// Annotation `deltaproxy.io/ended-connections`; `None` leaves it to the node's settings.
+    pub ended_connections: Option<EndedConnections>,
     /// `spec.healthCheckNodePort` of a LoadBalancer with external traffic policy `Local`.
     pub health_check_node_port: Option<NonZeroU16>,
     /// The usable entries of `spec.ports`.
@@ -64,6 +66,7 @@ impl Service {
             scheduler: None,
             weights: None,
             forwarding: None,
+            ended_connections: None,
             health_check_node_port: None,
             ports: Vec::new(),
         }
@@ -107,6 +110,15 @@ pub enum Forwarding {
     Direct,
     /// With the addresses of the endpoint and of this node. Answers return through this node.
     Translate,
+}
+
+/// What becomes of a connection of TCP whose endpoint is in no EndpointSlice any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndedConnections {
+    /// It stays until its own timeouts.
+    Keep,
+    /// The next packet of either side is answered with RST.
+    Reset,
 }
 
 /// A transport protocol that services can use; the values are IANA protocol numbers.

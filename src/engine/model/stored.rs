@@ -16,7 +16,7 @@ use super::endpoints::{EndpointSlice, Endpoints, ZoneLists};
 use super::interner::Interner;
 use super::name::ObjectName;
 use super::scheduler::Scheduler;
-use super::service::{Forwarding, Service, ServicePort, TrafficPolicy};
+use super::service::{EndedConnections, Forwarding, Service, ServicePort, TrafficPolicy};
 use super::weights::{Weighing, Weight, Weights};
 
 /// Lists in use, each once.
@@ -58,6 +58,7 @@ struct Unusual {
     scheduler: Option<Scheduler>,
     weights: Option<Weights>,
     forwarding: Option<Forwarding>,
+    ended_connections: Option<EndedConnections>,
     health_check_node_port: Option<NonZeroU16>,
 }
 
@@ -83,6 +84,7 @@ impl StoredService {
             scheduler: service.scheduler.filter(|it| *it != Scheduler::default()),
             weights: service.weights,
             forwarding: service.forwarding,
+            ended_connections: service.ended_connections,
             health_check_node_port: service.health_check_node_port,
         };
         Self {
@@ -112,6 +114,10 @@ impl StoredService {
     /// Returns the session affinity timeout.
     pub(super) fn session_affinity(&self) -> Option<Duration> {
         self.unusual.as_ref()?.session_affinity
+    }
+
+    pub(super) fn ended_connections(&self) -> Option<EndedConnections> {
+        self.unusual.as_ref()?.ended_connections
     }
 
     pub(super) fn health_check_node_port(&self) -> Option<NonZeroU16> {
@@ -183,6 +189,7 @@ impl StoredService {
             scheduler: unusual.scheduler,
             weights: unusual.weights.clone(),
             forwarding: unusual.forwarding,
+            ended_connections: unusual.ended_connections,
             health_check_node_port: unusual.health_check_node_port,
             ..plain
         }

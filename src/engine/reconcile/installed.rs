@@ -44,12 +44,27 @@ impl Engine {
             if is_ours { elements } else { FoundElements::new(family) }
         });
         self.tables.note_flowtables();
+        self.adopt_ended(&elements);
         let installed = elements.iter().flat_map(FoundElements::node_port_ips);
         let routing = &self.routing;
         self.node.serving.adopt(installed, |ip| !routing.node_ports_everywhere(Family::of(*ip)));
         self.diff.replace_installed_elements(elements);
         adopt_weights(&mut self.cluster, &self.diff);
         self.updates.all_again(self.diff.services());
+    }
+
+    /// Adopts the ended endpoints that were read, of this process or an earlier one.
+    fn adopt_ended(&mut self, found: &[FoundElements; 2]) {
+        // Otherwise their set is deleted.
+        if let Some(known) = self.cluster.ended_mut() {
+            let found = found.iter().flat_map(FoundElements::ended);
+            known.adopt(found.clone());
+            self.diff.adopt_ended(found.map(|(target, _)| *target));
+            self.diff.note_ended(known.take_changed());
+        }
+        if self.cluster.is_listed() && self.tables.add_optional_chains(&self.cluster) {
+            self.render_tables();
+        }
     }
 
     /// Replaces the installed state of the table of direct return by what was read, after which no

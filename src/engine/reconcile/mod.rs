@@ -66,8 +66,8 @@ use crate::diff::{Context, Diff};
 use crate::direct::{Direct, Links};
 use crate::flow::{Flow, StaleFlow};
 use crate::model::{
-    API_SERVER, Adjusted, Cluster, Event, Extent, HealthCheck, HostAddresses, LiveConnections,
-    LocalhostPorts, ObjectName, Problem, Resource, Touched,
+    API_SERVER, Adjusted, Cluster, EndedEndpoints, Event, Extent, HealthCheck, HostAddresses,
+    LiveConnections, LocalhostPorts, ObjectName, Problem, Resource, Touched,
 };
 use crate::routing::Routing;
 use crate::ruleset::{Layouts, Lookups};
@@ -118,6 +118,9 @@ impl Engine {
         }
         let external = engine.routing.external_addresses.clone();
         engine.cluster.restrict_external(external, engine.routing.local_detection.ranges());
+        if let Some(settings) = engine.routing.ended_connections {
+            engine.cluster.end_connections(settings);
+        }
         engine.render_tables();
         engine.render_node_ports();
         engine
@@ -148,6 +151,7 @@ impl Engine {
             self.cluster.apply(event, &mut self.touched);
         }
         self.cluster.complete(&mut self.touched);
+        self.note_ended();
         self.tables.touch_nodes(&mut self.touched);
         self.keep_triggers();
         let node = std::mem::take(&mut self.touched.node);
@@ -362,10 +366,26 @@ impl Engine {
         self.tables.learn_links(links, &self.cluster)
     }
 
-    /// Sets the time for what follows, on which direct return depends.
+    /// Sets the time for what follows, on which direct return and ended endpoints depend.
     pub fn note_time(&mut self, now: Instant) {
         if let Some(direct) = &mut self.tables.direct {
             direct.note_time(now);
+        }
+        if let Some(ended) = self.cluster.ended_mut() {
+            ended.note_time(now);
+        }
+        self.note_ended();
+    }
+
+    /// Returns when [`Self::note_time`] changes something by itself.
+    pub fn due(&self) -> Option<Instant> {
+        let ended = self.cluster.ended().and_then(EndedEndpoints::due);
+        self.direct().and_then(Direct::due).into_iter().chain(ended).min()
+    }
+
+    fn note_ended(&mut self) {
+        if let Some(ended) = self.cluster.ended_mut() {
+            self.diff.note_ended(ended.take_changed());
         }
     }
 

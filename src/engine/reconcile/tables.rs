@@ -19,7 +19,7 @@ use crate::direct::Direct;
 use crate::model::{Cluster, ObjectName, Problem};
 use crate::routing::Routing;
 use crate::ruleset::base::Base;
-use crate::ruleset::{Layouts, NodePorts, OptionalChains, Settings};
+use crate::ruleset::{Layouts, Masquerade, NodePorts, OptionalChains, Settings};
 
 /// Our tables, without elements.
 ///
@@ -151,8 +151,10 @@ impl Tables {
             let in_range = |it: &&IpAddr| own.iter().any(|range| range.contains(*it));
             let exempt = exempt.iter().filter(in_range).copied().collect();
             let settings = Settings {
-                masquerade_mark: routing.masquerade_mark(),
-                masquerade_all: routing.masquerade_all,
+                masquerade: Masquerade {
+                    mark: routing.masquerade_mark(),
+                    all: routing.masquerade_all,
+                },
                 local_detector: routing.local_detector(cluster.node(), family),
                 node_ports: NodePorts {
                     everywhere: routing.node_ports_everywhere(family),
@@ -166,6 +168,7 @@ impl Tables {
                 lookups: node.lookups,
                 counts_connections: routing.counters != Counters::Off,
                 optional_chains: self.optional_chains[family.index()],
+                ends_connections: routing.ended_connections.is_some(),
                 offload: offload.map(|offload| offload.after),
                 exempt,
                 service_cidrs: own,

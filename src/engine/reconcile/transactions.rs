@@ -254,6 +254,10 @@ impl Engine {
             !std::mem::take(&mut self.updates.small_went_first) && self.updates.postponed.is_none();
         let (mut taken, mut is_small) = (0, may_go_first);
         let mut updated = StepServices::default();
+        // Beside a bisection, a step has one service alone.
+        if !self.tables.are_bisecting() && !self.diff.remove_ended(&self.cluster, piece) {
+            return updated;
+        }
         while piece.has_room() && self.tables.admit(&updated) {
             if is_small && self.updates.queue.next_lane() == Some(Lane::Slow) {
                 if !piece.is_empty() {
@@ -289,7 +293,7 @@ impl Engine {
             self.diff.begin_sweep();
             self.updates.sweep_due = false;
         }
-        self.diff.update_others(piece);
+        self.diff.update_others(&self.cluster, piece);
         updated
     }
 

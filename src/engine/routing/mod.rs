@@ -16,7 +16,7 @@ pub use served_services::ServedServices;
 
 use crate::counters::Counters;
 use crate::flowtable::Offload;
-use crate::model::{ExternalAddresses, Scheduler};
+use crate::model::{EndedSettings, ExternalAddresses, Scheduler};
 
 /// Treatment of packets that does not come from objects.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,6 +49,8 @@ pub struct Routing {
     pub least_connections: Option<LeastConnections>,
     /// Settings of direct return; `None` turns it off.
     pub direct_return: Option<DirectReturn>,
+    /// Whose connections end when their endpoints are gone; `None` keeps all.
+    pub ended_connections: Option<EndedSettings>,
 }
 
 impl Routing {
@@ -75,6 +77,7 @@ impl Default for Routing {
             slot_budget: DEFAULT_SLOT_BUDGET,
             least_connections: None,
             direct_return: None,
+            ended_connections: None,
         }
     }
 }

@@ -14,7 +14,7 @@ use super::number::{AFFINITY, CHOSEN_NODE, LOCAL, MASQUERADE};
 use super::phrase::{self, Phrase, Phrases, goto, jump, priority_bits, verdict};
 use super::sets::{SetId, TableSets};
 use super::settings::{OptionalChains, Settings};
-use super::{affinity, draw, established};
+use super::{affinity, draw, established, reset};
 use crate::model::{PrefixLengths, Protocol};
 
 /// Chains and sets of a table, without elements.
@@ -34,7 +34,7 @@ impl Base {
     pub fn new(sets: &TableSets, settings: &Settings) -> Self {
         Self {
             chains: chains(sets.family, settings),
-            sets: sets.iter().map(Arc::clone).collect(),
+            sets: sets.of_tables(settings.ends_connections).map(Arc::clone).collect(),
             flowtable: settings.offload.map(|_| established::flowtable()),
         }
     }
@@ -77,6 +77,9 @@ fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
         chains.extend(source_chains(phrases, lengths));
     }
     chains.extend(settings.offload.map(|_| established::chain(phrases, settings)));
+    if settings.optional_chains.ended_endpoints {
+        chains.extend(reset::chains(phrases, settings));
+    }
     chains.extend(base_chains(family, settings));
     chains
 }
@@ -104,7 +107,8 @@ fn base_chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
         let rules = if is_needed { vec![established, rule] } else { Vec::new() };
         base(name, "filter", point, priority, rules)
     };
-    let OptionalChains { source_ranges, cluster_ip_endpoints } = settings.optional_chains;
+    let OptionalChains { source_ranges, cluster_ip_endpoints, ended_endpoints } =
+        settings.optional_chains;
     let phrases = Phrases(family);
     let pre_dnat = |name, point| {
         filter(name, point, -110, !source_ranges.is_empty(), restricted_services(phrases))
@@ -122,11 +126,19 @@ fn base_chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
     if let Some(offload) = settings.offload {
         forwarding.put_first(&established::established(offload));
     }
+    let mut output = after_dnat("filter-output", HookPoint::Output);
+    let mut input = base("filter-input", "filter", HookPoint::Input, 0, Vec::new());
+    if ended_endpoints {
+        for chain in [&mut forwarding, &mut output, &mut input] {
+            chain.put_first(&reset::check());
+        }
+    }
     let mut chains = vec![
         prerouting,
         pre_dnat("filter-output-pre-dnat", HookPoint::Output),
         forwarding,
-        after_dnat("filter-output", HookPoint::Output),
+        output,
+        input,
     ];
     chains.retain(|chain| !chain.rules.is_empty());
     let services = |chosen_node| services(family, settings, chosen_node);
@@ -269,7 +281,7 @@ fn service_traffic(settings: &Settings) -> Vec<Vec<Phrase>> {
 
 fn special_traffic(settings: &Settings) -> Vec<Vec<Phrase>> {
     let has = |flag| compare(flag, flag);
-    let masquerade = || phrase::set_mark(settings.masquerade_mark);
+    let masquerade = || phrase::set_mark(settings.masquerade.mark);
     // Direct return has not chosen this node for the packet.
     let of_all = || vec![has(CHOSEN_NODE_FLAGS), masquerade(), goto("internal-traffic")];
     let mut rules = Vec::from_iter(settings.node_ports.chosen_node.then(of_all));
@@ -302,9 +314,9 @@ fn choose() -> [Vec<Phrase>; 2] {
 
 /// Marks packets to a ClusterIP that are to be masqueraded; `None` if there are none.
 fn mark_to_cluster_ip(settings: &Settings) -> Option<Vec<Phrase>> {
-    let mark = phrase::set_mark(settings.masquerade_mark);
+    let mark = phrase::set_mark(settings.masquerade.mark);
     match &settings.local_detector {
-        _ if settings.masquerade_all => Some(vec![mark]),
+        _ if settings.masquerade.all => Some(vec![mark]),
         Some(detector) => Some(vec![detector.not_local(), mark]),
         None => None,
     }
@@ -317,7 +329,7 @@ fn external_local(settings: &Settings) -> Vec<Vec<Phrase>> {
     let internal = || goto("internal-traffic");
     let from_pod = settings.local_detector.as_ref().map(|it| vec![it.local(), internal()]);
     let came_in_by_none = phrase::input_index(0).equal();
-    let mark = phrase::set_mark(settings.masquerade_mark);
+    let mark = phrase::set_mark(settings.masquerade.mark);
     let from_node = vec![came_in_by_none, phrase::source_is_local(), mark, internal()];
     from_pod.into_iter().chain([from_node]).chain(choose()).collect()
 }
@@ -424,9 +436,9 @@ fn masquerading(phrases: Phrases, settings: &Settings) -> Vec<Vec<Phrase>> {
     vec![
         vec![phrase::ct_status_dnat(), phrase::clear_priority()],
         vec![
-            phrase::has_mark(settings.masquerade_mark),
+            phrase::has_mark(settings.masquerade.mark),
             phrase::ct_status_dnat(),
-            phrase::flip_mark(settings.masquerade_mark),
+            phrase::flip_mark(settings.masquerade.mark),
             phrase::masquerade(),
         ],
         vec![

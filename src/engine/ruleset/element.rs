@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ipnet::IpNet;
 use nft::{Element, ElementView, Family, Value};
@@ -90,6 +91,9 @@ pub enum TableElement<'a> {
     AffinityEndpoint(ListId, Protocol, EndpointId, Target),
     /// Timeout and size of a list with affinity.
     AffinityList(ListId, Route),
+    /// An endpoint of TCP whose connections end, the time after which the kernel forgets it, and the
+    /// service that had it as comment.
+    Ended(Target, Duration, Option<&'a str>),
 }
 
 impl Frontend {
@@ -174,7 +178,8 @@ impl Subject {
             SetId::ClusterIps
             | SetId::NodePortIps
             | SetId::HairpinConnections
-            | SetId::AffinityClients => None,
+            | SetId::AffinityClients
+            | SetId::EndedEndpoints => None,
             SetId::Services
             | SetId::NodePorts
             | SetId::InternalServices
@@ -217,6 +222,7 @@ impl TableElement<'_> {
             Self::AffinitySlot(..) => SetId::AffinitySlots,
             Self::AffinityEndpoint(..) => SetId::AffinityEndpoints,
             Self::AffinityList(..) => SetId::AffinityLists,
+            Self::Ended(..) => SetId::EndedEndpoints,
         }
     }
 
@@ -249,6 +255,9 @@ impl TableElement<'_> {
                 Value::new().proto(protocol.number()).class_id(list.endpoint(*id))
             }
             Self::AffinityList(list, _) => Value::new().class_id(list.key()),
+            Self::Ended(Target { address, port }, ..) => {
+                Value::new().ip(*address).proto(Protocol::Tcp.number()).port(port.get())
+            }
         };
         Element::new(key)
     }
@@ -262,6 +271,7 @@ impl TableElement<'_> {
             }
             Self::Route(_, route, label) => (class(route.bits()), label),
             Self::Unserved(_, unserved, label) => (class(unserved.priority()), label),
+            Self::Ended(_, _, label) => (None, label),
             Self::Internal(_, route) | Self::AffinityList(_, route) => (class(route.bits()), None),
             Self::AffinitySlot(list, _, id) => (class(list.endpoint(id)), None),
             Self::Member(_)
@@ -269,8 +279,8 @@ impl TableElement<'_> {
             | Self::SourceRange(..)
             | Self::SourceRefusals(_) => (None, None),
         };
-        let comment = label.map(Arc::from);
-        Element { data, comment, ..self.to_key() }
+        let timeout = if let Self::Ended(_, timeout, _) = self { Some(*timeout) } else { None };
+        Element { data, comment: label.map(Arc::from), timeout, ..self.to_key() }
     }
 }
 
@@ -288,7 +298,8 @@ pub fn slot_key(list: ListId, protocol: Protocol, slot: u32) -> Value {
 }
 
 impl<'a> TableElement<'a> {
-    /// Returns the element without the comment, and the comment.
+    /// Returns the element without the comment, and the comment. That of an ended endpoint and its
+    /// time are dropped: packets do not depend on them.
     pub fn without_label(self) -> (TableElement<'static>, Option<&'a str>) {
         let element = match self {
             Self::Route(frontend, route, label) => {
@@ -310,6 +321,7 @@ impl<'a> TableElement<'a> {
                 TableElement::AffinityEndpoint(list, protocol, id, target)
             }
             Self::AffinityList(list, route) => TableElement::AffinityList(list, route),
+            Self::Ended(target, ..) => TableElement::Ended(target, Duration::ZERO, None),
         };
         (element, None)
     }
@@ -367,6 +379,12 @@ impl<'a> TableElement<'a> {
                 Self::AffinityList(list, Some(route).filter(|it| it.list() == Some(list))?)
             }
             SetId::AffinityClients => return None,
+            SetId::EndedEndpoints => {
+                let address = key.address(family)?;
+                key.protocol().filter(|it| *it == Protocol::Tcp)?;
+                let left = view.expires.unwrap_or_default();
+                Self::Ended(Target { address, port: key.port()? }, left, view.comment)
+            }
         };
         key.is_empty().then_some(element)
     }

@@ -6,7 +6,7 @@
 use nft::Flowtable;
 
 use super::chain::ChainSpec;
-use super::field::Field;
+use super::field::{FIRST_NODE_PORT, FIRST_SERVICE, Field};
 use super::phrase::{self, Phrase, Phrases};
 use super::sets::SetId;
 use super::settings::Settings;
@@ -14,12 +14,6 @@ use crate::flowtable::Threshold;
 
 /// The name of the flowtable, and of the chain with its rules.
 const ESTABLISHED: &str = "established";
-
-/// The fields of [`super::field::SERVICE`] of the packet that began the connection.
-const FIRST_SERVICE: &[Field] = &[Field::OriginalDaddr, Field::L4Proto, Field::OriginalDport];
-
-/// Likewise those of [`super::field::NODE_PORT`].
-const FIRST_NODE_PORT: &[Field] = &[Field::L4Proto, Field::OriginalDport];
 
 /// Returns the flowtable of a table.
 pub fn flowtable() -> Flowtable {

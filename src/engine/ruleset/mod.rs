@@ -30,6 +30,7 @@ mod lookups;
 pub mod number;
 pub mod phrase;
 mod refusal;
+mod reset;
 mod sets;
 mod settings;
 mod slots;
@@ -46,5 +47,5 @@ pub use layout::{
 pub use lookups::Lookups;
 pub use refusal::Refusal;
 pub use sets::{CLIENTS, Layouts, SetId, TableSets};
-pub use settings::{LocalDetector, NodePorts, OptionalChains, Settings};
+pub use settings::{LocalDetector, Masquerade, NodePorts, OptionalChains, Settings};
 pub use slots::{ListSlot, NamedList, read_slots};

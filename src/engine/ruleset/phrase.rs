@@ -207,6 +207,16 @@ pub fn ct_state_established() -> Phrase {
     any_bit(Ct::load(key::CT_STATE, FIRST), key::CT_STATE_ESTABLISHED)
 }
 
+/// Matches packets of the direction of the first one: `ct direction original`.
+pub fn ct_direction_original() -> Phrase {
+    vec![Ct::load(key::CT_DIRECTION, FIRST), Cmp::equal(FIRST, [0])]
+}
+
+/// Matches answers: `ct direction reply`.
+pub fn ct_direction_reply() -> Phrase {
+    vec![Ct::load(key::CT_DIRECTION, FIRST), Cmp::equal(FIRST, [1])]
+}
+
 /// Matches packets of a transport protocol: `meta l4proto tcp`.
 pub fn protocol(number: u8) -> Phrase {
     vec![Meta::load(key::META_L4PROTO, FIRST), Cmp::equal(FIRST, [number])]
@@ -323,10 +333,23 @@ pub fn trace() -> Phrase {
 /// Matches the packet that begins a TCP connection, with SYN of FIN, SYN, RST and ACK: `@th,104,8
 /// & 0x17 == 0x2`. A phrase before it must match TCP.
 pub fn begins_tcp() -> Phrase {
+    vec![tcp_flags(), Bitwise::mask_xor(FIRST, [0x17], [0]), Cmp::equal(FIRST, [0x02])]
+}
+
+/// Matches a packet with RST: `tcp flags rst`. A phrase before it must match TCP.
+pub fn resets_tcp() -> Phrase {
+    vec![tcp_flags(), Bitwise::mask_xor(FIRST, [0x04], [0]), Cmp::not_equal(FIRST, [0])]
+}
+
+fn tcp_flags() -> Expression {
     /// Offset of the flags in the header (RFC 9293).
     const FLAGS: u32 = 13;
-    let load = Payload::load(key::PAYLOAD_TRANSPORT, FLAGS, 1, FIRST);
-    vec![load, Bitwise::mask_xor(FIRST, [0x17], [0]), Cmp::equal(FIRST, [0x02])]
+    Payload::load(key::PAYLOAD_TRANSPORT, FLAGS, 1, FIRST)
+}
+
+/// Answers a packet of TCP with RST: `reject with tcp reset`.
+pub fn reset_tcp() -> Phrase {
+    vec![Reject::tcp_reset()]
 }
 
 /// Matches a packet whose first SCTP chunk is INIT: `@th,96,8 0x1`. A phrase before it must match

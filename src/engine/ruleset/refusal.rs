@@ -8,6 +8,7 @@ use nft::expression::Data;
 use nft::{Counter, Expression, ListedRule, Verdict};
 
 use super::base::{CLUSTER_IPS_CHECK, FIREWALL_SOURCES, LOCALHOST, NO_ENDPOINT, PRE_DNAT};
+use super::reset::ENDED;
 use crate::model::Protocol;
 
 crate::named! {
@@ -31,6 +32,8 @@ crate::named! {
         LocalhostUdp = "localhost_udp",
         /// The same, of SCTP.
         LocalhostSctp = "localhost_sctp",
+        /// The endpoint of the connection is in no EndpointSlice any more; answered with RST.
+        EndedEndpoint = "ended_endpoint",
     }
 }
 
@@ -53,6 +56,7 @@ impl Refusal {
             (PRE_DNAT, Verdict::Drop) => Self::Loopback,
             (LOCALHOST, Verdict::Goto(_)) if compares(rule, Protocol::Udp) => Self::LocalhostUdp,
             (LOCALHOST, Verdict::Goto(_)) => Self::LocalhostSctp,
+            (ENDED, Verdict::Goto(_)) => Self::EndedEndpoint,
             _ => return None,
         };
         Some((reason, Counter { packets: counter.packets, bytes: counter.bytes }))
@@ -80,7 +84,7 @@ mod tests {
     use super::super::base::Base;
     use super::super::lookups::Lookups;
     use super::super::sets::TableSets;
-    use super::super::settings::{NodePorts, OptionalChains, Settings};
+    use super::super::settings::{Masquerade, NodePorts, OptionalChains, Settings};
     use super::*;
     use crate::counters::Counters;
 
@@ -89,10 +93,11 @@ mod tests {
             optional_chains: OptionalChains {
                 source_ranges: [(Protocol::Tcp, 8), (Protocol::Tcp, 24)].into_iter().collect(),
                 cluster_ip_endpoints: true,
+                ended_endpoints: true,
             },
+            ends_connections: true,
             counts_connections: false,
-            masquerade_mark: 0x4000,
-            masquerade_all: false,
+            masquerade: Masquerade { mark: 0x4000, all: false },
             local_detector: None,
             node_ports: NodePorts { everywhere: true, localhost: true, chosen_node: true },
             hash_seed: 1,

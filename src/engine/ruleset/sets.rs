@@ -51,6 +51,9 @@ crate::named! {
         AffinityLists = "affinity-lists",
         /// `list . client hash : list and endpoint`; only packets write it.
         AffinityClients = "affinity-clients",
+        /// `address . protocol . port` of endpoints whose connections end; only in tables of daemons
+        /// that end some.
+        EndedEndpoints = "ended-endpoints",
     }
 }
 
@@ -75,6 +78,14 @@ pub const CLIENTS: u32 = 32 * CLIENT_HASHES;
 pub(super) const CLIENT_HASHES: u32 = 32_768;
 
 impl SetId {
+    /// Returns the sets whose elements the daemon writes: packets write the clients of affinity, and
+    /// one set exists only with an option.
+    pub fn written(ends_connections: bool) -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(move |set| {
+            *set != Self::AffinityClients && (*set != Self::EndedEndpoints || ends_connections)
+        })
+    }
+
     /// Returns the set with this name.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|set| set.name() == name)
@@ -130,6 +141,7 @@ impl SetId {
             Self::AffinityClients => {
                 "SSSS:0 . place of clients : SSSS:EEEE, the endpoint they had last; only packets write it"
             }
+            Self::EndedEndpoints => "endpoints that are gone; counts the packets that were reset",
         }
     }
 
@@ -143,7 +155,10 @@ impl SetId {
         match self {
             Self::Services | Self::NodePorts => !matches!(counters, Counters::Off),
             Self::Endpoints | Self::AffinityEndpoints => matches!(counters, Counters::Endpoints),
-            Self::UnservedServices | Self::UnservedNodePorts | Self::SourceRefusals => true,
+            Self::UnservedServices
+            | Self::UnservedNodePorts
+            | Self::SourceRefusals
+            | Self::EndedEndpoints => true,
             Self::InternalServices
             | Self::InternalNodePorts
             | Self::ClusterIps
@@ -174,7 +189,9 @@ impl SetId {
             }
             Self::ClusterIps | Self::NodePortIps => (&[address], &[]),
             Self::HairpinConnections => (&[address, address, protocol, port], &[]),
-            Self::RestrictedServices | Self::SourceRefusals => (&service, &[]),
+            Self::RestrictedServices | Self::SourceRefusals | Self::EndedEndpoints => {
+                (&service, &[])
+            }
             Self::SourceRanges => (&[address, Type::Integer, address, port], &[]),
             Self::AffinitySlots => (&[class, Type::Integer], &[class]),
             Self::AffinityEndpoints => (&[protocol, class], &[address, port]),
@@ -190,7 +207,7 @@ impl SetId {
                 // (`nft_pipapo_commit`), and removes an element in time that grows with the set.
                 interval: false,
                 dynamic: self == Self::AffinityClients,
-                timeout: self == Self::AffinityClients,
+                timeout: matches!(self, Self::AffinityClients | Self::EndedEndpoints),
             },
             size: (self == Self::AffinityClients).then_some(CLIENTS),
             comment: Some(self.comment().to_owned()),
@@ -208,6 +225,12 @@ impl TableSets {
     /// Returns all sets and maps in the order of creation.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Set>> {
         self.sets.iter()
+    }
+
+    /// Returns those that a table has.
+    pub(super) fn of_tables(&self, ends_connections: bool) -> impl Iterator<Item = &Arc<Set>> {
+        let last = self.sets.len() - usize::from(!ends_connections);
+        self.sets[..last].iter()
     }
 
     /// Returns the nftables set or map.

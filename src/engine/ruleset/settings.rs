@@ -14,10 +14,8 @@ use crate::model::PrefixLengths;
 /// The settings of the fixed rules of one table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The bit of the packet mark that requests masquerade. Rules change no other bit.
-    pub masquerade_mark: u32,
-    /// Masquerade all traffic to cluster IPs.
-    pub masquerade_all: bool,
+    /// Which packets are masqueraded.
+    pub masquerade: Masquerade,
     /// Distinguishes packets of pods from others; `None` if that is not possible.
     pub local_detector: Option<LocalDetector>,
     /// Where node ports are open.
@@ -26,6 +24,8 @@ pub struct Settings {
     pub counts_connections: bool,
     /// The optional base chains.
     pub optional_chains: OptionalChains,
+    /// Connections to endpoints that are gone may be ended, so the table has the set of these.
+    pub ends_connections: bool,
     /// Size from which on connections are added to the flowtable; `None` without a flowtable.
     pub offload: Option<Threshold>,
     /// Ranges of cluster IPs, of this family.
@@ -38,6 +38,15 @@ pub struct Settings {
     pub hash_seed: u32,
     /// How the kernel looks up elements while it commits.
     pub lookups: Lookups,
+}
+
+/// Which packets are masqueraded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Masquerade {
+    /// The bit of the packet mark that requests it. Rules change no other bit.
+    pub mark: u32,
+    /// All traffic to cluster IPs.
+    pub all: bool,
 }
 
 /// Where node ports are open.
@@ -60,6 +69,8 @@ pub struct OptionalChains {
     pub source_ranges: PrefixLengths,
     /// The chains that refuse packets whose endpoint is a cluster IP.
     pub cluster_ip_endpoints: bool,
+    /// The chains that end connections to endpoints that are gone.
+    pub ended_endpoints: bool,
 }
 
 /// The property of packets of pods.

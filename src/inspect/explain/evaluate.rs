@@ -222,7 +222,12 @@ impl<F: Facts> Evaluation<'_, F> {
             }
             return vec![Next::On(within)];
         };
-        let value = if ct.direction.is_none() { within.state.packet().ct(ct.key) } else { None };
+        const ORIGINAL: u8 = 0;
+        let value = match ct.direction {
+            None => within.state.packet().ct(ct.key),
+            Some(ORIGINAL) => within.state.packet().ct_original(ct.key),
+            Some(_) => None,
+        };
         match value {
             Some(CtValue::Value(field)) => within.registers.write(to, &field),
             Some(CtValue::Missing) => return vec![Next::End(within.state, End::NoMatch)],

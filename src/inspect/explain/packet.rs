@@ -41,8 +41,8 @@ pub struct Packet {
     pub destination_done: bool,
     /// The chains for source NAT were evaluated.
     pub source_done: bool,
-    /// The destination was translated.
-    pub is_dnat: bool,
+    /// Destination address and port before a translation.
+    pub original: (IpAddr, u16),
     /// The source was translated.
     pub is_snat: bool,
 }
@@ -114,9 +114,14 @@ impl Packet {
             tracking: Tracking::Before,
             destination_done: false,
             source_done: false,
-            is_dnat: false,
+            original: (destination, port),
             is_snat: false,
         }
+    }
+
+    /// Returns whether the destination was translated.
+    pub fn is_dnat(&self) -> bool {
+        self.original != (self.destination, self.port)
     }
 
     /// Returns the address family.
@@ -214,7 +219,7 @@ impl Packet {
     /// Returns the value of a `ct` key; `None` if unknown.
     pub(super) fn ct(&self, number: u32) -> Option<CtValue> {
         use CtValue::{Missing, Value};
-        let status = (if self.is_dnat { key::CT_STATUS_DNAT } else { 0 })
+        let status = (if self.is_dnat() { key::CT_STATUS_DNAT } else { 0 })
             | (if self.is_snat { key::CT_STATUS_SNAT } else { 0 });
         let state = match self.tracking {
             Tracking::Before => key::CT_STATE_INVALID,
@@ -229,6 +234,20 @@ impl Packet {
             key::CT_DIRECTION => Value(known(&[0])),
             _ => return None,
         })
+    }
+
+    /// Returns the value of a `ct original` key; `None` if unknown.
+    pub(super) fn ct_original(&self, number: u32) -> Option<CtValue> {
+        if self.tracking != Tracking::New {
+            return Some(CtValue::Missing);
+        }
+        let (address, port) = self.original;
+        Some(CtValue::Value(match (number, address) {
+            (key::CT_DST_IP, IpAddr::V4(address)) => known(&address.octets()),
+            (key::CT_DST_IP6, IpAddr::V6(address)) => known(&address.octets()),
+            (key::CT_PROTO_DST, _) => known(&port.to_be_bytes()),
+            _ => return None,
+        }))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
+use std::time::Duration;
 
 use engine::counters::Counters;
 use engine::flowtable::Threshold;
@@ -10,8 +11,8 @@ use engine::model::{Protocol, Target};
 use engine::ruleset::base::Base;
 use engine::ruleset::number::{Flags, ListId, Route as Number, SizeClass, Timeout};
 use engine::ruleset::{
-    Frontend, LocalDetector, Lookups, Member, NodePorts, OptionalChains, Settings, TableElement,
-    TableSets, Unserved,
+    Frontend, LocalDetector, Lookups, Masquerade, Member, NodePorts, OptionalChains, Settings,
+    TableElement, TableSets, Unserved,
 };
 use nft::expression::{
     Bytes, Cmp, CounterExpression, Data, Immediate, Limit, Meta, Nat, Numgen, Payload, Reg,
@@ -43,10 +44,11 @@ fn settings() -> Settings {
         optional_chains: OptionalChains {
             source_ranges: [(Protocol::Tcp, 8), (Protocol::Tcp, 24)].into_iter().collect(),
             cluster_ip_endpoints: true,
+            ended_endpoints: true,
         },
+        ends_connections: true,
         counts_connections: false,
-        masquerade_mark: 0x4000,
-        masquerade_all: false,
+        masquerade: Masquerade { mark: 0x4000, all: false },
         local_detector: Some(LocalDetector::Range("10.244.0.0/16".parse().unwrap())),
         node_ports: NodePorts::default(),
         hash_seed: 1,
@@ -242,6 +244,17 @@ fn draws_that_miss_leave_the_shares_of_a_large_list_equal() {
         assert!((outcome.share - 1.0 / 40.0).abs() < 1e-4, "{}", short(outcome));
         assert!(matches!(outcome.fate, Fate::Sent { masqueraded: true, .. }));
     }
+}
+
+/// A service with no other endpoint, before its list is without it.
+#[test]
+fn a_packet_to_an_endpoint_that_is_gone_is_answered_with_rst() {
+    let ended = TableElement::Ended(target(1), Duration::ZERO, Some("default/web"));
+    let mut node =
+        Node::new(&[service("10.96.0.10:80", 1, Flags::default()), vec![ended]].concat());
+    assert_eq!(node.outcomes(POD, "10.96.0.10:80"), ["1.0000 refused in reset-connection"]);
+    // Not through a service.
+    assert_eq!(node.outcomes(POD, "10.244.2.1:8080"), ["1.0000 10.244.2.1:8080"]);
 }
 
 #[test]

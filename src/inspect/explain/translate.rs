@@ -55,7 +55,6 @@ impl<F: Facts> Evaluation<'_, F> {
     fn send_to(&mut self, mut state: State, to: SocketAddr) -> Vec<Next> {
         self.step.note(Event::Destination(to));
         let packet = state.packet_mut();
-        packet.is_dnat |= SocketAddr::new(packet.destination, packet.port) != to;
         (packet.destination, packet.port, packet.destination_done) = (to.ip(), to.port(), true);
         self.accept(state)
     }

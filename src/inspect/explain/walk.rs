@@ -211,7 +211,7 @@ impl<'a, F: Facts> Walk<'a, F> {
         let packet = state.packet();
         let fate = Fate::Sent {
             to: SocketAddr::new(packet.destination, packet.port),
-            translated: packet.is_dnat,
+            translated: packet.is_dnat(),
             masqueraded: packet.is_snat,
             interface: Some(packet.output.name.to_string()).filter(|name| !name.is_empty()),
         };

@@ -2,7 +2,9 @@
 //!
 //! Lookups in our own sets and maps are described by the meaning of their elements.
 
-use engine::model::HashedSource;
+use std::net::SocketAddr;
+
+use engine::model::{HashedSource, Target};
 use engine::ruleset::number::{Flags, Route};
 use engine::ruleset::{SetId, TABLE, TableElement, Unserved, without_scheduler};
 use nft::expression::Data;
@@ -124,6 +126,10 @@ fn found(event: &Event, family: Family) -> Option<String> {
         }
         TableElement::SourceRange(..) => "the source is in loadBalancerSourceRanges".to_owned(),
         TableElement::AffinityList(..) => "another endpoint is drawn for the client".to_owned(),
+        TableElement::Ended(Target { address, port }, _, comment) => {
+            let (endpoint, of) = (SocketAddr::new(address, port.get()), label(comment));
+            format!("{endpoint} was an endpoint of service{of} and is in no EndpointSlice any more")
+        }
         TableElement::Endpoint(..)
         | TableElement::AffinitySlot(..)
         | TableElement::AffinityEndpoint(..) => return None,

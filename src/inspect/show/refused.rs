@@ -35,7 +35,8 @@ impl RefusedByFrontend {
             | TableElement::SourceRange(..)
             | TableElement::AffinitySlot(..)
             | TableElement::AffinityEndpoint(..)
-            | TableElement::AffinityList(..) => return,
+            | TableElement::AffinityList(..)
+            | TableElement::Ended(..) => return,
         };
         if let Some(counter) = counter {
             self.0.entry(frontend).or_default().push((reason, counter));

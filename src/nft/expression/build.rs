@@ -136,6 +136,11 @@ impl Reject {
     pub fn unreachable(code: u8) -> Expression {
         Self { kind: NFT_REJECT_ICMP_UNREACH, code: Some(code) }.into()
     }
+
+    /// Returns an answer with RST to a packet of TCP.
+    pub fn tcp_reset() -> Expression {
+        Self { kind: NFT_REJECT_TCP_RST, code: None }.into()
+    }
 }
 
 impl Nat {

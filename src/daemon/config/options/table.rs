@@ -20,7 +20,9 @@ use crate::config::fields::{
 };
 use crate::config::log::{LogFormat, of_verbosity};
 use crate::config::scheduler::ChosenScheduler;
-use crate::config::{Config, Source, direct_return, duration, lc_settings, listen_address};
+use crate::config::{
+    Config, Source, direct_return, duration, ended_connections, lc_settings, listen_address,
+};
 
 #[rustfmt::skip]
 pub(in crate::config) static SETTINGS: &[Setting] = &[
@@ -294,6 +296,16 @@ pub(in crate::config) static SETTINGS: &[Setting] = &[
         |config| direct_return::or_default(config.routing.direct_return.as_ref()).vxlan_port.map_or(0, NonZeroU16::get).into())
         .default("0")
         .about("UDP port of the VXLAN device direct-return, over which direct return reaches nodes behind a router, such as 4789; 0: it does not, and makes no device"),
+    Setting::new("deltaproxy.endedConnections.mode", OptionKind::Any,
+        |to, value| put(&mut to.config.routing.ended_connections, ended_connections::of_mode(text(value))),
+        |config| ended_connections::mode(config.routing.ended_connections).into())
+        .default("keep").flag("ended-connections", "MODE")
+        .about("What becomes of a TCP connection of a service whose endpoint is in no EndpointSlice any more: keep; annotated, its next packet is answered with RST if the service has the annotation deltaproxy.io/ended-connections: reset; reset, unless it has the annotation with keep"),
+    Setting::new("deltaproxy.endedConnections.remember", OptionKind::Duration,
+        |to, value| ended_connections::set_remember(&mut to.config.routing.ended_connections, time(value)?),
+        |config| duration::text(ended_connections::remember(config.routing.ended_connections)).into())
+        .default("15m")
+        .about("Time, 1m to 24h, for which packets of such connections are answered with RST"),
     Setting::new(OWN_SCHEDULER, OptionKind::Text,
         |to, value| put(&mut to.scheduler, ChosenScheduler::of_field(text(value)).map_err(|error| vec![error])),
         |config| config.routing.scheduler.name().into())

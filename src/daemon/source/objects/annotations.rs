@@ -1,10 +1,11 @@
 //! Annotations of a Service. A wrong one is left out, and the rest of the Service stays.
 
-use engine::model::{Forwarding, Scheduler, Weights};
+use engine::model::{EndedConnections, Forwarding, Scheduler, Weights};
 
 use super::converter::{Findings, MAX_LABEL};
 use super::metadata::{
-    CILIUM_FORWARDING, FORWARDING, ObjectMeta, SCHEDULER, WEIGHTED, WEIGHTS, annotation, label,
+    CILIUM_FORWARDING, ENDED_CONNECTIONS, FORWARDING, ObjectMeta, SCHEDULER, WEIGHTED, WEIGHTS,
+    annotation, label,
 };
 
 /// Returns the scheduler in the annotation, or the nearest one. `None` for an unknown name: the
@@ -70,6 +71,24 @@ pub(super) fn forwarding(metadata: &ObjectMeta, findings: &mut Findings) -> Opti
 /// (`getAnnotationServiceForwardingMode` of cilium/pkg/loadbalancer).
 const FORWARDINGS: [(&str, &str, &str); 2] =
     [(FORWARDING, "direct", "translate"), (CILIUM_FORWARDING, "dsr", "snat")];
+
+/// Returns what becomes of connections whose endpoint is gone. `None` for an unknown value: the node's
+/// settings then apply.
+pub(super) fn ended_connections(
+    metadata: &ObjectMeta,
+    findings: &mut Findings,
+) -> Option<EndedConnections> {
+    let value = annotation(metadata, ENDED_CONNECTIONS).filter(|value| !value.is_empty())?;
+    match value {
+        "reset" => Some(EndedConnections::Reset),
+        "keep" => Some(EndedConnections::Keep),
+        _ => {
+            let field = format_args!("metadata.annotations[{ENDED_CONNECTIONS}]");
+            findings.leave_out(field, format!("is {}: expected reset or keep", shown(value)));
+            None
+        }
+    }
+}
 
 /// Returns the start of a text in quotes.
 pub(super) fn shown(text: &str) -> String {

@@ -42,6 +42,8 @@ pub(super) const WEIGHTS: &str = "deltaproxy.io/weights";
 pub(super) const FORWARDING: &str = "deltaproxy.io/forwarding";
 /// Cilium's annotation for the same.
 pub(super) const CILIUM_FORWARDING: &str = "service.cilium.io/forwarding-mode";
+/// Annotation with what becomes of connections of a Service whose endpoints are gone.
+pub(super) const ENDED_CONNECTIONS: &str = "deltaproxy.io/ended-connections";
 /// Annotation with the weight of all endpoints of an EndpointSlice.
 pub(super) const WEIGHT: &str = "deltaproxy.io/weight";
 /// Label whose presence makes the parser keep the names of endpoints. Kubernetes copies labels of a
@@ -49,7 +51,7 @@ pub(super) const WEIGHT: &str = "deltaproxy.io/weight";
 pub(super) const WEIGHTED: &str = "deltaproxy.io/weighted";
 
 /// Keys of the labels and annotations that are kept.
-const KEPT: [&str; 11] = [
+const KEPT: [&str; 12] = [
     SERVICE_NAME,
     SERVICE_PROXY_NAME,
     HEADLESS,
@@ -59,6 +61,7 @@ const KEPT: [&str; 11] = [
     WEIGHTS,
     FORWARDING,
     CILIUM_FORWARDING,
+    ENDED_CONNECTIONS,
     TRIGGERED,
     WEIGHT,
 ];

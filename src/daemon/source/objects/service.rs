@@ -13,7 +13,7 @@ use nft::family::Family;
 use serde::Deserialize;
 
 use super::address::{parse_ip, parse_usable_ip};
-use super::annotations::{forwarding, scheduler, weights};
+use super::annotations::{ended_connections, forwarding, scheduler, weights};
 use super::converter::{Converter, Findings, MAX_LABEL, keep_distinct};
 use super::metadata::{ObjectMeta, created, label, null_is_absent, object, objects, slim};
 
@@ -178,6 +178,7 @@ fn convert(
         scheduler: scheduler(&object.metadata, findings),
         weights: weights(&object.metadata, findings),
         forwarding: forwarding(&object.metadata, findings),
+        ended_connections: ended_connections(&object.metadata, findings),
         health_check_node_port: health_check.filter(|_| checked),
         ports: ports(spec, converter, findings),
     })

@@ -47,6 +47,17 @@ impl View<'_> {
     }
 }
 
+/// Writes aligned lines below their titles: first `texts`, then numbers.
+pub(in crate::show) fn write_table(
+    out: &mut dyn Write,
+    texts: usize,
+    titles: &[&str],
+    lines: impl Iterator<Item = Vec<String>>,
+) -> io::Result<()> {
+    let titles = titles.iter().map(|title| (*title).to_owned()).collect();
+    write_columns(out, texts, &[titles].into_iter().chain(lines).collect::<Vec<_>>())
+}
+
 /// Writes aligned columns: the first `texts` to the left, the others, numbers, to the right.
 pub(super) fn write_columns(
     out: &mut dyn Write,
@@ -71,7 +82,7 @@ pub(super) fn write_columns(
 }
 
 /// A value, or `-` if unknown.
-pub(super) struct OrDash<T>(pub(super) Option<T>);
+pub(in crate::show) struct OrDash<T>(pub(in crate::show) Option<T>);
 
 impl<T: fmt::Display> fmt::Display for OrDash<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

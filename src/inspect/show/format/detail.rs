@@ -74,7 +74,8 @@ fn fate(reason: Refusal) -> &'static str {
         Refusal::NoEndpoint
         | Refusal::UnknownPort
         | Refusal::LocalhostUdp
-        | Refusal::LocalhostSctp => "rejected",
+        | Refusal::LocalhostSctp
+        | Refusal::EndedEndpoint => "rejected",
         Refusal::SourceRange => "of other sources dropped",
         Refusal::NoLocalEndpoint | Refusal::UnallocatedAddress | Refusal::Loopback => "dropped",
     }

@@ -11,7 +11,7 @@ use engine::ruleset::Refusal;
 use nft::Counter;
 use serde_json::{Value, json};
 
-use super::cells::{OrDash, age, socket, write_columns};
+use super::cells::{OrDash, age, socket, write_table};
 use crate::show::client_connections::ClientConnections;
 use crate::show::services::Entry;
 use crate::show::view::View;
@@ -158,17 +158,6 @@ fn frontends<'a>(view: &View<'a>) -> Vec<(&'a Entry, Refusal, Counter)> {
 /// Returns the first cells of a line.
 fn frontend(view: &View<'_>, entry: &Entry) -> Vec<String> {
     vec![Printable(&entry.label).to_string(), view.address(&entry.frontend)]
-}
-
-/// Writes aligned lines below their titles: first `texts`, then numbers.
-fn write_table(
-    out: &mut dyn Write,
-    texts: usize,
-    titles: &[&str],
-    lines: impl Iterator<Item = Vec<String>>,
-) -> io::Result<()> {
-    let titles = titles.iter().map(|title| (*title).to_owned()).collect();
-    write_columns(out, texts, &[titles].into_iter().chain(lines).collect::<Vec<_>>())
 }
 
 #[cfg(test)]

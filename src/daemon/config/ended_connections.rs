@@ -1,0 +1,85 @@
+//! The settings of ended connections, checked.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use engine::model::EndedSettings;
+
+use super::duration;
+
+/// Words of the field `mode`, each with whether services without an annotation let connections end.
+const MODES: [(&str, Option<bool>); 3] =
+    [(KEEP, None), ("annotated", Some(false)), ("reset", Some(true))];
+
+const KEEP: &str = "keep";
+
+/// Retransmissions of TCP end after so long, by the defaults of Linux.
+const REMEMBER: Duration = Duration::from_mins(15);
+
+/// Times for which an ended endpoint can be remembered: each takes memory until then.
+const TIMES: RangeInclusive<Duration> = Duration::from_mins(1)..=Duration::from_hours(24);
+
+/// Returns the settings of a mode, which are `None` for `keep`; the error is the value and the
+/// expectation.
+pub(super) fn of_mode(word: &str) -> Result<Option<EndedSettings>, Vec<String>> {
+    let known = MODES.iter().find(|(name, _)| *name == word);
+    let [keep, annotated, reset] = MODES.map(|(word, _)| word);
+    let expected = || vec![format!("is {word:?}; expected {keep}, {annotated} or {reset}")];
+    let (_, by_default) = known.ok_or_else(expected)?;
+    Ok(by_default.map(|by_default| EndedSettings { by_default, remember: REMEMBER }))
+}
+
+/// Returns the word of the mode.
+pub(super) fn mode(settings: Option<EndedSettings>) -> &'static str {
+    let by_default = settings.map(|settings| settings.by_default);
+    MODES.iter().find(|(_, known)| *known == by_default).map_or(KEEP, |(word, _)| word)
+}
+
+/// Sets the time for which an ended endpoint is remembered, which is checked in any mode.
+pub(super) fn set_remember(
+    settings: &mut Option<EndedSettings>,
+    time: Duration,
+) -> Result<(), Vec<String>> {
+    if !TIMES.contains(&time) {
+        let [shown, least, most] = [time, *TIMES.start(), *TIMES.end()].map(duration::text);
+        return Err(vec![format!("is {shown}; expected {least} to {most}")]);
+    }
+    if let Some(settings) = settings {
+        settings.remember = time;
+    }
+    Ok(())
+}
+
+/// Returns that time, or its default.
+pub(super) fn remember(settings: Option<EndedSettings>) -> Duration {
+    settings.map_or(REMEMBER, |settings| settings.remember)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_mode_has_its_word() {
+        for (word, by_default) in MODES {
+            let settings = of_mode(word).unwrap();
+            assert_eq!(settings.map(|it| it.by_default), by_default);
+            assert_eq!((mode(settings), remember(settings)), (word, REMEMBER));
+        }
+        let error = of_mode("off").unwrap_err();
+        assert_eq!(error, [r#"is "off"; expected keep, annotated or reset"#]);
+    }
+
+    #[test]
+    fn the_time_is_bounded_in_each_mode() {
+        let hours = Duration::from_hours;
+        let mut settings = of_mode("reset").unwrap();
+        assert_eq!(set_remember(&mut settings, hours(24)), Ok(()));
+        assert_eq!(remember(settings), hours(24));
+        for mut settings in [None, settings] {
+            let error = set_remember(&mut settings, Duration::from_secs(59)).unwrap_err();
+            assert_eq!(error, ["is 59s; expected 1m0s to 24h0m0s"]);
+            assert!(set_remember(&mut settings, hours(25)).is_err());
+        }
+    }
+}
