@@ -9,12 +9,13 @@ use engine::model::EndedSettings;
 use engine::routing::Routing;
 use engine::ruleset::{SetId, table};
 use netlink_tests::scenario::{
-    EXTERNAL, Endpoint, Lab, NODE_PORT, Object, Proxy, Service, Slice, VIP, WEB, keeps_source,
-    routing, slice, web_everywhere,
+    EXTERNAL, Endpoint, Lab, Manifests, NODE_PORT, Object, Proxy, Service, Slice, VIP, WEB,
+    keeps_source, routing, slice, web_everywhere,
 };
-use netlink_tests::{Answer, Connection, ip6_of, nft_available};
+use netlink_tests::{Answer, Connection, deltaproxy_binary, eventually, ip6_of, nft_available};
 use nft::kernel::{ElementRead, Kernel, Nftables};
-use serde_json::json;
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
 
 /// The annotation of a service.
 const ANNOTATION: &str = "deltaproxy.io/ended-connections";
@@ -295,4 +296,71 @@ fn connections_that_another_program_translated_go_on() {
     lab.apply(&[&slice("b")]);
     check(&mut ours, None);
     assert_eq!(of_other.ask().server(), "a");
+}
+
+/// How long the daemon may take to see a change.
+const SOON: Duration = Duration::from_secs(20);
+
+#[test]
+fn the_daemon_shows_what_ends_and_counts_it_also_after_a_kill() {
+    let lab = Lab::without_objects(routing());
+    let node = lab.world.node();
+    let web = web_everywhere().annotation(ANNOTATION, "reset");
+    let manifests = Manifests::new(&[("web", &web), ("slice", &slice("a"))]);
+    let flags = ["--healthz-bind-address=", "--metrics-bind-address=127.0.0.1:10249"];
+    let start =
+        || manifests.run_with(node, &[&flags[..], &["--ended-connections=annotated"]].concat());
+    let daemon = start();
+    let show = |more: &[&str]| {
+        let arguments = [&["show", "--ended"], more].concat();
+        node.output(deltaproxy_binary(), &arguments).ok()
+    };
+    assert_eq!(show(&[]), "no endpoint is gone whose connections end\n");
+    let mut connections: Vec<_> =
+        (0..3).map(|_| lab.world.host("pod").open_tcp(WEB).unwrap()).collect();
+    manifests.set_endpoints("b");
+    let ended = || (!show(&[]).starts_with("no endpoint")).then_some(());
+    eventually("an ended endpoint", SOON, ended);
+    let read = |text: &str| -> Value { serde_json::from_str(text).unwrap() };
+    let of_a = |shown: &Value| {
+        let all = shown["ended"].as_array().unwrap();
+        all.iter().find(|it| it["endpoint"] == "10.244.1.5:8080").unwrap().clone()
+    };
+    for (resets, connection) in (0..).zip(&mut connections) {
+        let shown = of_a(&read(&show(&["--output", "json"])));
+        assert_eq!((&shown["service"], &shown["resets"]), (&json!("default/web"), &json!(resets)));
+        assert!((800..=960).contains(&shown["left_seconds"].as_u64().unwrap()), "{shown}");
+        assert_eq!(connection.ask(), Answer::Refused);
+        if resets == 1 {
+            daemon.signal(Signal::SIGKILL);
+        }
+    }
+    let _daemon = start();
+    assert_eq!(of_a(&read(&show(&["--output", "json"])))["resets"], 3);
+    for selected in [["--namespace", "other"], ["--search", "nothing"]] {
+        assert_eq!(show(&selected), "no endpoint is gone whose connections end\n");
+    }
+    assert!(show(&["--namespace", "default"]).contains("default/web  10.244.1.5:8080"));
+    let refused = node.output(deltaproxy_binary(), &["show", "--refused"]).ok();
+    assert!(refused.contains("ended_endpoint"), "{refused}");
+    manifests.set_endpoints("a b");
+    let none = || show(&[]).starts_with("no endpoint").then_some(());
+    eventually("no ended endpoint", SOON, none);
+}
+
+/// Each is an element, and nothing is sent twice.
+#[test]
+fn many_endpoints_that_go_at_once_cost_an_element_each() {
+    const MANY: usize = 2_000;
+    let mut lab = Lab::with(ending(true));
+    let hosts: Vec<_> =
+        (0..MANY).map(|i| format!("10.244.{}.{}", 100 + i / 250, 1 + i % 250)).collect();
+    lab.apply(&[&web_everywhere(), &slice(&hosts.join(" "))]);
+    let sent = lab.apply(&[&slice("a")]).script();
+    assert_eq!(ended(&lab), 2 * MANY);
+    let names = |set: &str| sent.matches(set).count();
+    assert!(names("add element ip kube-proxy ended-endpoints") <= 8, "{sent}");
+    let again = lab.apply(&[&slice(&format!("a {}", hosts.join(" ")))]).script();
+    assert!(again.contains("delete element ip kube-proxy ended-endpoints"));
+    assert_eq!((ended(&lab), have_rules(&lab)), (0, [false; 2]));
 }

@@ -1,11 +1,16 @@
 //! Endpoints, weights and nodes change; connections to other nodes go on.
 
-use netlink_tests::Connection;
+use std::time::Duration;
+
 use netlink_tests::cluster::{Cluster, endpoint, node, place_of, slice};
 use netlink_tests::scenario::{Family, Protocol};
+use netlink_tests::{Answer, Connection, Switched, eventually};
 
-use crate::cluster;
 use crate::ways::{assert_all_go_on, lost};
+use crate::{cluster, with_web};
+
+/// How long the daemons may take to see a change.
+const SOON: Duration = Duration::from_secs(20);
 
 /// Connections of both families to `web`.
 fn open(cluster: &Cluster) -> Vec<Connection> {
@@ -38,6 +43,22 @@ fn a_drained_endpoint_keeps_its_connections_and_gets_no_new_one() {
     for _ in 0..30 {
         assert_ne!(cluster.ask(Protocol::Tcp, Family::Ipv4).server, "c1");
     }
+}
+
+/// The node that translates answers with RST, from the address of the service.
+#[test]
+fn connections_of_an_endpoint_that_is_gone_end_and_others_go_on() {
+    let settings = "directReturn: {mode: annotated}, endedConnections: {mode: reset}";
+    let cluster = with_web(Cluster::on(Switched::new(), settings));
+    let mut connections = open(&cluster);
+    let mut gone: Vec<_> = connections.extract_if(.., |it| it.first().server() == "c1").collect();
+    assert!(!gone.is_empty());
+    cluster.replace_endpoints("a1 b1 b2");
+    for connection in &mut gone {
+        let refused = || (connection.ask() == Answer::Refused).then_some(());
+        eventually("the end of a connection", SOON, refused);
+    }
+    assert_all_go_on(&mut connections);
 }
 
 #[test]
