@@ -315,9 +315,9 @@ fn the_daemon_shows_what_ends_and_counts_it_also_after_a_kill() {
         let arguments = [&["show", "--ended"], more].concat();
         node.output(deltaproxy_binary(), &arguments).ok()
     };
+    let open = || eventually("a connection", SOON, || lab.world.host("pod").open_tcp(WEB).ok());
+    let mut connections = [open(), open(), open()];
     assert_eq!(show(&[]), "no endpoint is gone whose connections end\n");
-    let mut connections: Vec<_> =
-        (0..3).map(|_| lab.world.host("pod").open_tcp(WEB).unwrap()).collect();
     manifests.set_endpoints("b");
     let ended = || (!show(&[]).starts_with("no endpoint")).then_some(());
     eventually("an ended endpoint", SOON, ended);

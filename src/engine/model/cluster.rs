@@ -306,13 +306,11 @@ impl Cluster {
             return;
         }
         if let Some(ended) = &mut self.needs.ended {
-            ended.add(&slice);
-            if let Some((slice, service, choice)) = moved {
-                ended.remove(&slice, (&service, choice), is_start);
-            }
-            if let Some(old) = position.and_then(|i| slices.get(i)) {
-                let choice = known.as_deref().map(StoredService::ended_connections);
-                ended.remove(old, (&service, choice), is_start);
+            let old = position.and_then(|i| slices.get(i));
+            let choice = known.as_deref().map(StoredService::ended_connections);
+            ended.replace((old, Some(&slice)), (&service, choice), is_start);
+            if let Some((old, service, choice)) = moved {
+                ended.replace((Some(&old), None), (&service, choice), is_start);
             }
         }
         let extent = match position {
@@ -338,7 +336,7 @@ impl Cluster {
         let is_start = self.needs.ended.is_some() && !self.is_listed();
         let removed = remove_slice(&mut self.services, &owner.object, name);
         if let (Some(ended), Some((slice, choice))) = (&mut self.needs.ended, removed) {
-            ended.remove(&slice, (&owner.object, choice), is_start);
+            ended.replace((Some(&slice), None), (&owner.object, choice), is_start);
         }
         touched.add(owner.object, Extent::Whole);
     }

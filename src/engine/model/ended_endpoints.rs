@@ -54,7 +54,7 @@ pub struct EndedEndpoints {
 #[derive(Clone, Copy, Debug, Default)]
 struct Users {
     slices: u32,
-    /// What the services that had it ask for its connections. One that keeps them wins.
+    /// What the services that have lost it ask for its connections. One that keeps them wins.
     choice: Option<EndedConnections>,
 }
 
@@ -99,50 +99,44 @@ impl EndedEndpoints {
         &self.settings
     }
 
-    /// Adds the endpoints of a slice.
-    pub(super) fn add(&mut self, slice: &StoredSlice) {
-        for target in targets(slice) {
-            self.users.entry(target).or_default().slices += 1;
-            if !self.ended.is_empty() {
-                self.forget(target);
-            }
-        }
-    }
-
-    /// Removes the endpoints of a slice of a service. `choice` is what its annotation says; `None`
-    /// without the service. Those that no slice has end, unless `is_start`: the first lists arrive
-    /// in parts.
-    pub(super) fn remove(
+    /// Replaces a slice of a service; `None` for no slice. `choice` is what the annotation of the
+    /// service says; `None` without the service. The endpoints that no slice has any more end, unless
+    /// `is_start`: the first lists arrive in parts.
+    pub(super) fn replace(
         &mut self,
-        slice: &StoredSlice,
+        (old, new): (Option<&StoredSlice>, Option<&StoredSlice>),
         (service, choice): (&ObjectName, Option<Option<EndedConnections>>),
         is_start: bool,
     ) {
         let by_default = self.settings.by_default.then_some(EndedConnections::Reset);
         let choice = choice.and_then(|of_service| of_service.or(by_default));
-        for target in targets(slice) {
-            let Some(users) = self.users.get_mut(&target) else { continue };
+        let [had, has] = [old, new].map(targets);
+        for target in has.difference(&had) {
+            self.users.entry(*target).or_default().slices += 1;
+            self.forget(*target);
+        }
+        for target in had.difference(&has) {
+            let Some(users) = self.users.get_mut(target) else { continue };
             users.slices = users.slices.saturating_sub(1);
             if users.choice != Some(EndedConnections::Keep) {
                 users.choice = choice.or(users.choice);
             }
-            let users = *users;
             if users.slices == 0 {
-                self.users.remove(&target);
-                if users.choice == Some(EndedConnections::Reset) && !is_start {
-                    self.end(target, service);
+                let ends = users.choice == Some(EndedConnections::Reset) && !is_start;
+                self.users.remove(target);
+                if ends {
+                    self.end(*target, service);
                 }
             }
         }
     }
 
     fn end(&mut self, target: Target, service: &ObjectName) {
-        let of_namespace = self.of_namespace.entry(service.namespace().into()).or_default();
-        if self.ended.len() >= MOST || *of_namespace >= MOST_OF_NAMESPACE {
-            return;
+        let of_namespace = self.of_namespace.get(service.namespace()).copied().unwrap_or(0);
+        if self.ended.len() < MOST && of_namespace < MOST_OF_NAMESPACE {
+            self.of_namespace.insert(service.namespace().into(), of_namespace + 1);
+            self.insert(target, Some(service.clone()), self.settings.remember);
         }
-        *of_namespace += 1;
-        self.insert(target, Some(service.clone()), self.settings.remember);
     }
 
     fn insert(&mut self, target: Target, service: Option<ObjectName>, time: Duration) {
@@ -223,11 +217,15 @@ impl EndedEndpoints {
 }
 
 /// Returns the endpoints of TCP: no rule of nftables ends connections of other protocols.
-fn targets(slice: &StoredSlice) -> impl Iterator<Item = Target> {
-    let ports = slice.ports.iter().filter(|port| port.protocol == Protocol::Tcp);
-    ports.flat_map(|port| {
-        slice.endpoints.iter().map(|it| Target { address: it.address, port: port.port })
-    })
+fn targets(slice: Option<&StoredSlice>) -> BTreeSet<Target> {
+    let of_port = |slice: &'_ StoredSlice, port| -> Vec<_> {
+        slice.endpoints.iter().map(|it| Target { address: it.address, port }).collect()
+    };
+    let of_slice = slice.into_iter().flat_map(|slice| {
+        let ports = slice.ports.iter().filter(|port| port.protocol == Protocol::Tcp);
+        ports.flat_map(move |port| of_port(slice, port.port))
+    });
+    of_slice.collect()
 }
 
 #[cfg(test)]
@@ -293,6 +291,24 @@ mod tests {
         let gone = Event::EndpointSlice(Change::Gone(ObjectName::namespaced("one", "web-1")));
         apply(&mut cluster, [gone, slice("two", 4..5)]);
         assert_eq!(ended(&cluster), [0, 1, 2, 3].map(target));
+    }
+
+    /// What it said while the slice only changed does not count.
+    #[test]
+    fn the_annotation_counts_when_the_endpoint_goes() {
+        let with = |ended_connections| {
+            let name = ObjectName::namespaced("one", "web");
+            let service = Service::new(name, vec![[10, 96, 0, 1].into()]);
+            Event::Service(Change::Is(Service { ended_connections, ..service }))
+        };
+        let (keep, reset) = (Some(EndedConnections::Keep), Some(EndedConnections::Reset));
+        for (before, at_the_end, ends) in
+            [(keep, reset, true), (keep, None, true), (reset, keep, false)]
+        {
+            let mut cluster = cluster([with(before), slice("one", 0..2)]);
+            apply(&mut cluster, [slice("one", 0..3), with(at_the_end), slice("one", 1..3)]);
+            assert_eq!(ended(&cluster).len(), usize::from(ends), "{before:?} {at_the_end:?}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The rules that end connections to endpoints that are gone.
 //!
-//! Its next packet is answered with RST, whichever side sends it. In the filter chains after the
+//! The next packet is answered with RST, whichever side sends it. In the filter chains after the
 //! translation of a request, and before that of an answer, the address of the endpoint is in the
 //! packet.
 
@@ -31,8 +31,7 @@ pub(super) fn check() -> [Phrase; 3] {
 ///
 /// Other programs translate to the same endpoints, such as those of host ports, and anyone who may
 /// write an EndpointSlice can let an endpoint end. So only connections to a service address or node
-/// port end. As in the flowtable, the route of that lookup is cleared at
-/// once.
+/// port end. As in the flowtable, the route of that lookup is cleared at once.
 pub(super) fn chains(phrases: Phrases, settings: &Settings) -> [ChainSpec; 3] {
     let end = || [phrase::clear_priority(), phrase::counter(), goto(RESET)];
     let of_service = |set| [vec![phrases.look_up(FIRST_SERVICE, set)], end().into()].concat();
