@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use netlink_tests::scenario::{
-    Expect, Family, Lab, Object, Protocol, Proxy, Sent, Service, Slice, World, routing,
+    Endpoint, Expect, Family, Lab, Object, Protocol, Proxy, Sent, Service, Slice, World, routing,
 };
 use netlink_tests::{Answer, Deadline, deltaproxy_binary, eventually};
 use nft::TableRef;
@@ -230,6 +230,26 @@ fn clients_of_an_endpoint_that_goes_get_others_and_do_not_return_with_it() {
     assert!(stayed("c").iter().all(|stayed| *stayed), "clients of c had no reason to leave");
     assert!(stayed("a").iter().any(|stayed| !stayed), "a remembers who it had before");
     assert_eq!(ask(&lab.world, &CLIENTS, WEB), then);
+}
+
+/// As kubernetes/kubernetes#110302 asks.
+#[test]
+fn clients_of_an_endpoint_that_is_not_ready_any_more_get_others_and_keep_them() {
+    for (ready, serving, terminating) in [(false, false, false), (false, true, true)] {
+        let mut lab = Lab::new();
+        lab.apply(&[&sticky(web(), 10_800), &slice("a c")]);
+        assert_eq!(servers(&ask(&lab.world, &CLIENTS, WEB)).len(), 2);
+        let with = |host| Endpoint::new(host).conditions(ready, serving, terminating);
+        let only_c = |lab: &Lab| servers(&ask(&lab.world, &CLIENTS, WEB)) == BTreeSet::from(["c"]);
+        lab.apply(&[&slice("c").endpoint(with("a"))]);
+        assert!(only_c(&lab), "{serving}");
+        lab.apply(&[&slice("a c")]);
+        assert!(only_c(&lab), "{serving}");
+        if serving {
+            lab.apply(&[&slice("").endpoint(with("a")).endpoint(with("c"))]);
+            assert!(only_c(&lab), "both serve while they terminate");
+        }
+    }
 }
 
 #[test]
