@@ -180,6 +180,7 @@ fn service(input: &mut Unstructured<'_>) -> Result<Service> {
         scheduler: if input.ratio(1, 8)? { Some(*input.choose(&Scheduler::ALL)?) } else { None },
         weights: None,
         forwarding: None,
+        ended_connections: None,
         health_check_node_port: None,
         ports: few(input, |input| {
             Ok(ServicePort {
