@@ -250,6 +250,7 @@ fn the_next_daemon_keeps_ended_endpoints_and_invents_none() {
     lab.proxy = Proxy::start(lab.world.node(), routing());
     let _ = lab.apply(&without_a);
     assert_eq!(have_rules(&lab), [false; 2]);
+    assert_eq!(kept.ask().server(), "a");
     lab.check(&[("pod", WEB, keeps_source("b"))]);
 }
 
@@ -341,6 +342,8 @@ fn the_daemon_shows_what_ends_and_counts_it_also_after_a_kill() {
         assert_eq!(show(&selected), "no endpoint is gone whose connections end\n");
     }
     assert!(show(&["--namespace", "default"]).contains("default/web  10.244.1.5:8080"));
+    let verify = [&manifests.arguments("verify")[..], &["--ended-connections=annotated"]].concat();
+    let _ = node.output(deltaproxy_binary(), &verify).ok();
     let refused = node.output(deltaproxy_binary(), &["show", "--refused"]).ok();
     assert!(refused.contains("ended_endpoint"), "{refused}");
     manifests.set_endpoints("a b");

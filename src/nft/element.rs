@@ -297,6 +297,10 @@ mod tests {
 
     #[test]
     fn an_element_is_printed_as_in_nft() {
+        let timeout = Some(Duration::from_secs(90));
+        let limited = Element { timeout, ..Element::new(Value::new().ip([192, 0, 2, 1].into())) };
+        let set = Set { key: vec![Type::Ipv4Addr], ..Set::default() };
+        assert_eq!(limited.text(&set).to_string(), "192.0.2.1 timeout 1m30s");
         let bits = Type::Transport { offset: 136, length: 8 };
         let rows = [
             (vec![Type::EtherAddr], Value::new().ether([2, 0, 0, 0, 1, 0xab]), "02:00:00:00:01:ab"),

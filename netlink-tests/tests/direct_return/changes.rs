@@ -1,16 +1,11 @@
 //! Endpoints, weights and nodes change; connections to other nodes go on.
 
-use std::time::Duration;
-
-use netlink_tests::cluster::{Cluster, endpoint, node, place_of, slice};
+use netlink_tests::cluster::{Cluster, SOON, endpoint, node, place_of, slice};
 use netlink_tests::scenario::{Family, Protocol};
 use netlink_tests::{Answer, Connection, Switched, eventually};
 
 use crate::ways::{assert_all_go_on, lost};
 use crate::{cluster, with_web};
-
-/// How long the daemons may take to see a change.
-const SOON: Duration = Duration::from_secs(20);
 
 /// Connections of both families to `web`.
 fn open(cluster: &Cluster) -> Vec<Connection> {

@@ -77,11 +77,7 @@ pub(super) fn devices(devices: Vec<InterfaceName>) -> Result<Vec<InterfaceName>,
 
 /// Checks the time for which a connection is remembered.
 pub(super) fn remember(time: Duration) -> Result<Duration, Vec<String>> {
-    if REMEMBER.contains(&time) {
-        return Ok(time);
-    }
-    let [shown, least, most] = [time, *REMEMBER.start(), *REMEMBER.end()].map(duration::text);
-    Err(vec![format!("is {shown}; expected {least} to {most}")])
+    duration::within(time, REMEMBER)
 }
 
 /// Checks the limit of connections.

@@ -1,5 +1,6 @@
 //! Durations in Go's notation, as in kube-proxy's flags and file.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// Error: the text is not an accepted duration.
@@ -42,6 +43,18 @@ pub fn text(duration: Duration) -> String {
         (0, _) => format!("{minutes}m{seconds}s"),
         _ => format!("{hours}h{minutes}m{seconds}s"),
     }
+}
+
+/// Checks that a duration is in a range; the error is the value and the expectation.
+pub(super) fn within(
+    time: Duration,
+    range: RangeInclusive<Duration>,
+) -> Result<Duration, Vec<String>> {
+    if range.contains(&time) {
+        return Ok(time);
+    }
+    let [shown, least, most] = [time, *range.start(), *range.end()].map(text);
+    Err(vec![format!("is {shown}; expected {least} to {most}")])
 }
 
 /// Formats `value` in units of `unit`, a power of ten, without trailing zeros.

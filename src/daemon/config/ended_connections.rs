@@ -40,10 +40,7 @@ pub(super) fn set_remember(
     settings: &mut Option<EndedSettings>,
     time: Duration,
 ) -> Result<(), Vec<String>> {
-    if !TIMES.contains(&time) {
-        let [shown, least, most] = [time, *TIMES.start(), *TIMES.end()].map(duration::text);
-        return Err(vec![format!("is {shown}; expected {least} to {most}")]);
-    }
+    let time = duration::within(time, TIMES)?;
     if let Some(settings) = settings {
         settings.remember = time;
     }

@@ -286,13 +286,14 @@ impl Cluster {
         let known = self.services.get_key_value(&slice.service).map(|(name, _)| name);
         let service = known.unwrap_or(&slice.service).clone();
         let owner = ListedObject { object: service.clone(), listing };
-        let is_start = self.needs.ended.is_some() && !self.is_listed();
-        let former = self.slices.insert(slice.name.clone(), owner);
+        let former = self.slices.insert(slice.name.clone(), owner).map(|former| former.object);
+        let former = former.filter(|former| *former != service);
+        let had = former.as_ref().unwrap_or(&service);
+        let choice = self.ended_connections(had);
         let mut moved = None;
-        if let Some(former) = former.filter(|former| former.object != service) {
-            let removed = remove_slice(&mut self.services, &former.object, &slice.name);
-            moved = removed.map(|(removed, choice)| (removed, former.object.clone(), choice));
-            touched.add(former.object, Extent::Whole);
+        if let Some(former) = &former {
+            moved = remove_slice(&mut self.services, former, &slice.name);
+            touched.add(former.clone(), Extent::Whole);
         }
         let triggered = slice.triggered;
         self.needs
@@ -300,18 +301,14 @@ impl Cluster {
             .put(&slice.name, slice.endpoints.iter().map(|it| it.address));
         let slice = StoredSlice::new(slice, &mut self.lists);
         let zone = self.node.as_ref().and_then(|own| own.object.zone.as_ref());
-        let Entry { service: known, slices } = self.services.entry(service.clone()).or_default();
+        let slices = &mut self.services.entry(service.clone()).or_default().slices;
         let position = slices.iter().position(|old| old.name == slice.name);
         if position.is_some_and(|i| slices[i] == slice) {
             return;
         }
         if let Some(ended) = &mut self.needs.ended {
-            let old = position.and_then(|i| slices.get(i));
-            let choice = known.as_deref().map(StoredService::ended_connections);
-            ended.replace((old, Some(&slice)), (&service, choice), is_start);
-            if let Some((old, service, choice)) = moved {
-                ended.replace((Some(&old), None), (&service, choice), is_start);
-            }
+            let old = position.and_then(|i| slices.get(i)).or(moved.as_ref());
+            ended.replace((old, Some(&slice)), (had, choice));
         }
         let extent = match position {
             Some(i) => {
@@ -333,12 +330,19 @@ impl Cluster {
     fn remove_slice(&mut self, name: &ObjectName, touched: &mut Touched) {
         let Some(owner) = self.slices.remove(name) else { return };
         self.needs.slices_in_service_cidrs.remove(name);
-        let is_start = self.needs.ended.is_some() && !self.is_listed();
+        let choice = self.ended_connections(&owner.object);
         let removed = remove_slice(&mut self.services, &owner.object, name);
-        if let (Some(ended), Some((slice, choice))) = (&mut self.needs.ended, removed) {
-            ended.replace((Some(&slice), None), (&owner.object, choice), is_start);
+        if let Some(ended) = &mut self.needs.ended {
+            ended.replace((removed.as_ref(), None), (&owner.object, choice));
         }
         touched.add(owner.object, Extent::Whole);
+    }
+
+    /// Returns what becomes of connections of a service whose endpoints are gone; `None` if nothing
+    /// says so. The first lists arrive in parts, so nothing that they lack is gone.
+    fn ended_connections(&self, service: &ObjectName) -> Option<EndedConnections> {
+        let ended = self.needs.ended.as_deref().filter(|_| self.is_listed())?;
+        ended.choice(self.services.get(service)?.service.as_deref()?)
     }
 
     /// Compares all endpoints with the service address ranges.
@@ -448,20 +452,19 @@ impl Cluster {
     }
 }
 
-/// Removes a slice of a service. Returns it, and what the service says of ended connections.
+/// Removes a slice of a service, if it has one; returns the slice.
 fn remove_slice(
     services: &mut HashMap<ObjectName, Entry>,
     service: &ObjectName,
     slice: &ObjectName,
-) -> Option<(StoredSlice, Option<Option<EndedConnections>>)> {
+) -> Option<StoredSlice> {
     let entry = services.get_mut(service)?;
     let position = entry.slices.iter().position(|old| old.name == *slice)?;
     let removed = entry.slices.remove(position);
-    let choice = entry.service.as_deref().map(StoredService::ended_connections);
     if entry.slices.is_empty() && entry.service.is_none() {
         services.remove(service);
     }
-    Some((removed, choice))
+    Some(removed)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use nft::family::Family;
 
 use super::name::ObjectName;
 use super::service::{EndedConnections, Protocol};
-use super::stored::StoredSlice;
+use super::stored::{StoredService, StoredSlice};
 use super::target::Target;
 
 /// The settings of ended connections.
@@ -99,17 +99,19 @@ impl EndedEndpoints {
         &self.settings
     }
 
-    /// Replaces a slice of a service; `None` for no slice. `choice` is what the annotation of the
-    /// service says; `None` without the service. The endpoints that no slice has any more end, unless
-    /// `is_start`: the first lists arrive in parts.
+    /// Returns what becomes of connections of a service; `None` if that is left to others.
+    pub(super) fn choice(&self, service: &StoredService) -> Option<EndedConnections> {
+        let by_default = self.settings.by_default.then_some(EndedConnections::Reset);
+        service.ended_connections().or(by_default)
+    }
+
+    /// Replaces a slice; `None` for no slice. The endpoints that no slice has any more end if
+    /// `service`, which had the slice, makes this choice.
     pub(super) fn replace(
         &mut self,
         (old, new): (Option<&StoredSlice>, Option<&StoredSlice>),
-        (service, choice): (&ObjectName, Option<Option<EndedConnections>>),
-        is_start: bool,
+        (service, choice): (&ObjectName, Option<EndedConnections>),
     ) {
-        let by_default = self.settings.by_default.then_some(EndedConnections::Reset);
-        let choice = choice.and_then(|of_service| of_service.or(by_default));
         let [had, has] = [old, new].map(targets);
         for target in has.difference(&had) {
             self.users.entry(*target).or_default().slices += 1;
@@ -122,7 +124,7 @@ impl EndedEndpoints {
                 users.choice = choice.or(users.choice);
             }
             if users.slices == 0 {
-                let ends = users.choice == Some(EndedConnections::Reset) && !is_start;
+                let ends = users.choice == Some(EndedConnections::Reset);
                 self.users.remove(target);
                 if ends {
                     self.end(*target, service);
@@ -218,14 +220,12 @@ impl EndedEndpoints {
 
 /// Returns the endpoints of TCP: no rule of nftables ends connections of other protocols.
 fn targets(slice: Option<&StoredSlice>) -> BTreeSet<Target> {
-    let of_port = |slice: &'_ StoredSlice, port| -> Vec<_> {
-        slice.endpoints.iter().map(|it| Target { address: it.address, port }).collect()
-    };
-    let of_slice = slice.into_iter().flat_map(|slice| {
-        let ports = slice.ports.iter().filter(|port| port.protocol == Protocol::Tcp);
-        ports.flat_map(move |port| of_port(slice, port.port))
+    let Some(slice) = slice else { return BTreeSet::new() };
+    let ports = slice.ports.iter().filter(|port| port.protocol == Protocol::Tcp);
+    let targets = ports.flat_map(|port| {
+        slice.endpoints.iter().map(|it| Target { address: it.address, port: port.port })
     });
-    of_slice.collect()
+    targets.collect()
 }
 
 #[cfg(test)]

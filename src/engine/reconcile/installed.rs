@@ -60,10 +60,10 @@ impl Engine {
             let found = found.iter().flat_map(FoundElements::ended);
             known.adopt(found.clone());
             self.diff.adopt_ended(found.map(|(target, _)| *target));
-            self.diff.note_ended(known.take_changed());
-        }
-        if self.cluster.is_listed() && self.tables.add_optional_chains(&self.cluster) {
-            self.render_tables();
+            self.note_ended();
+            if self.cluster.is_listed() && self.tables.add_optional_chains(&self.cluster) {
+                self.render_tables();
+            }
         }
     }
 

@@ -6,7 +6,7 @@
 use nft::Flowtable;
 
 use super::chain::ChainSpec;
-use super::field::{FIRST_NODE_PORT, FIRST_SERVICE, Field};
+use super::field::Field;
 use super::phrase::{self, Phrase, Phrases};
 use super::sets::SetId;
 use super::settings::Settings;
@@ -14,6 +14,12 @@ use crate::flowtable::Threshold;
 
 /// The name of the flowtable, and of the chain with its rules.
 const ESTABLISHED: &str = "established";
+
+/// The fields of [`super::field::SERVICE`] of the packet that began the connection.
+const FIRST_SERVICE: &[Field] = &[Field::OriginalDaddr, Field::L4Proto, Field::OriginalDport];
+
+/// Likewise those of [`super::field::NODE_PORT`].
+const FIRST_NODE_PORT: &[Field] = &[Field::L4Proto, Field::OriginalDport];
 
 /// Returns the flowtable of a table.
 pub fn flowtable() -> Flowtable {
@@ -32,8 +38,7 @@ pub(super) fn established(after: Threshold) -> [Phrase; 4] {
 
 /// Returns the chain that adds connections of services, and no other translated ones.
 ///
-/// nftables has no map lookup that ignores the data, so the route goes into the priority and is
-/// cleared at once. Packets of the flowtable have no priority either.
+/// Packets of the flowtable have no priority, as those of [`of_services`].
 ///
 /// With counters, a lookup of `services` or `nodeports` would count the packet as a connection.
 /// Then only connections to ClusterIPs are added.
@@ -44,12 +49,27 @@ pub(super) fn chain(phrases: Phrases, settings: &Settings) -> ChainSpec {
         return ChainSpec::new(ESTABLISHED, [vec![to_cluster_ip, add()]])
             .with_comment("connections to ClusterIPs skip later rules");
     }
-    let of_map = |key, map| vec![phrases.look_up(key, map), phrase::clear_priority(), add()];
-    let node_port_ip = phrases.in_set(&[Field::OriginalDaddr], SetId::NodePortIps.name());
-    let mut node_port = of_map(FIRST_NODE_PORT, SetId::NodePorts);
-    if !settings.node_ports.everywhere {
-        node_port.insert(0, node_port_ip);
-    }
-    ChainSpec::new(ESTABLISHED, [of_map(FIRST_SERVICE, SetId::Services), node_port])
+    let served = [SetId::Services, SetId::NodePorts];
+    ChainSpec::new(ESTABLISHED, of_services(phrases, settings, served, &[add()]))
         .with_comment("connections to services skip later rules")
+}
+
+/// Returns the rules that do `then` with packets of connections to the service addresses and the node
+/// ports in two maps.
+///
+/// nftables has no map lookup that ignores the data, so the route goes into the priority and is
+/// cleared at once.
+pub(super) fn of_services(
+    phrases: Phrases,
+    settings: &Settings,
+    [services, node_ports]: [SetId; 2],
+    then: &[Phrase],
+) -> [Vec<Phrase>; 2] {
+    let of_map = |key, map| [&[phrases.look_up(key, map), phrase::clear_priority()], then].concat();
+    let mut node_port = of_map(FIRST_NODE_PORT, node_ports);
+    if !settings.node_ports.everywhere {
+        let address = phrases.in_set(&[Field::OriginalDaddr], SetId::NodePortIps.name());
+        node_port.insert(0, address);
+    }
+    [of_map(FIRST_SERVICE, services), node_port]
 }

@@ -71,12 +71,6 @@ pub const SERVICE: &[Field] = &[Field::Daddr, Field::L4Proto, Field::Dport];
 /// The fields of [`SERVICE`] of a packet from there.
 pub const FROM_SERVICE: &[Field] = &[Field::Saddr, Field::L4Proto, Field::Sport];
 
-/// The fields of [`SERVICE`] of the packet that began the connection.
-pub const FIRST_SERVICE: &[Field] = &[Field::OriginalDaddr, Field::L4Proto, Field::OriginalDport];
-
-/// Likewise those of [`NODE_PORT`].
-pub const FIRST_NODE_PORT: &[Field] = &[Field::L4Proto, Field::OriginalDport];
-
 /// The fields of a packet for a node port.
 pub const NODE_PORT: &[Field] = &[Field::L4Proto, Field::Dport];
 

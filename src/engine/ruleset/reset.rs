@@ -7,7 +7,8 @@
 use nft::Verdict;
 
 use super::chain::ChainSpec;
-use super::field::{FIRST_NODE_PORT, FIRST_SERVICE, FROM_SERVICE, Field, SERVICE};
+use super::established::of_services;
+use super::field::{FROM_SERVICE, SERVICE};
 use super::phrase::{self, Phrase, Phrases, goto, jump, verdict};
 use super::sets::SetId;
 use super::settings::Settings;
@@ -31,24 +32,12 @@ pub(super) fn check() -> [Phrase; 3] {
 ///
 /// Other programs translate to the same endpoints, such as those of host ports, and anyone who may
 /// write an EndpointSlice can let an endpoint end. So only connections to a service address or node
-/// port end. As in the flowtable, the route of that lookup is cleared at once.
+/// port end.
 pub(super) fn chains(phrases: Phrases, settings: &Settings) -> [ChainSpec; 3] {
-    let end = || [phrase::clear_priority(), phrase::counter(), goto(RESET)];
-    let of_service = |set| [vec![phrases.look_up(FIRST_SERVICE, set)], end().into()].concat();
-    let at_node = || {
-        let address = phrases.in_set(&[Field::OriginalDaddr], SetId::NodePortIps.name());
-        (!settings.node_ports.everywhere).then_some(address)
-    };
-    let of_node_port = |set| {
-        let lookup = phrases.look_up(FIRST_NODE_PORT, set);
-        at_node().into_iter().chain([lookup]).chain(end()).collect()
-    };
-    let rules: [Vec<Phrase>; 4] = [
-        of_service(SetId::Services),
-        of_service(SetId::UnservedServices),
-        of_node_port(SetId::NodePorts),
-        of_node_port(SetId::UnservedNodePorts),
-    ];
+    let end = [phrase::counter(), goto(RESET)];
+    let (served, unserved) =
+        ([SetId::Services, SetId::NodePorts], [SetId::UnservedServices, SetId::UnservedNodePorts]);
+    let rules = [served, unserved].map(|maps| of_services(phrases, settings, maps, &end));
     let ended = |key| phrases.in_set(key, SetId::EndedEndpoints.name());
     let tcp = || phrase::protocol(Protocol::Tcp.number());
     let by_direction = [
@@ -59,7 +48,8 @@ pub(super) fn chains(phrases: Phrases, settings: &Settings) -> [ChainSpec; 3] {
     ];
     [
         ChainSpec::new(RESET, [vec![phrase::reset_tcp()]]),
-        ChainSpec::new(ENDED, rules).with_comment("only connections that services translated"),
+        ChainSpec::new(ENDED, rules.into_iter().flatten())
+            .with_comment("only connections that services translated"),
         ChainSpec::new(TO_ENDED, by_direction)
             .with_comment("connections to endpoints that are in no EndpointSlice end"),
     ]

@@ -78,12 +78,15 @@ pub const CLIENTS: u32 = 32 * CLIENT_HASHES;
 pub(super) const CLIENT_HASHES: u32 = 32_768;
 
 impl SetId {
-    /// Returns the sets whose elements the daemon writes: packets write the clients of affinity, and
-    /// one set exists only with an option.
+    /// Returns the sets of a table. One exists only if connections may be ended.
+    fn of_tables(ends_connections: bool) -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(move |set| *set != Self::EndedEndpoints || ends_connections)
+    }
+
+    /// Returns the sets of a table whose elements the daemon writes: packets write the clients of
+    /// affinity.
     pub fn written(ends_connections: bool) -> impl Iterator<Item = Self> {
-        Self::ALL.into_iter().filter(move |set| {
-            *set != Self::AffinityClients && (*set != Self::EndedEndpoints || ends_connections)
-        })
+        Self::of_tables(ends_connections).filter(|set| *set != Self::AffinityClients)
     }
 
     /// Returns the set with this name.
@@ -227,10 +230,9 @@ impl TableSets {
         self.sets.iter()
     }
 
-    /// Returns those that a table has.
+    /// Returns those that a table has, in the order of creation.
     pub(super) fn of_tables(&self, ends_connections: bool) -> impl Iterator<Item = &Arc<Set>> {
-        let last = self.sets.len() - usize::from(!ends_connections);
-        self.sets[..last].iter()
+        SetId::of_tables(ends_connections).map(|set| self.get(set))
     }
 
     /// Returns the nftables set or map.

@@ -127,8 +127,9 @@ fn found(event: &Event, family: Family) -> Option<String> {
         TableElement::SourceRange(..) => "the source is in loadBalancerSourceRanges".to_owned(),
         TableElement::AffinityList(..) => "another endpoint is drawn for the client".to_owned(),
         TableElement::Ended(Target { address, port }, _, comment) => {
-            let (endpoint, of) = (SocketAddr::new(address, port.get()), label(comment));
-            format!("{endpoint} was an endpoint of service{of} and is in no EndpointSlice any more")
+            let endpoint = SocketAddr::new(address, port.get());
+            let of = comment.map_or_else(String::new, |service| format!(" of service {service}"));
+            format!("endpoint {endpoint}{of} is in no EndpointSlice any more")
         }
         TableElement::Endpoint(..)
         | TableElement::AffinitySlot(..)
