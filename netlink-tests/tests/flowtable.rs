@@ -86,12 +86,17 @@ impl Lab {
 
     /// Starts if the kernel has flowtables.
     fn new(endpoints: &str) -> Option<Self> {
+        Self::with(endpoints, &[])
+    }
+
+    /// As [`Self::new`], with further arguments of the daemon.
+    fn with(endpoints: &str, more: &[&str]) -> Option<Self> {
         if !kernel_has_flowtables() {
             let hint = "make test-kernel KERNEL_TESTS=flowtable";
             eprintln!("left out: this kernel has no flowtables; run {hint}");
             return None;
         }
-        let lab = Self::start(endpoints, &[]);
+        let lab = Self::start(endpoints, more);
         lab.wait_for_devices();
         Some(lab)
     }
@@ -342,6 +347,45 @@ fn a_tcp_connection_stays_while_its_endpoint_terminates_or_leaves_the_service() 
     assert_eq!(connection.ask().server(), "a");
     lab.manifests.set_endpoints("b");
     (0..QUESTIONS).for_each(|_| assert_eq!(connection.ask().server(), "a"));
+}
+
+/// Both times: soon after the first replacement of the flowtable, the second one has to wait.
+#[test]
+fn connections_of_ended_endpoints_leave_the_flowtable_and_end_and_others_return_to_it() {
+    let Some(lab) = Lab::with("a c", &["--ended-connections=reset"]) else { return };
+    let open_all = || {
+        let both = [Family::Ip, Family::Ip6].into_iter();
+        let all = both.flat_map(|family| (0..8).map(move |_| (family, at(WEB, family))));
+        let open = |(family, to)| {
+            let mut connection = lab.pod.open_tcp(to).unwrap();
+            let server = lab.offload(&mut connection, WEB, family);
+            (connection, server)
+        };
+        all.map(open).partition::<Vec<_>, _>(|(_, server)| server == "a")
+    };
+    let (mut of_a, mut of_c) = open_all();
+    assert!(!of_a.is_empty() && !of_c.is_empty());
+    let end_all = |connections: &mut [(Connection, String)]| {
+        for (connection, server) in connections {
+            eventually("the end of a connection", SOON, || match connection.ask() {
+                Answer::Refused => Some(()),
+                answer => {
+                    assert_eq!(answer.server(), *server);
+                    None
+                }
+            });
+        }
+    };
+    lab.manifests.set_endpoints("a b");
+    end_all(&mut of_c);
+    for (connection, _) in &mut of_a {
+        assert_eq!(connection.ask().server(), "a");
+    }
+    lab.manifests.set_endpoints("b");
+    end_all(&mut of_a);
+    lab.wait_for_devices();
+    let mut of_b = lab.pod.open_tcp(WEB).unwrap();
+    assert_eq!(lab.offload(&mut of_b, WEB, Family::Ip), "b");
 }
 
 #[test]

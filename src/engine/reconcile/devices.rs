@@ -4,15 +4,25 @@
 //! A step about devices changes nothing else, and follows when nothing else differs. Before Linux 6.16,
 //! the kernel removes a device that vanishes, follows one that is renamed, and refuses one that does
 //! not exist.
+//!
+//! Connections of endpoints that are gone must leave the flowtable, so that rules can end them. The
+//! kernel takes no single connection out (before 6.4, it refuses to delete one), so all leave: another
+//! flowtable replaces it, without devices at first. The others return with their next packet.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use nft::family::Family;
 use nft::kernel::{Link, LinkChange, LinkNews, Release};
 use nft::{Device, Errno, MAX_DEVICES, Name, Operation};
 
 use crate::flowtable::{Devices, Traits};
+use crate::ruleset::base::Base;
 use crate::ruleset::{self, flowtable};
+
+/// Shortest time between two replacements of flowtables, so that they are of use where endpoints end
+/// all the time.
+const REPLACED_EVERY: Duration = Duration::from_secs(1);
 
 /// Devices of the flowtables of both tables.
 #[derive(Debug)]
@@ -30,14 +40,20 @@ pub(super) struct FlowtableDevices {
     refused: BTreeMap<Device, u32>,
     /// Maximum number of devices in one operation; fewer after a refusal.
     most: usize,
+    /// Flowtables that all connections must leave.
+    outdated: [bool; 2],
+    /// The time of the next replacement, at the earliest.
+    may_replace_at: Option<Instant>,
+    now: Option<Instant>,
     /// What differs.
     pub(super) next: Option<DeviceChange>,
 }
 
-/// Devices that one flowtable gets and loses.
+/// Devices that one flowtable gets and loses, or its replacement by one without devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DeviceChange {
     pub(super) family: Family,
+    is_replacement: bool,
     gone: Vec<Device>,
     /// With their indexes.
     added: Vec<(Device, u32)>,
@@ -55,6 +71,9 @@ impl FlowtableDevices {
             installed: [None, None],
             refused: BTreeMap::new(),
             most: MAX_DEVICES,
+            outdated: [false; 2],
+            may_replace_at: None,
+            now: None,
             next: None,
         }
     }
@@ -106,6 +125,25 @@ impl FlowtableDevices {
         }
     }
 
+    /// Lets all connections leave the flowtable of a family, because one of its endpoints ended.
+    pub(super) fn note_ended(&mut self, family: Family) {
+        self.outdated[family.index()] = self.installed[family.index()].is_some();
+        self.compare();
+    }
+
+    /// Sets the time.
+    pub(super) fn note_time(&mut self, now: Instant) {
+        self.now = Some(now);
+        if self.outdated != [false; 2] {
+            self.compare();
+        }
+    }
+
+    /// Returns when [`Self::note_time`] changes something by itself.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.may_replace_at.filter(|at| self.outdated != [false; 2] && Some(*at) > self.now)
+    }
+
     /// Records the devices of the flowtable of a table as read. [`Self::note_in_place`] must follow.
     pub(super) fn observe(&mut self, family: Family, devices: &[Device]) {
         self.refused.clear();
@@ -127,13 +165,26 @@ impl FlowtableDevices {
                 *installed = None;
             }
         }
+        self.outdated = Family::ALL.map(|it| self.outdated[it.index()] && in_place[it.index()]);
         self.compare();
     }
 
     /// Finds the next change.
     fn compare(&mut self) {
         let desired = self.desired();
-        self.next = Family::ALL.into_iter().find_map(|it| self.difference(it, desired.as_ref()?));
+        let difference = |family| self.difference(family, desired.as_ref()?);
+        self.next = self.replacement().or_else(|| Family::ALL.into_iter().find_map(difference));
+    }
+
+    fn replacement(&self) -> Option<DeviceChange> {
+        let family = Family::ALL.into_iter().find(|family| self.outdated[family.index()])?;
+        let may_replace = self.may_replace_at.is_none_or(|at| Some(at) <= self.now);
+        may_replace.then_some(DeviceChange {
+            family,
+            is_replacement: true,
+            gone: Vec::new(),
+            added: Vec::new(),
+        })
     }
 
     fn difference(&self, family: Family, desired: &BTreeMap<Device, u32>) -> Option<DeviceChange> {
@@ -148,7 +199,8 @@ impl FlowtableDevices {
         // A refusal of one operation says nothing about the other.
         let most = if gone.is_empty() || self.most == MAX_DEVICES { self.most } else { 0 };
         let added = missing.take(most).map(|(device, index)| (device.clone(), *index));
-        let change = DeviceChange { family, gone, added: added.collect() };
+        let added = added.collect();
+        let change = DeviceChange { family, is_replacement: false, gone, added };
         (!change.gone.is_empty() || !change.added.is_empty()).then_some(change)
     }
 
@@ -168,7 +220,17 @@ impl FlowtableDevices {
     /// Records a change that was applied.
     pub(super) fn applied(&mut self, change: DeviceChange) {
         self.most = MAX_DEVICES;
+        if change.is_replacement {
+            self.outdated[change.family.index()] = false;
+            // That of the other family follows at once.
+            if self.outdated == [false; 2] {
+                self.may_replace_at = self.now.map(|now| now + REPLACED_EVERY);
+            }
+        }
         if let Some(installed) = &mut self.installed[change.family.index()] {
+            if change.is_replacement {
+                installed.clear();
+            }
             installed.retain(|device, _| !change.gone.contains(device));
             installed.extend(change.added);
         }
@@ -181,11 +243,15 @@ impl FlowtableDevices {
     pub(super) fn refused(
         &mut self,
         change: &DeviceChange,
-        operation: usize,
+        operation: Option<usize>,
         errno: Errno,
     ) -> Option<bool> {
+        if change.is_replacement {
+            self.outdated[change.family.index()] = false;
+            return None;
+        }
         let is_vanished = errno == Errno::ENOENT;
-        let deletes = operation == 0 && !change.gone.is_empty();
+        let deletes = operation? == 0 && !change.gone.is_empty();
         let count = if deletes { change.gone.len() } else { change.added.len() };
         let has_prefix = change.added.iter().any(|(it, _)| matches!(it, Device::Prefix(_)));
         let mut is_left_out = false;
@@ -210,13 +276,31 @@ impl FlowtableDevices {
 }
 
 impl DeviceChange {
-    /// Returns the operations, those that delete first.
-    pub(super) fn operations(&self) -> Vec<Operation> {
+    /// Returns the operations, those that delete first. `base` is the table of the flowtable.
+    pub(super) fn operations(&self, base: Option<&Base>) -> Vec<Operation> {
+        if self.is_replacement {
+            return base.map(|base| self.replacement(base)).unwrap_or_default();
+        }
         let (table, flowtable) = (ruleset::table(self.family), flowtable());
         let added: Vec<_> = self.added.iter().map(|(device, _)| device.clone()).collect();
         let delete = Operation::DeleteDevices(table.clone(), flowtable.clone(), self.gone.clone());
         let operations = [delete, Operation::AddDevices(table, flowtable, added)];
         operations.into_iter().filter(|it| it.devices().is_some_and(|it| !it.is_empty())).collect()
+    }
+
+    fn replacement(&self, base: &Base) -> Vec<Operation> {
+        let (table, flowtable) = (|| ruleset::table(self.family), flowtable());
+        // The chain that refers to the flowtable has its name.
+        let chain = base.chains.iter().filter(|spec| spec.chain.name == flowtable.name);
+        let rules = chain.flat_map(|spec| &*spec.rules);
+        let rules = rules.map(|rule| Operation::AddRule(table(), rule.clone()));
+        let mut operations = vec![
+            Operation::FlushChain(table(), flowtable.name.clone()),
+            Operation::DeleteFlowtable(table(), flowtable.name.clone()),
+            Operation::AddFlowtable(table(), flowtable.clone()),
+        ];
+        operations.extend(rules);
+        operations
     }
 }
 
@@ -251,7 +335,7 @@ mod tests {
         let mut sent = Vec::new();
         while let Some(change) = devices.next.clone() {
             assert!(sent.len() < 100, "{sent:?}");
-            for operation in change.operations() {
+            for operation in change.operations(None) {
                 let text = operation.to_string();
                 let verb = text.split(' ').next().unwrap();
                 let list = text.split('{').nth(2).unwrap().split('}').next().unwrap();
@@ -269,13 +353,13 @@ mod tests {
         let (mut refusals, mut left_out) = (0, 0);
         while let Some(change) = devices.next.clone() {
             assert!(refusals < 50);
-            let operations = change.operations();
+            let operations = change.operations(None);
             let adds_bad = |it: &Operation| matches!(it, Operation::AddDevices(_, _, added) if added.contains(&bad));
             match operations.iter().position(adds_bad) {
                 None => devices.applied(change),
                 Some(operation) => {
                     refusals += 1;
-                    let is_left_out = devices.refused(&change, operation, errno).unwrap();
+                    let is_left_out = devices.refused(&change, Some(operation), errno).unwrap();
                     left_out += usize::from(is_left_out);
                 }
             }
@@ -359,10 +443,10 @@ mod tests {
         settle(&mut devices);
         devices.learn(LinkNews::All(vec![link(2, "eth0")]));
         let both = devices.next.clone().unwrap();
-        assert_eq!(devices.refused(&both, 0, Errno::ENOMEM), None, "the table must be read");
-        assert_eq!(devices.refused(&both, 0, Errno::ENOENT), Some(false));
+        assert_eq!(devices.refused(&both, Some(0), Errno::ENOMEM), None, "the table must be read");
+        assert_eq!(devices.refused(&both, Some(0), Errno::ENOENT), Some(false));
         let one = devices.next.clone().unwrap();
-        assert_eq!(devices.refused(&one, 0, Errno::ENOENT), Some(false));
+        assert_eq!(devices.refused(&one, Some(0), Errno::ENOENT), Some(false));
         assert_eq!(settle(&mut devices), ["delete \"veth2\""]);
     }
 
@@ -376,7 +460,7 @@ mod tests {
 
         let mut refusing = devices("cali*,eth0", Release::DEVICE_NAMES, &links);
         let change = refusing.next.clone().unwrap();
-        assert_eq!(refusing.refused(&change, 0, Errno::EINVAL), Some(false));
+        assert_eq!(refusing.refused(&change, Some(0), Errno::EINVAL), Some(false));
         assert_eq!(settle(&mut refusing), ["add \"cali1\", \"eth0\""]);
     }
 
@@ -391,6 +475,35 @@ mod tests {
         devices.observe(Family::Ip, &[Device::Named("old".into())]);
         devices.note_in_place([true, false]);
         assert_eq!(settle(&mut devices), ["delete \"old\"", "add \"eth0\""]);
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "some instant to count from")]
+    fn connections_leave_a_flowtable_at_once_and_at_most_once_a_second() {
+        let mut devices = devices("*", OLD, &[link(2, "eth0")]);
+        let start = Instant::now();
+        devices.note_time(start);
+        settle(&mut devices);
+        devices.note_ended(Family::Ip6);
+        assert_eq!(devices.next, None, "no flowtable in place");
+        let replace = |devices: &mut FlowtableDevices| {
+            let change = devices.next.clone().unwrap();
+            assert!(change.is_replacement && change.family == Family::Ip, "{change:?}");
+            devices.applied(change);
+            assert_eq!(settle(devices), ["add \"eth0\""]);
+        };
+        devices.note_ended(Family::Ip);
+        replace(&mut devices);
+        assert_eq!(devices.due(), None);
+        devices.note_ended(Family::Ip);
+        assert_eq!((&devices.next, devices.due()), (&None, Some(start + REPLACED_EVERY)));
+        devices.note_time(start + REPLACED_EVERY);
+        let refused = devices.next.clone().unwrap();
+        assert_eq!(devices.refused(&refused, None, Errno::ENOMEM), None, "the table must be read");
+        devices.note_in_place([true, false]);
+        assert_eq!(devices.next, None, "it is not tried for ever");
+        devices.note_ended(Family::Ip);
+        replace(&mut devices);
     }
 
     #[test]

@@ -374,18 +374,27 @@ impl Engine {
         if let Some(ended) = self.cluster.ended_mut() {
             ended.note_time(now);
         }
+        if let Some(devices) = &mut self.tables.devices {
+            devices.note_time(now);
+        }
         self.note_ended();
     }
 
     /// Returns when [`Self::note_time`] changes something by itself.
     pub fn due(&self) -> Option<Instant> {
         let ended = self.cluster.ended().and_then(EndedEndpoints::due);
-        self.direct().and_then(Direct::due).into_iter().chain(ended).min()
+        let devices = self.tables.devices.as_ref().and_then(FlowtableDevices::due);
+        [self.direct().and_then(Direct::due), ended, devices].into_iter().flatten().min()
     }
 
     fn note_ended(&mut self) {
         if let Some(ended) = self.cluster.ended_mut() {
-            self.diff.note_ended(ended.take_changed());
+            let changed = ended.take_changed();
+            if let Some(devices) = &mut self.tables.devices {
+                let ended = changed.iter().filter(|it| ended.contains(it));
+                ended.for_each(|it| devices.note_ended(Family::of(it.address)));
+            }
+            self.diff.note_ended(changed);
         }
     }
 

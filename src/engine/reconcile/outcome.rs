@@ -158,7 +158,7 @@ impl Engine {
         let of_devices = |it: &mut InFlight| matches!(it.base, Some(BaseChange::Devices(_)));
         let in_flight = self.steps.in_flight.pop_front_if(of_devices)?;
         let Some(BaseChange::Devices(change)) = in_flight.base else { return None };
-        let is_left_out = operation.and_then(|it| devices.refused(&change, it, errno));
+        let is_left_out = devices.refused(&change, operation, errno);
         let read = Answer::ReadBack(Cause::Unknown);
         Some(is_left_out.map_or(read, |is_left_out| Answer::Devices { is_left_out }))
     }

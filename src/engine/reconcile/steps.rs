@@ -61,7 +61,7 @@ pub(super) enum BaseChange {
     Sets,
     /// Chains, rules and sets after the transaction; `None` without the table.
     Contents(Option<Base>),
-    /// The flowtable gets and loses devices; nothing else changes.
+    /// The flowtable gets and loses devices, or is replaced; nothing else changes.
     Devices(DeviceChange),
 }
 

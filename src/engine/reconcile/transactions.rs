@@ -60,8 +60,10 @@ impl Engine {
                     return None;
                 }
                 if let Some(change) = self.tables.next_devices().cloned() {
-                    let (mut step, operations) = (Step::default(), change.operations());
-                    step.add_base(change.family.into(), BaseChange::Devices(change), operations);
+                    let id = TableId::from(change.family);
+                    let operations = change.operations(self.tables.of(id).desired.as_ref());
+                    let mut step = Step::default();
+                    step.add_base(id, BaseChange::Devices(change), operations);
                     self.divide(step);
                     continue;
                 }
