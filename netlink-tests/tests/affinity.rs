@@ -178,6 +178,33 @@ fn ports_of_a_service_are_remembered_each_by_itself() {
     assert_eq!(remembered(&lab.world).len(), 2 * CLIENTS.len());
 }
 
+/// As kubernetes/kubernetes#103000 asks.
+#[test]
+fn with_the_scope_of_the_service_a_client_gets_one_pod_by_all_ports() {
+    let mut lab = Lab::new();
+    let hosts = ["a", "b", "c", "d"];
+    let _servers = hosts.map(|name| lab.world.host(name).serve_udp(8081, name));
+    let service = sticky(Service::new("web", "10.96.0.10"), 60)
+        .named_port("one", Protocol::Udp, 80, 30080)
+        .named_port("two", Protocol::Udp, 81, 0)
+        .annotation("deltaproxy.io/affinity-scope", "service");
+    let targets = |hosts: &str| {
+        let slice = Slice::new("web").without_ports().endpoints(hosts);
+        slice.named_target("one", Protocol::Udp, 8080).named_target("two", Protocol::Udp, 8081)
+    };
+    lab.world.node().add_addresses(many());
+    for hosts in ["a b c", "a b c d", "b c d", "a c"] {
+        lab.apply(&[&service, &targets(hosts)]);
+        let of_one = ask_from_many(&lab.world, WEB);
+        for to in [SECOND_PORT, NODE_PORT] {
+            assert_eq!(ask_from_many(&lab.world, to), of_one, "{to} with {hosts}");
+        }
+        let servers: BTreeSet<_> = of_one.iter().map(String::as_str).collect();
+        assert_eq!(servers, hosts.split(' ').collect(), "each has clients");
+    }
+    assert!(remembered(&lab.world).is_empty());
+}
+
 #[test]
 fn the_timeout_starts_again_at_each_new_connection_and_then_the_client_is_forgotten() {
     let mut lab = Lab::new();

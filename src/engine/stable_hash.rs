@@ -7,11 +7,12 @@ use crate::model::Target;
 
 /// Returns the hash of an endpoint.
 pub(crate) fn of_target(target: &Target) -> u64 {
-    let hash = match target.address {
-        IpAddr::V4(address) => fnv(FNV_START, &address.octets()),
-        IpAddr::V6(address) => fnv(FNV_START, &address.octets()),
-    };
-    mix(fnv(hash, &target.port.get().to_be_bytes()))
+    mix(fnv(fnv_of(target.address), &target.port.get().to_be_bytes()))
+}
+
+/// Returns the hash of an endpoint whose port does not matter.
+pub(crate) fn of_address(target: &Target) -> u64 {
+    mix(fnv_of(target.address))
 }
 
 /// Returns the hash of a name.
@@ -25,6 +26,13 @@ pub(crate) fn mix(number: u64) -> u64 {
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ (mixed >> 31)
+}
+
+fn fnv_of(address: IpAddr) -> u64 {
+    match address {
+        IpAddr::V4(address) => fnv(FNV_START, &address.octets()),
+        IpAddr::V6(address) => fnv(FNV_START, &address.octets()),
+    }
 }
 
 /// 64-bit FNV-1a.

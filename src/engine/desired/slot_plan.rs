@@ -83,7 +83,11 @@ impl SlotPlan {
         size: TableSize,
     ) -> (Self, Option<Effect>) {
         let weights = sort(endpoints, weights);
-        let hashes: Vec<_> = endpoints.iter().map(stable_hash::of_target).collect();
+        let hash = match source {
+            HashedSource::AddressForAllPorts => stable_hash::of_address,
+            HashedSource::Address | HashedSource::AddressAndPort => stable_hash::of_target,
+        };
+        let hashes: Vec<_> = endpoints.iter().map(hash).collect();
         let table = maglev::fill(&hashes, weights.as_deref(), size);
         let is_whole = size == maglev::size_for(endpoints.len());
         let effect = (!is_whole).then(|| {

@@ -22,6 +22,9 @@ pub enum Scheduler {
 pub enum HashedSource {
     /// Address: all connections of a client get one endpoint.
     Address,
+    /// Address, and endpoints are placed by their addresses alone: all connections of a client to any
+    /// port of the service get one pod, if its ports have the same endpoints.
+    AddressForAllPorts,
     /// Address and port: each connection of a client is hashed separately.
     AddressAndPort,
 }
@@ -39,7 +42,7 @@ impl Scheduler {
     /// Names without a reservation, for messages.
     pub const NAMES: &str = "random, rr, wrr, lc, wlc, sh, sh-port, mh or mh-port";
 
-    /// All schedulers.
+    /// A scheduler for each name.
     pub const ALL: [Self; 4] = [
         Self::Random,
         Self::Maglev(HashedSource::Address),
@@ -47,11 +50,11 @@ impl Scheduler {
         Self::LeastConnections,
     ];
 
-    /// Returns its index in [`Scheduler::ALL`].
+    /// Returns the index of its name in [`Scheduler::ALL`].
     pub const fn place(self) -> usize {
         match self {
             Self::Random => 0,
-            Self::Maglev(HashedSource::Address) => 1,
+            Self::Maglev(HashedSource::Address | HashedSource::AddressForAllPorts) => 1,
             Self::Maglev(HashedSource::AddressAndPort) => 2,
             Self::LeastConnections => 3,
         }
@@ -91,7 +94,7 @@ impl Scheduler {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Random => "random",
-            Self::Maglev(HashedSource::Address) => "mh",
+            Self::Maglev(HashedSource::Address | HashedSource::AddressForAllPorts) => "mh",
             Self::Maglev(HashedSource::AddressAndPort) => "mh-port",
             Self::LeastConnections => "lc",
         }

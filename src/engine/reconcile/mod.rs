@@ -368,14 +368,9 @@ impl Engine {
 
     /// Sets the time for what follows, on which direct return and ended endpoints depend.
     pub fn note_time(&mut self, now: Instant) {
-        if let Some(direct) = &mut self.tables.direct {
-            direct.note_time(now);
-        }
+        self.tables.note_time(now);
         if let Some(ended) = self.cluster.ended_mut() {
             ended.note_time(now);
-        }
-        if let Some(devices) = &mut self.tables.devices {
-            devices.note_time(now);
         }
         self.note_ended();
     }
@@ -383,17 +378,13 @@ impl Engine {
     /// Returns when [`Self::note_time`] changes something by itself.
     pub fn due(&self) -> Option<Instant> {
         let ended = self.cluster.ended().and_then(EndedEndpoints::due);
-        let devices = self.tables.devices.as_ref().and_then(FlowtableDevices::due);
-        [self.direct().and_then(Direct::due), ended, devices].into_iter().flatten().min()
+        self.tables.due().into_iter().chain(ended).min()
     }
 
     fn note_ended(&mut self) {
         if let Some(ended) = self.cluster.ended_mut() {
             let changed = ended.take_changed();
-            if let Some(devices) = &mut self.tables.devices {
-                let ended = changed.iter().filter(|it| ended.contains(it));
-                ended.for_each(|it| devices.note_ended(Family::of(it.address)));
-            }
+            self.tables.note_ended(changed.iter().filter(|it| ended.contains(it)));
             self.diff.note_ended(changed);
         }
     }

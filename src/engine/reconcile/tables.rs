@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use nft::kernel::Contents;
 use nft::{Family, Operation, Table, TableFlags};
@@ -16,7 +17,7 @@ use super::table_id::TableId;
 use crate::counters::Counters;
 use crate::desired::Timeouts;
 use crate::direct::Direct;
-use crate::model::{Cluster, ObjectName, Problem};
+use crate::model::{Cluster, ObjectName, Problem, Target};
 use crate::routing::Routing;
 use crate::ruleset::base::Base;
 use crate::ruleset::{Layouts, Masquerade, NodePorts, OptionalChains, Settings};
@@ -222,8 +223,35 @@ impl Tables {
     }
 }
 
+/// What depends on the time.
+impl Tables {
+    /// Sets the time for what follows.
+    pub(super) fn note_time(&mut self, now: Instant) {
+        if let Some(direct) = &mut self.direct {
+            direct.note_time(now);
+        }
+        if let Some(devices) = &mut self.devices {
+            devices.note_time(now);
+        }
+    }
+
+    /// Returns when [`Self::note_time`] changes something by itself.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let direct = self.direct.as_deref().and_then(Direct::due);
+        let devices = self.devices.as_ref().and_then(FlowtableDevices::due);
+        direct.into_iter().chain(devices).min()
+    }
+}
+
 /// The devices of the flowtables.
 impl Tables {
+    /// Lets connections leave the flowtables of the families of these endpoints, which ended.
+    pub(super) fn note_ended<'a>(&mut self, ended: impl Iterator<Item = &'a Target>) {
+        if let Some(devices) = &mut self.devices {
+            ended.for_each(|target| devices.note_ended(Family::of(target.address)));
+        }
+    }
+
     /// Records the devices of the flowtable that was read. [`Self::note_flowtables`] must follow.
     pub(super) fn observe_devices(&mut self, family: Family, contents: Option<&Contents>) {
         if let Some(devices) = &mut self.devices

@@ -101,7 +101,7 @@ fn is_class(size: SizeClass) -> Phrase {
 /// Returns the hash that names a slot of a hash table of this class; `None` if slots are drawn.
 pub(super) fn hash(size: SizeClass, seed: u32) -> Option<Field> {
     let of = match size.table()?.0 {
-        HashedSource::Address => SOURCE_ADDRESS,
+        HashedSource::Address | HashedSource::AddressForAllPorts => SOURCE_ADDRESS,
         HashedSource::AddressAndPort => SOURCE_ADDRESS_AND_PORT,
     };
     Some(Field::Hash { of, modulus: size.most(), seed })

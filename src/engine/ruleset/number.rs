@@ -240,11 +240,14 @@ impl SizeClass {
     pub fn of_table(source: HashedSource, TableSize(size): TableSize) -> Self {
         match source {
             HashedSource::AddressAndPort => Self(FIRST_TABLE + size),
-            HashedSource::Address => Self(FIRST_TABLE + TABLE_SIZES + size),
+            HashedSource::Address | HashedSource::AddressForAllPorts => {
+                Self(FIRST_TABLE + TABLE_SIZES + size)
+            }
         }
     }
 
-    /// Returns the hashed source and the size of a table; `None` if slots are drawn.
+    /// Returns the source that packets hash, [`HashedSource::Address`] for two, and the size of a table;
+    /// `None` if slots are drawn.
     pub fn table(self) -> Option<(HashedSource, TableSize)> {
         let number = self.0.checked_sub(FIRST_TABLE).filter(|it| *it < 2 * TABLE_SIZES)?;
         let source = match number / TABLE_SIZES {

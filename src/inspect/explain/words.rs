@@ -157,7 +157,9 @@ fn route_words(route: Route) -> String {
     let noun = if list.has_affinity() { "session" } else { "endpoint list" };
     let mut words = format!("{noun} {list}, {count}");
     let hashed = route.size().table().map(|(source, _)| match source {
-        HashedSource::Address => ", scheduler mh: a hash of the source address chooses",
+        HashedSource::Address | HashedSource::AddressForAllPorts => {
+            ", scheduler mh: a hash of the source address chooses"
+        }
         HashedSource::AddressAndPort => {
             ", scheduler mh-port: a hash of source address and port chooses"
         }

@@ -1,11 +1,13 @@
 //! Annotations of a Service. A wrong one is left out, and the rest of the Service stays.
 
-use engine::model::{EndedConnections, Forwarding, Scheduler, Weights};
+use std::time::Duration;
+
+use engine::model::{EndedConnections, Forwarding, HashedSource, Scheduler, Weights};
 
 use super::converter::{Findings, MAX_LABEL};
 use super::metadata::{
-    CILIUM_FORWARDING, ENDED_CONNECTIONS, FORWARDING, ObjectMeta, SCHEDULER, WEIGHTED, WEIGHTS,
-    annotation, label,
+    AFFINITY_SCOPE, CILIUM_FORWARDING, ENDED_CONNECTIONS, FORWARDING, ObjectMeta, SCHEDULER,
+    WEIGHTED, WEIGHTS, annotation, label,
 };
 
 /// Returns the scheduler in the annotation, or the nearest one. `None` for an unknown name: the
@@ -71,6 +73,29 @@ pub(super) fn forwarding(metadata: &ObjectMeta, findings: &mut Findings) -> Opti
 /// (`getAnnotationServiceForwardingMode` of cilium/pkg/loadbalancer).
 const FORWARDINGS: [(&str, &str, &str); 2] =
     [(FORWARDING, "direct", "translate"), (CILIUM_FORWARDING, "dsr", "snat")];
+
+/// Returns the scheduler of a Service whose session affinity concerns all its ports together. A record
+/// of a client is of one port, so a hash of its address chooses instead.
+pub(super) fn affinity_of_all_ports(
+    metadata: &ObjectMeta,
+    affinity: Option<Duration>,
+    findings: &mut Findings,
+) -> Option<Scheduler> {
+    let value = annotation(metadata, AFFINITY_SCOPE).filter(|value| !value.is_empty())?;
+    let field = format_args!("metadata.annotations[{AFFINITY_SCOPE}]");
+    match (value, affinity) {
+        ("port", _) => None,
+        ("service", Some(_)) => Some(Scheduler::Maglev(HashedSource::AddressForAllPorts)),
+        ("service", None) => {
+            findings.leave_out(field, "has no effect without spec.sessionAffinity ClientIP");
+            None
+        }
+        _ => {
+            findings.leave_out(field, format!("is {}: expected service or port", shown(value)));
+            None
+        }
+    }
+}
 
 /// Returns what becomes of connections whose endpoint is gone. `None` for an unknown value: the node's
 /// settings then apply.

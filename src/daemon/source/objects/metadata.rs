@@ -42,6 +42,8 @@ pub(super) const WEIGHTS: &str = "deltaproxy.io/weights";
 pub(super) const FORWARDING: &str = "deltaproxy.io/forwarding";
 /// Cilium's annotation for the same.
 pub(super) const CILIUM_FORWARDING: &str = "service.cilium.io/forwarding-mode";
+/// Annotation with the scope of session affinity: each port of a Service, or all.
+pub(super) const AFFINITY_SCOPE: &str = "deltaproxy.io/affinity-scope";
 /// Annotation with what becomes of connections of a Service whose endpoints are gone.
 pub(super) const ENDED_CONNECTIONS: &str = "deltaproxy.io/ended-connections";
 /// Annotation with the weight of all endpoints of an EndpointSlice.
@@ -51,7 +53,7 @@ pub(super) const WEIGHT: &str = "deltaproxy.io/weight";
 pub(super) const WEIGHTED: &str = "deltaproxy.io/weighted";
 
 /// Keys of the labels and annotations that are kept.
-const KEPT: [&str; 12] = [
+const KEPT: [&str; 13] = [
     SERVICE_NAME,
     SERVICE_PROXY_NAME,
     HEADLESS,
@@ -61,6 +63,7 @@ const KEPT: [&str; 12] = [
     WEIGHTS,
     FORWARDING,
     CILIUM_FORWARDING,
+    AFFINITY_SCOPE,
     ENDED_CONNECTIONS,
     TRIGGERED,
     WEIGHT,

@@ -13,7 +13,9 @@ use nft::family::Family;
 use serde::Deserialize;
 
 use super::address::{parse_ip, parse_usable_ip};
-use super::annotations::{ended_connections, forwarding, scheduler, weights};
+use super::annotations::{
+    affinity_of_all_ports, ended_connections, forwarding, scheduler, weights,
+};
 use super::converter::{Converter, Findings, MAX_LABEL, keep_distinct};
 use super::metadata::{ObjectMeta, created, label, null_is_absent, object, objects, slim};
 
@@ -160,6 +162,11 @@ fn convert(
     let external_traffic_policy = external_traffic_policy(spec, findings);
     let health_check =
         findings.optional_port("spec.healthCheckNodePort", spec.health_check_node_port);
+    let (mut session_affinity, mut scheduler) =
+        (session_affinity(spec, findings), scheduler(&object.metadata, findings));
+    if let Some(hash) = affinity_of_all_ports(&object.metadata, session_affinity, findings) {
+        (session_affinity, scheduler) = (None, Some(hash));
+    }
     let checked = spec.kind == "LoadBalancer" && external_traffic_policy == TrafficPolicy::Local;
     Some(model::Service {
         name: findings.name(),
@@ -174,8 +181,8 @@ fn convert(
             findings,
         ),
         external_traffic_policy,
-        session_affinity: session_affinity(spec, findings),
-        scheduler: scheduler(&object.metadata, findings),
+        session_affinity,
+        scheduler,
         weights: weights(&object.metadata, findings),
         forwarding: forwarding(&object.metadata, findings),
         ended_connections: ended_connections(&object.metadata, findings),

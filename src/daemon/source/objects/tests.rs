@@ -215,6 +215,31 @@ fn an_unknown_forwarding_is_a_problem_with_the_expectation() {
 }
 
 #[test]
+fn the_scope_of_session_affinity_is_a_port_or_the_whole_service() {
+    let read = |affinity: &str, scope: &str| {
+        let (change, problems) = service(json!({
+            "metadata": {"name": "web", "namespace": "shop",
+                         "annotations": {"deltaproxy.io/affinity-scope": scope}},
+            "spec": {"clusterIP": "10.96.0.1", "sessionAffinity": affinity, "ports": [{"port": 80}]},
+        }));
+        let problems: Vec<_> = problems.into_iter().map(|it| it.message).collect();
+        let Change::Is(service) = change else { panic!("{change:?}") };
+        (service.session_affinity.is_some(), service.scheduler, problems.join("\n"))
+    };
+    let hash = Some(Scheduler::Maglev(HashedSource::AddressForAllPorts));
+    for (affinity, scope, expected) in [
+        ("ClientIP", "service", (false, hash, "")),
+        ("ClientIP", "port", (true, None, "")),
+        ("ClientIP", "", (true, None, "")),
+        ("None", "service", (false, None, "has no effect without spec.sessionAffinity ClientIP")),
+        ("ClientIP", "pod", (true, None, r#"is "pod": expected service or port"#)),
+    ] {
+        let (is_sticky, scheduler, problems) = read(affinity, scope);
+        assert_eq!((is_sticky, scheduler, &*problems), expected, "{affinity} {scope}");
+    }
+}
+
+#[test]
 fn nodes_of_endpoints_are_kept_only_while_all_nodes_are_followed() {
     let fields = json!({"endpoints": [
         {"addresses": ["10.0.0.1"], "nodeName": "n1"},

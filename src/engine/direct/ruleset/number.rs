@@ -63,7 +63,7 @@ impl DirectRoute {
         let route = Self {
             list: NodeListId::new(bits >> LIST_BITS.trailing_zeros())?,
             size,
-            by_address: source == HashedSource::Address,
+            by_address: source != HashedSource::AddressAndPort,
             remembered: bits & REMEMBERED != 0,
             from_start: bits & FROM_START != 0,
         };
