@@ -337,3 +337,42 @@ fn a_configuration_is_checked_and_printed_as_it_would_be_used() {
     assert!(refused.stderr.contains("config.conf:10: clusterCIDR"), "{}", refused.stderr);
     assert_eq!(refused.stdout, "");
 }
+
+/// More Services than an answer of the server has.
+#[test]
+fn the_services_of_a_cluster_with_external_ips_are_listed() {
+    let cluster = Cluster::new();
+    let check = |more: &[&str]| {
+        let arguments = [&["config", "check", "--cluster"], more].concat();
+        cluster.net.node().output(deltaproxy_binary(), &arguments)
+    };
+    let kubeconfig = ["--kubeconfig", cluster.kubeconfig()];
+    assert_eq!(check(&kubeconfig).ok(), "no Service has externalIPs\n");
+    cluster.api.push_all((0..1_200_u16).map(|i| {
+        let [high, low] = i.to_be_bytes();
+        let mut service =
+            object::service(&format!("default/s{i:04}"), &format!("10.97.{high}.{low}"), 80);
+        if i % 599 == 1 {
+            service["spec"]["externalIPs"] = ["198.51.100.7"].into();
+        }
+        service
+    }));
+    let listed = check(&kubeconfig).ok();
+    let names: Vec<_> = listed.lines().map(|line| line.split(": ").next().unwrap()).collect();
+    assert_eq!(names, ["s0001", "s0600", "s1199"].map(|it| format!("Service default/{it}")));
+
+    // With the kubeconfig of the file, and beside what the file says.
+    let file = cluster.file("config.conf");
+    std::fs::write(&file, KUBEADM.replace("KUBECONFIG", cluster.kubeconfig())).unwrap();
+    let both = check(&[file.to_str().unwrap()]).ok();
+    assert!(both.starts_with("# mode iptables is not supported"), "{both}");
+    assert_eq!(both.matches("\n# Service default/s").count(), 3, "{both}");
+    assert!(both.contains("\nclusterCIDR: 10.244.0.0/16"), "{both}");
+
+    cluster.api.forbid("list", "services");
+    let refused = check(&kubeconfig);
+    assert_eq!((refused.code(), &*refused.stdout), (Some(1), ""));
+    assert!(refused.stderr.contains("GET /api/v1/services"), "{}", refused.stderr);
+    let no_server = check(&[]);
+    assert_eq!(no_server.code(), Some(1), "{}", no_server.stderr);
+}

@@ -2,13 +2,12 @@
 
 #![allow(missing_docs, reason = "documentation here is the text of help and manual")]
 
-use std::path::PathBuf;
-
 use clap::{Parser, Subcommand};
 use daemon::config::command_flags::{OnceFlags, PlanFlags, RunFlags, VerifyFlags};
 
 #[cfg(feature = "measure")]
 use super::bench::{BENCH_ROWS, BenchFlags};
+use super::check_config::CheckFlags;
 use super::cleanup::CleanupFlags;
 #[cfg(feature = "inspect")]
 use super::explain::{EXPLAIN_CODES, ExplainFlags};
@@ -105,8 +104,5 @@ pub enum Command {
 pub enum ConfigCommand {
     /// Check a KubeProxyConfiguration, print it with all defaults, and name the fields without effect
     #[command(after_help = CHECK_CODES)]
-    Check {
-        /// Path of the file
-        file: PathBuf,
-    },
+    Check(CheckFlags),
 }

@@ -71,7 +71,7 @@ pub use api_server::is_in_pod;
 pub use apply::apply;
 #[cfg(feature = "measure")]
 pub use bench::{BENCH_ROWS, BenchFlags, bench};
-pub use check_config::check_config;
+pub use check_config::{CheckFlags, check_config};
 pub use cleanup::{CleanupFlags, cleanup};
 pub use command_line::{Cli, Command, ConfigCommand};
 #[cfg(feature = "inspect")]

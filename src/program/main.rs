@@ -82,7 +82,7 @@ fn execute(command: Command, listed: Vec<(String, String)>, log: &mut Log) -> Ex
         Command::History(flags) => deltaproxy::history(&flags).into(),
         #[cfg(feature = "inspect")]
         Command::Problems(flags) => deltaproxy::problems(&flags).into(),
-        Command::Config(ConfigCommand::Check { file }) => deltaproxy::check_config(file).into(),
+        Command::Config(ConfigCommand::Check(flags)) => deltaproxy::check_config(flags).into(),
         #[cfg(feature = "measure")]
         Command::Bench(flags) => deltaproxy::bench(&flags).into(),
         #[cfg(feature = "measure")]

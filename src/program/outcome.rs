@@ -71,7 +71,7 @@ Exit codes:
 pub const CHECK_CODES: &str = "\
 Exit codes:
   0  the file can be used
-  1  it cannot be read or used; each error is printed with its line";
+  1  it cannot be read or used, each error is printed with its line; or the Services cannot be listed";
 
 /// Exit codes of `plan`, for `--help`.
 pub const PLAN_CODES: &str = "\

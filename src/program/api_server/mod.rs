@@ -1,11 +1,13 @@
 //! The API server: as the source of the daemon, and as a list of objects for `verify`.
 
+mod external_ips;
 mod follow;
 mod followed;
 mod server;
 
 use daemon::source::kube::ApiServer;
 
+pub(crate) use self::external_ips::users_of_external_ips;
 pub(crate) use self::follow::{follow, write_last};
 pub(crate) use self::followed::Followed;
 pub(crate) use self::server::{check, server_of};
