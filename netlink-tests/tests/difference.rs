@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 
 use netlink_tests::{Namespace, nft_available};
 use nft::difference::DifferenceError;
-use nft::expression::{CounterExpression, Immediate, Lookup, Meta, Reg};
+use nft::expression::{CounterExpression, Immediate, Lookup, Reg, meta};
 use nft::kernel::{CommitError, Kernel, Nftables, Notifications, UpdateError};
 use nft::{
     AnyElement, AnySet, BaseChain, Chain, ChangedObject, Errno, HookPoint, Object, ObjectChange,
@@ -465,7 +465,7 @@ fn a_difference_from_an_older_generation_is_not_applied() {
         kernel.update(&filter()).unwrap();
         let installed = kernel.whole_table(TableFamily::Inet, TABLE).unwrap();
         let mut desired = filter();
-        let mark = Meta::load(nft::key::META_MARK, Reg::of_word(0));
+        let mark = meta::mark(Reg::of_word(0));
         let lookup = Lookup::in_set("marks", Reg::of_word(0));
         desired.append_rule("in", vec![mark, lookup, Immediate::verdict(Verdict::Drop)]);
         let set = AnySet::of_types("marks", &[19], &[4]);

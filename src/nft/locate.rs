@@ -164,7 +164,7 @@ mod tests {
         Value,
     };
     use super::*;
-    use crate::expression::{Lookup, Payload, Reg};
+    use crate::expression::{Lookup, Reg, ip};
 
     fn batch(operation: impl FnOnce(TableRef) -> Operation) -> Batch {
         let table = TableRef::new(Family::Ip, "t");
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn an_expression_is_named_by_its_place_in_the_rule() {
         let address = Reg::of_word(0);
-        let load = Payload::load(crate::key::PAYLOAD_NETWORK, 16, 4, address);
+        let load = ip::daddr(address);
         let expressions = vec![load, Lookup::in_set("no-such-set", address)];
         let rule = Rule { chain: "c".into(), expressions, comment: Some("x".into()) };
         let places = all(&batch(|table| Operation::AddRule(table, rule)));

@@ -9,7 +9,7 @@ use proptest::sample::select;
 
 use super::expression::{
     Bitwise, Byteorder, Bytes, Cmp, Ct, Dynset, Fib, FlowOffload, Hash, Immediate, Lookup, Masq,
-    Meta, Nat, Numgen, Payload, Reg, Reject,
+    Meta, Nat, Numgen, Payload, Reg, Reject, ct, fib, ip, meta,
 };
 use super::{
     Acknowledge, BaseChain, Batch, Chain, DecodedSet, Element, Expression, Family, HookPoint,
@@ -133,15 +133,18 @@ fn expression() -> impl Strategy<Value = Expression> {
     prop_oneof![
         (number(), number(), number(), register())
             .prop_map(|(base, offset, length, to)| Payload::load(base, offset, length, to)),
-        (number(), register()).prop_map(|(key, to)| Meta::load(key, to)),
-        (number(), register()).prop_map(|(key, from)| Meta::set(key, from)),
-        (number(), register()).prop_map(|(key, to)| Ct::load(key, to)),
-        (number(), register()).prop_map(|(key, to)| Ct::load_original(key, to)),
+        (number(), register()).prop_map(|(key, to)| Meta { key, to: Some(to), from: None }.into()),
+        (number(), register())
+            .prop_map(|(key, from)| Meta { key, to: None, from: Some(from) }.into()),
+        (number(), register(), prop::option::of(0u8..2)).prop_map(|(key, to, direction)| {
+            Ct { to: Some(to), from: None, key, direction }.into()
+        }),
         (register(), number(), bytes())
             .prop_map(|(from, operation, value)| Cmp::compare(from, operation, value)),
         (register(), number()).prop_map(|(at, length)| Byteorder::to_network(at, length)),
         name().prop_map(FlowOffload::to),
-        (number(), register()).prop_map(|(flags, to)| Fib::address_type(flags, to)),
+        (number(), number(), register())
+            .prop_map(|(result, flags, to)| Fib { to, result, flags }.into()),
         (number(), register()).prop_map(|(modulus, to)| Numgen::random(modulus, to)),
         (register(), number(), number(), number())
             .prop_map(|(at, length, modulus, seed)| { Hash::jenkins(at, length, modulus, seed) }),
@@ -192,12 +195,12 @@ fn everything() -> Batch {
     let chain = Chain::at_hook("c", base).with_comment("d");
     let (first, second) = (Reg::of_word(0), Reg::of_word(1));
     let expressions = vec![
-        Payload::load(1, 12, 4, first),
+        ip::saddr(first),
         Bitwise::mask_xor(first, [255, 128, 0, 0], [0; 4]),
         Cmp::not_equal(first, [10, 0, 0, 0]),
-        Ct::load(0, first),
-        Fib::address_type(1, first),
-        Meta::set(3, first),
+        ct::state(first),
+        fib::saddr_type(first),
+        meta::set_mark(first),
         Dynset { timeout: Some(1), data: Some(second), ..Dynset::new(1, "s", first) }.into(),
         Numgen::random(2, second),
         Lookup::in_map("s", first, first),

@@ -197,7 +197,7 @@ fn our_decoder_reads_what_it_writes() {
         comment: None,
     };
     let address = Reg::of_word(0);
-    let load = expression::Payload::load(key::PAYLOAD_NETWORK, 16, 4, address);
+    let load = expression::ip::daddr(address);
     let compare = expression::Cmp::equal(address, [10, 96, 0, 10]);
     let verdict = expression::Immediate::verdict;
     let expected = [

@@ -6,9 +6,9 @@ use engine::ruleset::base::CLUSTER_IPS_CHECK;
 use engine::ruleset::field::Field;
 use engine::ruleset::phrase::{self, Phrase, Phrases};
 use engine::ruleset::{SetId, table_comment};
-use nft::expression::{Bitwise, Cmp, Ct, Dynset, Expression, Lookup, Payload, Reg};
+use nft::expression::{Bitwise, Cmp, Dynset, Expression, Lookup, Reg, ct, ip, ip6};
 use nft::kernel::{Kernel, Nftables};
-use nft::key::{CT_STATUS, CT_STATUS_CONFIRMED, CT_STATUS_DNAT, DYNSET_UPDATE, PAYLOAD_NETWORK};
+use nft::key::{CT_STATUS_CONFIRMED, CT_STATUS_DNAT, DYNSET_UPDATE};
 use nft::{
     AnySet, BaseChain, Chain, Family, HookPoint, Operation, TableFamily, TableFlags, TableRef,
     Transaction, Verdict, WholeTable,
@@ -150,7 +150,7 @@ fn add_witness(copy: &mut WholeTable) {
 fn is_first_with_dnat() -> Phrase {
     let mask = CT_STATUS_CONFIRMED | CT_STATUS_DNAT;
     vec![
-        Ct::load(CT_STATUS, FIRST),
+        ct::status(FIRST),
         Bitwise::mask_xor(FIRST, mask.to_ne_bytes(), [0; 4]),
         Cmp::equal(FIRST, CT_STATUS_DNAT.to_ne_bytes()),
     ]
@@ -165,15 +165,11 @@ fn family_of(table: &WholeTable) -> Option<Family> {
 /// Loads the element of `cluster-ips` that tells that the handover is over: no cluster IP is the
 /// unspecified address. nft(8) cannot list a lookup of a constant.
 fn over(family: Family) -> Phrase {
-    let (offset, bytes): (_, u8) = match family {
-        Family::Ip => (16, 4),
-        Family::Ip6 => (24, 16),
+    let (load, none) = match family {
+        Family::Ip => (ip::daddr(FIRST), vec![0; 4]),
+        Family::Ip6 => (ip6::daddr(FIRST), vec![0; 16]),
     };
-    let none = vec![0; usize::from(bytes)];
-    vec![
-        Payload::load(PAYLOAD_NETWORK, offset, bytes.into(), FIRST),
-        Bitwise::mask_xor(FIRST, none.clone(), none),
-    ]
+    vec![load, Bitwise::mask_xor(FIRST, none.clone(), none)]
 }
 
 const FIRST: Reg = Reg::of_word(0);

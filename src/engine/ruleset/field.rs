@@ -1,6 +1,6 @@
 //! Fields of the packet, loaded into registers as keys of sets and maps.
 
-use nft::expression::{Bitwise, Ct, Hash, Meta, Numgen, Payload, Reg};
+use nft::expression::{Bitwise, Hash, Numgen, Payload, Reg, ct, ip, ip6, meta, th};
 use nft::{Expression, Family, key};
 
 /// A field of the packet.
@@ -74,10 +74,6 @@ pub const FROM_SERVICE: &[Field] = &[Field::Saddr, Field::L4Proto, Field::Sport]
 /// The fields of a packet for a node port.
 pub const NODE_PORT: &[Field] = &[Field::L4Proto, Field::Dport];
 
-/// Offset of the ports in bytes of the transport header.
-const SPORT: u32 = 0;
-const DPORT: u32 = 2;
-
 impl Field {
     /// Returns the number of four-byte registers that the field fills.
     pub(super) const fn words(self, family: Family) -> u8 {
@@ -103,35 +99,30 @@ impl Field {
     /// writes registers after its own, before the hash is computed.
     pub(super) fn load(self, family: Family, word: u8) -> Vec<Expression> {
         let to = Reg::of_word(word);
-        let port = |offset| Payload::load(key::PAYLOAD_TRANSPORT, offset, 2, to);
         let whole = address_length(family);
         match self {
             Self::Saddr => vec![Address::Source.load(family, whole, to)],
             Self::SourceNetwork(length) => source_network(family, length, to),
             Self::Daddr => vec![Address::Destination.load(family, whole, to)],
-            Self::Sport => vec![port(SPORT)],
-            Self::Dport => vec![port(DPORT)],
-            Self::OriginalDaddr => {
-                let key = match family {
-                    Family::Ip => key::CT_DST_IP,
-                    Family::Ip6 => key::CT_DST_IP6,
-                };
-                vec![Ct::load_original(key, to)]
-            }
-            Self::OriginalDport => vec![Ct::load_original(key::CT_PROTO_DST, to)],
-            Self::L4Proto => vec![Meta::load(key::META_L4PROTO, to)],
-            Self::Priority => vec![Meta::load(key::META_PRIORITY, to)],
-            Self::Mark => vec![Meta::load(key::META_MARK, to)],
+            Self::Sport => vec![th::sport(to)],
+            Self::Dport => vec![th::dport(to)],
+            Self::OriginalDaddr => vec![match family {
+                Family::Ip => ct::original_ip_daddr(to),
+                Family::Ip6 => ct::original_ip6_daddr(to),
+            }],
+            Self::OriginalDport => vec![ct::original_proto_dst(to)],
+            Self::L4Proto => vec![meta::l4proto(to)],
+            Self::Priority => vec![meta::priority(to)],
+            Self::Mark => vec![meta::mark(to)],
             Self::Network { offset, length } => {
                 vec![Payload::load(key::PAYLOAD_NETWORK, offset, length.into(), to)]
             }
             Self::Transport { offset, length } => {
                 vec![Payload::load(key::PAYLOAD_TRANSPORT, offset, length.into(), to)]
             }
-            Self::PriorityBits(bits) => vec![
-                Meta::load(key::META_PRIORITY, to),
-                Bitwise::mask_xor(to, bits.to_ne_bytes(), [0; 4]),
-            ],
+            Self::PriorityBits(bits) => {
+                vec![meta::priority(to), Bitwise::mask_xor(to, bits.to_ne_bytes(), [0; 4])]
+            }
             Self::Random(modulus) => vec![Numgen::random(modulus, to)],
             Self::Number(number) => vec![Numgen::constant(number, to)],
             Self::Hash { of, modulus, seed } => {
@@ -177,16 +168,11 @@ pub(super) enum Address {
 impl Address {
     /// Returns a load of the first bytes of the address.
     pub(super) fn load(self, family: Family, length: u32, to: Reg) -> Expression {
-        Payload::load(key::PAYLOAD_NETWORK, self.offset(family), length, to)
-    }
-
-    /// Returns the offset in `struct iphdr` or `struct ipv6hdr`.
-    const fn offset(self, family: Family) -> u32 {
         match (self, family) {
-            (Self::Source, Family::Ip) => 12,
-            (Self::Destination, Family::Ip) => 16,
-            (Self::Source, Family::Ip6) => 8,
-            (Self::Destination, Family::Ip6) => 24,
+            (Self::Source, Family::Ip) => ip::saddr_prefix(length, to),
+            (Self::Destination, Family::Ip) => ip::daddr_prefix(length, to),
+            (Self::Source, Family::Ip6) => ip6::saddr_prefix(length, to),
+            (Self::Destination, Family::Ip6) => ip6::daddr_prefix(length, to),
         }
     }
 }
@@ -211,11 +197,8 @@ mod tests {
     #[test]
     fn a_key_of_ip6_is_loaded_without_a_gap() {
         let (loads, end) = load_key(SERVICE, Family::Ip6, 0);
-        let expected = [
-            Payload::load(key::PAYLOAD_NETWORK, 24, 16, FIRST),
-            Meta::load(key::META_L4PROTO, Reg::of_word(4)),
-            Payload::load(key::PAYLOAD_TRANSPORT, 2, 2, Reg::of_word(5)),
-        ];
+        let expected =
+            [ip6::daddr(FIRST), meta::l4proto(Reg::of_word(4)), th::dport(Reg::of_word(5))];
         assert_eq!((&loads[..], end), (&expected[..], 6));
     }
 
@@ -225,11 +208,7 @@ mod tests {
         let (loads, end) = load_key(&[Field::Priority, hash], Family::Ip6, 0);
         assert_eq!(end, 2);
         let (at, port) = (Reg::of_word(1), Reg::of_word(5));
-        let expected = [
-            Payload::load(key::PAYLOAD_NETWORK, 8, 16, at),
-            Payload::load(key::PAYLOAD_TRANSPORT, 0, 2, port),
-            Hash::jenkins(at, 20, 8, 1),
-        ];
+        let expected = [ip6::saddr(at), th::sport(port), Hash::jenkins(at, 20, 8, 1)];
         assert_eq!(loads[1..], expected);
     }
 
@@ -239,8 +218,7 @@ mod tests {
         let (loads, end) = load_key(&[Field::Priority, hash], Family::Ip6, 0);
         assert_eq!(end, 2);
         let at = Reg::of_word(1);
-        let expected =
-            [Payload::load(key::PAYLOAD_NETWORK, 8, 16, at), Hash::jenkins(at, 16, 8, 1)];
+        let expected = [ip6::saddr(at), Hash::jenkins(at, 16, 8, 1)];
         assert_eq!(loads[1..], expected);
     }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use nft::expression::{
-    Bitwise, Byteorder, Cmp, CounterExpression, Ct, Dynset, Fib, FlowOffload, Immediate, Lookup,
-    Masq, Meta, Nat, Payload, Reg, Reject,
+    Bitwise, Byteorder, Cmp, CounterExpression, Dynset, FlowOffload, Immediate, Lookup, Masq, Nat,
+    Payload, Reg, Reject, ct, fib, meta, tcp,
 };
 use nft::{Expression, Family, Name, Value, Verdict, key};
 
@@ -47,7 +47,7 @@ impl Phrases {
     /// priority set meta l4proto . meta priority map @sessions`.
     pub fn set_priority(self, key: &[Field], map: impl Into<Name>) -> Phrase {
         let mut phrase = self.load(key, Lookup::in_map(map, FIRST, FIRST));
-        phrase.push(Meta::set(key::META_PRIORITY, FIRST));
+        phrase.push(meta::set_priority(FIRST));
         phrase
     }
 
@@ -55,7 +55,7 @@ impl Phrases {
     /// meta priority & ffff:ff00 . jhash ip saddr mod 251 seed 0x1 map @nodes`.
     pub fn set_mark(self, key: &[Field], map: impl Into<Name>) -> Phrase {
         let mut phrase = self.load(key, Lookup::in_map(map, FIRST, FIRST));
-        phrase.push(Meta::set(key::META_MARK, FIRST));
+        phrase.push(meta::set_mark(FIRST));
         phrase
     }
 
@@ -98,8 +98,8 @@ impl Phrases {
     /// has another type there (`nft_fib6_eval_type`).
     pub fn destination_is_elsewhere(self) -> Phrase {
         match self {
-            Self(Family::Ip) => address_type(key::FIB_DADDR, key::ROUTE_UNICAST).equal(),
-            Self(Family::Ip6) => address_type(key::FIB_DADDR, key::ROUTE_LOCAL).unequal(),
+            Self(Family::Ip) => address_type(fib::daddr_type(FIRST), key::ROUTE_UNICAST).equal(),
+            Self(Family::Ip6) => address_type(fib::daddr_type(FIRST), key::ROUTE_LOCAL).unequal(),
         }
     }
 
@@ -167,7 +167,7 @@ fn in_network(address: Address, network: IpNet) -> Comparison {
 
 /// Compares the index of the input interface, 0 for a packet of this node: `iif 0`.
 pub fn input_index(index: u32) -> Comparison {
-    let load = vec![Meta::load(key::META_IIF, FIRST)];
+    let load = vec![meta::iif(FIRST)];
     Comparison { load, value: index.to_ne_bytes().to_vec() }
 }
 
@@ -180,13 +180,13 @@ pub fn input_name(name: &str) -> Comparison {
 
 /// Compares the first letters of the input interface's name: `iifname "cali*"`.
 pub fn input_prefix(prefix: &str) -> Comparison {
-    let load = vec![Meta::load(key::META_IIFNAME, FIRST)];
+    let load = vec![meta::iifname(FIRST)];
     Comparison { load, value: prefix.as_bytes().to_vec() }
 }
 
 /// Compares the priority: `meta priority 0:3`.
 pub fn priority(value: u32) -> Comparison {
-    let load = vec![Meta::load(key::META_PRIORITY, FIRST)];
+    let load = vec![meta::priority(FIRST)];
     Comparison { load, value: value.to_ne_bytes().to_vec() }
 }
 
@@ -198,55 +198,51 @@ pub fn priority_bits(bits: u32, value: u32) -> Comparison {
 
 /// Compares the state of the connection with new: `ct state new`.
 pub fn ct_state_new() -> Comparison {
-    let load = vec![Ct::load(key::CT_STATE, FIRST)];
+    let load = vec![ct::state(FIRST)];
     Comparison { load, value: key::CT_STATE_NEW.to_ne_bytes().to_vec() }
 }
 
 /// Matches packets of connections with packets in both directions: `ct state established`.
 pub fn ct_state_established() -> Phrase {
-    any_bit(Ct::load(key::CT_STATE, FIRST), key::CT_STATE_ESTABLISHED)
+    any_bit(ct::state(FIRST), key::CT_STATE_ESTABLISHED)
 }
 
 /// Matches packets of the direction of the first one: `ct direction original`.
 pub fn ct_direction_original() -> Phrase {
-    vec![Ct::load(key::CT_DIRECTION, FIRST), Cmp::equal(FIRST, [0])]
+    vec![ct::direction(FIRST), Cmp::equal(FIRST, [0])]
 }
 
 /// Matches answers: `ct direction reply`.
 pub fn ct_direction_reply() -> Phrase {
-    vec![Ct::load(key::CT_DIRECTION, FIRST), Cmp::equal(FIRST, [1])]
+    vec![ct::direction(FIRST), Cmp::equal(FIRST, [1])]
 }
 
 /// Matches packets of a transport protocol: `meta l4proto tcp`.
 pub fn protocol(number: u8) -> Phrase {
-    vec![Meta::load(key::META_L4PROTO, FIRST), Cmp::equal(FIRST, [number])]
+    vec![meta::l4proto(FIRST), Cmp::equal(FIRST, [number])]
 }
 
 /// Matches if the connection's destination was translated: `ct status dnat`.
 pub fn ct_status_dnat() -> Phrase {
-    any_bit(Ct::load(key::CT_STATUS, FIRST), key::CT_STATUS_DNAT)
+    any_bit(ct::status(FIRST), key::CT_STATUS_DNAT)
 }
 
 /// Matches if the connection has had more packets or bytes, of both directions: `ct packets > 20`.
 /// The kernel then counts those of all connections.
 pub fn ct_over(threshold: Threshold) -> Phrase {
-    let (key, number) = match threshold {
-        Threshold::Packets(number) => (key::CT_PACKETS, number),
-        Threshold::Bytes(number) => (key::CT_BYTES, number),
+    let (load, number) = match threshold {
+        Threshold::Packets(number) => (ct::packets(FIRST), number),
+        Threshold::Bytes(number) => (ct::bytes(FIRST), number),
     };
     // The kernel compares bytes, so the number is brought into network byte order first.
     let in_order = Byteorder::to_network(FIRST, 8);
-    vec![
-        Ct::load(key, FIRST),
-        in_order,
-        Cmp::compare(FIRST, key::CMP_GREATER, number.to_be_bytes()),
-    ]
+    vec![load, in_order, Cmp::compare(FIRST, key::CMP_GREATER, number.to_be_bytes())]
 }
 
 /// Matches packets that arrive before a time, in nanoseconds since 1970: `meta time < ..`.
 pub fn before(nanoseconds: u64) -> Phrase {
     vec![
-        Meta::load(key::META_TIME_NS, FIRST),
+        meta::time(FIRST),
         Byteorder::to_network(FIRST, 8),
         Cmp::compare(FIRST, key::CMP_LESS, nanoseconds.to_be_bytes()),
     ]
@@ -254,21 +250,16 @@ pub fn before(nanoseconds: u64) -> Phrase {
 
 /// Matches if the source is an address of this host: `fib saddr type local`.
 pub fn source_is_local() -> Phrase {
-    address_is_local(key::FIB_SADDR)
+    address_type(fib::saddr_type(FIRST), key::ROUTE_LOCAL).equal()
 }
 
 /// Matches if the destination is an address of this host: `fib daddr type local`.
 pub fn destination_is_local() -> Phrase {
-    address_is_local(key::FIB_DADDR)
+    address_type(fib::daddr_type(FIRST), key::ROUTE_LOCAL).equal()
 }
 
-fn address_is_local(flags: u32) -> Phrase {
-    address_type(flags, key::ROUTE_LOCAL).equal()
-}
-
-fn address_type(flags: u32, kind: u32) -> Comparison {
-    let load = vec![Fib::address_type(flags, FIRST)];
-    Comparison { load, value: kind.to_ne_bytes().to_vec() }
+fn address_type(load: Expression, kind: u32) -> Comparison {
+    Comparison { load: vec![load], value: kind.to_ne_bytes().to_vec() }
 }
 
 /// Sets bits of the mark: `meta mark set meta mark | 0x00004000`.
@@ -283,15 +274,15 @@ pub fn flip_mark(bits: u32) -> Phrase {
 
 fn change_mark(mask: u32, xor: u32) -> Phrase {
     vec![
-        Meta::load(key::META_MARK, FIRST),
+        meta::mark(FIRST),
         Bitwise::mask_xor(FIRST, mask.to_ne_bytes(), xor.to_ne_bytes()),
-        Meta::set(key::META_MARK, FIRST),
+        meta::set_mark(FIRST),
     ]
 }
 
 /// Matches if any of the bits is set: `meta mark & 0x00004000 != 0x00000000`.
 pub fn has_mark(bits: u32) -> Phrase {
-    any_bit(Meta::load(key::META_MARK, FIRST), bits)
+    any_bit(meta::mark(FIRST), bits)
 }
 
 fn any_bit(load: Expression, bits: u32) -> Phrase {
@@ -306,12 +297,12 @@ pub fn clear_priority() -> Phrase {
 
 /// Sets the priority: `meta priority set ffff:fff0`.
 pub fn set_priority(value: u32) -> Phrase {
-    vec![Immediate::value(value.to_ne_bytes(), FIRST), Meta::set(key::META_PRIORITY, FIRST)]
+    vec![Immediate::value(value.to_ne_bytes(), FIRST), meta::set_priority(FIRST)]
 }
 
 /// Sets the mark to 0: `meta mark set 0x00000000`.
 pub fn clear_mark() -> Phrase {
-    vec![Immediate::value([0; 4], FIRST), Meta::set(key::META_MARK, FIRST)]
+    vec![Immediate::value([0; 4], FIRST), meta::set_mark(FIRST)]
 }
 
 /// Replaces the source by the address of the output interface: `masquerade fully-random`.
@@ -327,24 +318,18 @@ pub fn add_to_flowtable(flowtable: impl Into<Name>) -> Phrase {
 
 /// Traces every step of the packet: `meta nftrace set 1`.
 pub fn trace() -> Phrase {
-    vec![Immediate::value([1], FIRST), Meta::set(key::META_NFTRACE, FIRST)]
+    vec![Immediate::value([1], FIRST), meta::set_nftrace(FIRST)]
 }
 
 /// Matches the packet that begins a TCP connection, with SYN of FIN, SYN, RST and ACK: `@th,104,8
 /// & 0x17 == 0x2`. A phrase before it must match TCP.
 pub fn begins_tcp() -> Phrase {
-    vec![tcp_flags(), Bitwise::mask_xor(FIRST, [0x17], [0]), Cmp::equal(FIRST, [0x02])]
+    vec![tcp::flags(FIRST), Bitwise::mask_xor(FIRST, [0x17], [0]), Cmp::equal(FIRST, [0x02])]
 }
 
 /// Matches a packet with RST: `tcp flags rst`. A phrase before it must match TCP.
 pub fn resets_tcp() -> Phrase {
-    vec![tcp_flags(), Bitwise::mask_xor(FIRST, [0x04], [0]), Cmp::not_equal(FIRST, [0])]
-}
-
-fn tcp_flags() -> Expression {
-    /// Offset of the flags in the header (RFC 9293).
-    const FLAGS: u32 = 13;
-    Payload::load(key::PAYLOAD_TRANSPORT, FLAGS, 1, FIRST)
+    vec![tcp::flags(FIRST), Bitwise::mask_xor(FIRST, [0x04], [0]), Cmp::not_equal(FIRST, [0])]
 }
 
 /// Answers a packet of TCP with RST: `reject with tcp reset`.
@@ -386,6 +371,8 @@ const FIRST_WORD: u8 = 0;
 
 #[cfg(test)]
 mod tests {
+    use nft::expression::ip;
+
     use super::*;
 
     fn network(text: &str) -> IpNet {
@@ -394,7 +381,7 @@ mod tests {
 
     #[test]
     fn whole_bytes_of_a_network_are_compared_without_a_mask() {
-        let load = Payload::load(key::PAYLOAD_NETWORK, 12, 2, FIRST);
+        let load = ip::saddr_prefix(2, FIRST);
         let expected = [load, Cmp::equal(FIRST, [10, 244])];
         assert_eq!(source(network("10.244.9.9/16")).equal(), expected);
     }
@@ -402,7 +389,7 @@ mod tests {
     #[test]
     fn other_networks_are_masked_and_host_bits_have_no_meaning() {
         let expected = [
-            Payload::load(key::PAYLOAD_NETWORK, 16, 4, FIRST),
+            ip::daddr(FIRST),
             Bitwise::mask_xor(FIRST, [255, 255, 128, 0], [0; 4]),
             Cmp::not_equal(FIRST, [10, 244, 128, 0]),
         ];

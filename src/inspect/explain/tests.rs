@@ -15,8 +15,7 @@ use engine::ruleset::{
     TableElement, TableSets, Unserved,
 };
 use nft::expression::{
-    Bytes, Cmp, CounterExpression, Data, Immediate, Limit, Meta, Nat, Numgen, Payload, Reg,
-    Synproxy,
+    Bytes, Cmp, CounterExpression, Data, Immediate, Limit, Nat, Numgen, Reg, Synproxy, meta, th,
 };
 use nft::kernel::{NoRoute, Route};
 use nft::{
@@ -392,7 +391,7 @@ fn a_number_that_is_compared_gives_each_way_its_share() {
 fn a_policy_drops_what_no_rule_accepts() {
     let below = Cmp::compare(FIRST, key::CMP_LESS, 100u16.to_be_bytes());
     let accept = Immediate::verdict(Verdict::Accept);
-    let rule = vec![Payload::load(2, 2, 2, FIRST), below, accept];
+    let rule = vec![th::dport(FIRST), below, accept];
     let mut node = Node::new(&[]).with_others(vec![rule], true);
     assert_eq!(node.outcomes(POD, "192.0.2.1:80"), ["1.0000 192.0.2.1:80"]);
     assert_eq!(node.outcomes(POD, "192.0.2.1:8080"), ["1.0000 dropped in bar"]);
@@ -401,7 +400,7 @@ fn a_policy_drops_what_no_rule_accepts() {
 #[test]
 fn a_source_port_that_is_not_given_is_not_guessed() {
     let is_port = Cmp::equal(FIRST, 68u16.to_be_bytes());
-    let rule = vec![Payload::load(2, 0, 2, FIRST), is_port, drop_it()];
+    let rule = vec![th::sport(FIRST), is_port, drop_it()];
     let mut node = Node::new(&[]).with_others(vec![rule], false);
     let expected = ["perhaps 1.0000 192.0.2.1:80", "perhaps 1.0000 dropped in bar"];
     assert_eq!(node.outcomes(POD, "192.0.2.1:80"), expected);
@@ -449,8 +448,7 @@ fn an_unknown_order_that_changes_nothing_leaves_the_outcome_certain() {
 
 #[test]
 fn a_mark_of_another_program_is_no_reason_for_masquerade() {
-    let mark =
-        vec![Immediate::value(51_820_u32.to_ne_bytes(), FIRST), Meta::set(key::META_MARK, FIRST)];
+    let mark = vec![Immediate::value(51_820_u32.to_ne_bytes(), FIRST), meta::set_mark(FIRST)];
     let elements = service("10.96.0.10:80", 1, Flags::default());
     let mut node = Node::new(&elements).with_others(vec![mark], false);
     assert_eq!(node.outcomes(OUTSIDE, "192.0.2.1:80"), ["1.0000 192.0.2.1:80"]);

@@ -5,11 +5,11 @@
 use std::error::Error;
 
 use ipnet::Ipv4Net;
-use nft_netlink::expression::{Cmp, Immediate, Lookup, Meta, Payload, Reg};
+use nft_netlink::expression::{Cmp, Immediate, Lookup, Reg, ip, meta};
 use nft_netlink::kernel::Nftables;
 use nft_netlink::{
     AnyElement, AnySet, BaseChain, Chain, Expression, HookPoint, SetContents, TableFamily, Verdict,
-    WholeTable, key,
+    WholeTable,
 };
 
 /// Name of the set of networks.
@@ -43,11 +43,10 @@ fn drop_blocked() -> Vec<Expression> {
     const FIRST: Reg = Reg::of_word(0);
     /// `NFPROTO_IPV4`.
     const IPV4: u8 = 2;
-    const SOURCE: u32 = 12;
     vec![
-        Meta::load(key::META_NFPROTO, FIRST),
+        meta::nfproto(FIRST),
         Cmp::equal(FIRST, [IPV4]),
-        Payload::load(key::PAYLOAD_NETWORK, SOURCE, 4, FIRST),
+        ip::saddr(FIRST),
         Lookup::in_set(SET, FIRST),
         Immediate::verdict(Verdict::Drop),
     ]

@@ -11,7 +11,7 @@ use std::error::Error;
 use std::net::Ipv4Addr;
 
 use ipnet::Ipv4Net;
-use nft_netlink::expression::{Bitwise, Cmp, Fib, Immediate, Masq, Meta, Nat, Payload, Reg};
+use nft_netlink::expression::{Bitwise, Cmp, Immediate, Masq, Nat, Reg, fib, ip, meta, th};
 use nft_netlink::kernel::Nftables;
 use nft_netlink::{BaseChain, Chain, Expression, HookPoint, TableFamily, Verdict, WholeTable, key};
 
@@ -69,10 +69,13 @@ fn add_network(table: &mut WholeTable, network: &Network) {
     let Network { name, subnet, mappings } = network;
     let (outgoing, dnat) = (format!("net-{name}"), format!("net-{name}-dnat"));
     table.chains.push(Chain::new(outgoing.clone()));
-    table.append_rule("forward", [in_network(DESTINATION, *subnet), vec![accept()]].concat());
-    table.append_rule("forward", [in_network(SOURCE, *subnet), vec![accept()]].concat());
-    table.append_rule("postrouting", [in_network(SOURCE, *subnet), vec![jump(&outgoing)]].concat());
-    table.append_rule(&outgoing, [in_network(DESTINATION, *subnet), vec![accept()]].concat());
+    table.append_rule("forward", [in_network(ip::daddr(FIRST), *subnet), vec![accept()]].concat());
+    table.append_rule("forward", [in_network(ip::saddr(FIRST), *subnet), vec![accept()]].concat());
+    table.append_rule(
+        "postrouting",
+        [in_network(ip::saddr(FIRST), *subnet), vec![jump(&outgoing)]].concat(),
+    );
+    table.append_rule(&outgoing, [in_network(ip::daddr(FIRST), *subnet), vec![accept()]].concat());
     table.append_rule(&outgoing, vec![masquerade()]);
     if !mappings.is_empty() {
         table.chains.push(Chain::new(dnat.clone()));
@@ -81,7 +84,7 @@ fn add_network(table: &mut WholeTable, network: &Network) {
     for mapping in mappings {
         table.append_rule(DNAT, [to_port(mapping), vec![jump(&dnat)]].concat());
         for clients in [*subnet, this_host] {
-            let from = in_network(SOURCE, clients);
+            let from = in_network(ip::saddr(FIRST), clients);
             table.append_rule(&dnat, [from, to_port(mapping), vec![jump(SET_MARK)]].concat());
         }
         table.append_rule(&dnat, [to_port(mapping), translate(mapping)].concat());
@@ -92,9 +95,6 @@ const FIRST: Reg = Reg::of_word(0);
 const SECOND: Reg = Reg::of_word(4);
 /// `NFPROTO_IPV4`.
 const IPV4: u8 = 2;
-/// Offsets in the IPv4 header.
-const SOURCE: u32 = 12;
-const DESTINATION: u32 = 16;
 
 fn accept() -> Expression {
     Immediate::verdict(Verdict::Accept)
@@ -111,13 +111,13 @@ fn masquerade() -> Expression {
 /// `fib daddr type local`
 fn is_local() -> Vec<Expression> {
     let is_local = Cmp::equal(FIRST, key::ROUTE_LOCAL.to_ne_bytes());
-    vec![Fib::address_type(key::FIB_DADDR, FIRST), is_local]
+    vec![fib::daddr_type(FIRST), is_local]
 }
 
 /// `ip saddr NETWORK`, `ip daddr NETWORK`
-fn in_network(offset: u32, network: Ipv4Net) -> Vec<Expression> {
-    let mut expressions = vec![Meta::load(key::META_NFPROTO, FIRST), Cmp::equal(FIRST, [IPV4])];
-    expressions.push(Payload::load(key::PAYLOAD_NETWORK, offset, 4, FIRST));
+fn in_network(address: Expression, network: Ipv4Net) -> Vec<Expression> {
+    let mut expressions = vec![meta::nfproto(FIRST), Cmp::equal(FIRST, [IPV4])];
+    expressions.push(address);
     if network.prefix_len() < 32 {
         expressions.push(Bitwise::mask_xor(FIRST, network.netmask().octets(), [0; 4]));
     }
@@ -127,11 +127,10 @@ fn in_network(offset: u32, network: Ipv4Net) -> Vec<Expression> {
 
 /// `meta l4proto PROTOCOL th dport PORT`
 fn to_port(mapping: &Mapping) -> Vec<Expression> {
-    const DESTINATION_PORT: u32 = 2;
     vec![
-        Meta::load(key::META_L4PROTO, FIRST),
+        meta::l4proto(FIRST),
         Cmp::equal(FIRST, [mapping.protocol]),
-        Payload::load(key::PAYLOAD_TRANSPORT, DESTINATION_PORT, 2, FIRST),
+        th::dport(FIRST),
         Cmp::equal(FIRST, mapping.host_port.to_be_bytes()),
     ]
 }
@@ -148,20 +147,16 @@ fn translate(mapping: &Mapping) -> Vec<Expression> {
 /// `meta mark set meta mark | MARK`
 fn set_mark() -> Vec<Expression> {
     vec![
-        Meta::load(key::META_MARK, FIRST),
+        meta::mark(FIRST),
         Bitwise::mask_xor(FIRST, (!MARK).to_ne_bytes(), MARK.to_ne_bytes()),
-        Meta::set(key::META_MARK, FIRST),
+        meta::set_mark(FIRST),
     ]
 }
 
 /// `meta mark & MARK == MARK`
 fn is_marked() -> Vec<Expression> {
     let mark = MARK.to_ne_bytes();
-    vec![
-        Meta::load(key::META_MARK, FIRST),
-        Bitwise::mask_xor(FIRST, mark, [0; 4]),
-        Cmp::equal(FIRST, mark),
-    ]
+    vec![meta::mark(FIRST), Bitwise::mask_xor(FIRST, mark, [0; 4]), Cmp::equal(FIRST, mark)]
 }
 
 /// Reads `HOST_PORT:ADDRESS:PORT/PROTOCOL`.

@@ -1,13 +1,13 @@
 //! Constructors for the expressions that programs write most: they fill in what kernels list.
 //!
 //! ```
-//! use nft_netlink::expression::{Cmp, Immediate, Payload, Reg};
-//! use nft_netlink::{Family, Rule, Verdict, key};
+//! use nft_netlink::expression::{Cmp, Immediate, Reg, ip};
+//! use nft_netlink::{Family, Rule, Verdict};
 //!
 //! // ip daddr 192.0.2.1 drop
 //! let address = Reg::of_word(0);
 //! let expressions = vec![
-//!     Payload::load(key::PAYLOAD_NETWORK, 16, 4, address),
+//!     ip::daddr(address),
 //!     Cmp::equal(address, [192, 0, 2, 1]),
 //!     Immediate::verdict(Verdict::Drop),
 //! ];
@@ -21,36 +21,13 @@ use crate::text::Name;
 use crate::verdict::Verdict;
 
 impl Payload {
-    /// Returns a load of bytes from `offset` of the header `base`, `NFT_PAYLOAD_*`.
+    /// Returns a load of bytes from `offset` of the header `base`, `NFT_PAYLOAD_*`: of fields that
+    /// [`ip`], [`tcp`] and the other modules named as headers lack.
     pub fn load(base: u32, offset: u32, length: u32, to: Reg) -> Expression {
         let (from, to, none) = (None, Some(to), None);
         let (checksum_type, checksum_offset, checksum_flags) = (none, none, none);
         Self { from, to, base, offset, length, checksum_type, checksum_offset, checksum_flags }
             .into()
-    }
-}
-
-impl Meta {
-    /// Returns a load of metadata, `NFT_META_*`.
-    pub fn load(key: u32, to: Reg) -> Expression {
-        Self { key, to: Some(to), from: None }.into()
-    }
-
-    /// Returns a change of metadata, `NFT_META_*`.
-    pub fn set(key: u32, from: Reg) -> Expression {
-        Self { key, to: None, from: Some(from) }.into()
-    }
-}
-
-impl Ct {
-    /// Returns a load of metadata of the connection, `NFT_CT_*`.
-    pub fn load(key: u32, to: Reg) -> Expression {
-        Self { to: Some(to), from: None, key, direction: None }.into()
-    }
-
-    /// Returns a load of a property of the packet that began the connection, `NFT_CT_*`.
-    pub fn load_original(key: u32, to: Reg) -> Expression {
-        Self { to: Some(to), from: None, key, direction: Some(IP_CT_DIR_ORIGINAL) }.into()
     }
 }
 
@@ -179,13 +156,6 @@ impl Dynset {
             expressions: None,
             flags: 0,
         }
-    }
-}
-
-impl Fib {
-    /// Returns a load of the type of an address: `NFTA_FIB_F_SADDR` or `NFTA_FIB_F_DADDR`.
-    pub fn address_type(flags: u32, to: Reg) -> Expression {
-        Self { to, result: key::FIB_RESULT_TYPE, flags }.into()
     }
 }
 

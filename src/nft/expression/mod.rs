@@ -11,11 +11,13 @@ mod declared;
 mod field;
 mod normal;
 mod reference;
+mod words;
 
 pub use declared::*;
 pub use field::{Bytes, Data, Reg};
 pub(crate) use normal::{are_same, normal_form};
 pub use reference::Reference;
+pub use words::{ct, ether, fib, icmp, icmpv6, ip, ip6, meta, sctp, tcp, th, udp};
 
 use crate::abi::*;
 use crate::fields::{DecodeError, Fields};

@@ -70,7 +70,7 @@ fn drop_zero(number: &mut Option<u32>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Reg;
+    use super::super::{Reg, meta};
     use super::*;
     use crate::netlink::attr::AttrWriter;
 
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn what_the_kernel_adds_is_no_difference() {
         let (one, two) = (Reg::of_word(0), Reg::of_word(4));
-        check(Meta::load(2, Reg(8)), Meta::load(2, Reg(1)));
+        check(meta::priority(Reg(8)), meta::priority(Reg(1)));
         let masked = Bitwise::mask_xor(one, [1], [0]);
         let Expression::Bitwise(old) = masked.clone() else { panic!() };
         check(masked, Bitwise { operation: None, ..old }.into());
@@ -117,7 +117,7 @@ mod tests {
     fn other_values_are_a_difference() {
         let (one, two) = (Reg::of_word(0), Reg::of_word(4));
         let differ = |left: Expression, right: Expression| assert!(!are_same(&[left], &[right]));
-        differ(Meta::load(2, one), Meta::load(2, two));
+        differ(meta::priority(one), meta::priority(two));
         differ(Bitwise::mask_xor(one, [1], [0]), Bitwise::mask_xor(one, [1], [1]));
         let translated = Nat::destination(2, one, two);
         let Expression::Nat(listed) = translated.clone() else { panic!() };
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn the_byte_order_that_nft_adds_to_a_single_byte_is_no_difference() {
         let register = Reg::of_word(1);
-        let load = Meta::load(16, register);
+        let load = meta::l4proto(register);
         let lookup = Lookup::in_set("protocols", register);
         let own = [load.clone(), lookup.clone()];
         assert!(are_same(

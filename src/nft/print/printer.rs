@@ -284,8 +284,7 @@ const CONTINUE: u32 = u32::MAX;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::expression::{Dynset, Lookup, Meta, Numgen};
-    use crate::key::{META_L4PROTO, META_PRIORITY, PAYLOAD_NETWORK, PAYLOAD_TRANSPORT};
+    use crate::expression::{Dynset, Lookup, Numgen, ip, meta, th};
 
     /// The rule without any set of the table.
     fn text(expressions: &[Expression]) -> String {
@@ -298,11 +297,7 @@ mod tests {
 
     #[test]
     fn a_key_of_an_unknown_set_is_all_that_is_loaded_in_a_row() {
-        let loads = [
-            Payload::load(PAYLOAD_NETWORK, 16, 4, at(0)),
-            Meta::load(META_L4PROTO, at(1)),
-            Payload::load(PAYLOAD_TRANSPORT, 2, 2, at(2)),
-        ];
+        let loads = [ip::daddr(at(0)), meta::l4proto(at(1)), th::dport(at(2))];
         let in_set = Lookup::not_in_set("services", at(0));
         let rule = [&loads[..], &[in_set]].concat();
         assert_eq!(text(&rule), "ip daddr . meta l4proto . th dport != @services");
@@ -311,21 +306,21 @@ mod tests {
     #[test]
     fn what_a_hash_or_another_key_has_read_is_no_part_of_the_next_key() {
         let hashed = [
-            Meta::load(META_PRIORITY, at(0)),
-            Payload::load(PAYLOAD_NETWORK, 12, 4, at(1)),
-            Payload::load(PAYLOAD_TRANSPORT, 0, 2, at(2)),
+            meta::priority(at(0)),
+            ip::saddr(at(1)),
+            th::sport(at(2)),
             Hash::jenkins(at(1), 8, 251, 1),
             Lookup::in_map("places", at(0), at(0)),
-            Meta::set(META_PRIORITY, at(0)),
+            meta::set_priority(at(0)),
         ];
         let places = "meta priority set meta priority . jhash ip saddr . th sport mod 251 seed 0x1 \
                       map @places";
         assert_eq!(text(&hashed), places);
         let twice = [
-            Meta::load(META_L4PROTO, at(0)),
+            meta::l4proto(at(0)),
             Numgen::random(2, at(1)),
             Lookup::in_set("pairs", at(0)),
-            Meta::load(META_L4PROTO, at(0)),
+            meta::l4proto(at(0)),
             Lookup::in_set("protocols", at(0)),
         ];
         let expected = "meta l4proto . numgen random mod 2 @pairs meta l4proto @protocols";
@@ -335,11 +330,7 @@ mod tests {
     #[test]
     fn the_data_of_an_element_is_no_part_of_its_key() {
         let update = Dynset { data: Some(at(1)), ..Dynset::new(1, "clients", at(0)) };
-        let rule = [
-            Payload::load(PAYLOAD_NETWORK, 12, 4, at(0)),
-            Meta::load(META_PRIORITY, at(1)),
-            update.into(),
-        ];
+        let rule = [ip::saddr(at(0)), meta::priority(at(1)), update.into()];
         assert_eq!(text(&rule), "update @clients { ip saddr : meta priority }");
     }
 }

@@ -1,9 +1,9 @@
 //! nft-netlink: the table is compared, and the difference sent.
 
-use nft_netlink::expression::{Cmp, Immediate, Meta, Payload, Reg};
+use nft_netlink::expression::{Cmp, Immediate, Reg, meta, th};
 use nft_netlink::kernel::Nftables;
 use nft_netlink::{
-    AnyElement, AnySet, Chain, Expression, SetContents, TableFamily, Verdict, WholeTable, key,
+    AnyElement, AnySet, Chain, Expression, SetContents, TableFamily, Verdict, WholeTable,
 };
 
 use crate::{CHAIN, Desired, SET, TABLE};
@@ -12,11 +12,10 @@ use crate::{CHAIN, Desired, SET, TABLE};
 fn rule(port: u16) -> Vec<Expression> {
     const FIRST: Reg = Reg::of_word(0);
     const TCP: u8 = 6;
-    const DESTINATION_PORT: u32 = 2;
     vec![
-        Meta::load(key::META_L4PROTO, FIRST),
+        meta::l4proto(FIRST),
         Cmp::equal(FIRST, [TCP]),
-        Payload::load(key::PAYLOAD_TRANSPORT, DESTINATION_PORT, 2, FIRST),
+        th::dport(FIRST),
         Cmp::equal(FIRST, port.to_be_bytes()),
         Immediate::verdict(Verdict::Accept),
     ]

@@ -3,8 +3,8 @@
 //! A table of family netdev sees every protocol. So a rule that reads the network header matches
 //! the protocol first, where nft(8) does: it leaves such a match out of a listing.
 
-use nft::expression::{Bitwise, Cmp, Lookup, Meta, Payload, Reg};
-use nft::{Family, key};
+use nft::expression::{Bitwise, Cmp, Lookup, Payload, Reg, ether, icmp, ip, ip6, meta, tcp};
+use nft::{Expression, Family, key};
 
 use super::sets::DirectSet;
 use crate::ruleset::field::Field;
@@ -20,37 +20,33 @@ pub(super) fn is_of(family: Family) -> Phrase {
         Family::Ip => key::ETH_P_IP,
         Family::Ip6 => key::ETH_P_IPV6,
     };
-    vec![Meta::load(key::META_PROTOCOL, FIRST), Cmp::equal(FIRST, ether_type.to_be_bytes())]
+    vec![meta::protocol(FIRST), Cmp::equal(FIRST, ether_type.to_be_bytes())]
 }
 
 /// Matches packets to another hardware address than the device's, which bridges and switches flood:
 /// `meta pkttype != host`.
 pub(super) fn is_for_others() -> Phrase {
-    vec![Meta::load(key::META_PKTTYPE, FIRST), Cmp::not_equal(FIRST, [key::PACKET_HOST])]
+    vec![meta::pkttype(FIRST), Cmp::not_equal(FIRST, [key::PACKET_HOST])]
 }
 
 /// Matches packets that another node has sent or handed on: `ether saddr
 /// @node-hardware-addresses`.
 pub(super) fn is_from_node() -> Phrase {
-    /// Offset of the source in the Ethernet header.
-    const SOURCE: u32 = 6;
-    let source = Payload::load(key::PAYLOAD_LINK, SOURCE, 6, FIRST);
     let is_ethernet = key::ARPHRD_ETHER.to_ne_bytes();
     vec![
-        Meta::load(key::META_IIFTYPE, FIRST),
+        meta::iiftype(FIRST),
         Cmp::equal(FIRST, is_ethernet),
-        source,
+        ether::saddr(FIRST),
         Lookup::in_set(DirectSet::NodeHardwareAddresses.name(), FIRST),
     ]
 }
 
 /// Matches packets that may be forwarded once more: `ip ttl > 1`.
 pub(super) fn has_hop_left(family: Family) -> Phrase {
-    let offset = match family {
-        Family::Ip => 8,
-        Family::Ip6 => 7,
+    let ttl = match family {
+        Family::Ip => ip::ttl(FIRST),
+        Family::Ip6 => ip6::hoplimit(FIRST),
     };
-    let ttl = Payload::load(key::PAYLOAD_NETWORK, offset, 1, FIRST);
     [is_of(family), vec![ttl, Cmp::compare(FIRST, key::CMP_GREATER, [1])]].concat()
 }
 
@@ -58,14 +54,12 @@ pub(super) fn has_hop_left(family: Family) -> Phrase {
 pub(super) fn begins_tcp() -> Phrase {
     /// Number of the protocol (`IPPROTO_TCP`).
     const TCP: u8 = 6;
-    /// Offset of the flags in the header (RFC 9293).
-    const FLAGS: u32 = 13;
     const SYN: u8 = 0x02;
     const ACK: u8 = 0x10;
     [
         phrase::protocol(TCP),
         vec![
-            Payload::load(key::PAYLOAD_TRANSPORT, FLAGS, 1, FIRST),
+            tcp::flags(FIRST),
             Bitwise::mask_xor(FIRST, [SYN | ACK], [0]),
             Cmp::equal(FIRST, [SYN]),
         ],
@@ -80,8 +74,12 @@ pub(super) fn is_icmp(family: Family, kind: u8) -> Phrase {
         Family::Ip => 1,
         Family::Ip6 => 58,
     };
-    let load = Payload::load(key::PAYLOAD_TRANSPORT, 0, 1, FIRST);
-    [is_of(family), phrase::protocol(protocol), vec![load, Cmp::equal(FIRST, [kind])]].concat()
+    [
+        is_of(family),
+        phrase::protocol(protocol),
+        vec![icmp::r#type(FIRST), Cmp::equal(FIRST, [kind])],
+    ]
+    .concat()
 }
 
 /// Matches the first fragment of a packet, and perhaps later ones, which come to no rule with it:
@@ -90,7 +88,7 @@ pub(super) fn is_fragment(family: Family) -> Phrase {
     /// `IP_MF`.
     const MORE: [u8; 2] = [0x20, 0];
     match family {
-        Family::Ip => [is_of(family), any_bit(IP_FRAGMENT, MORE)].concat(),
+        Family::Ip => [is_of(family), any_bit(ip::frag_off(FIRST), MORE)].concat(),
         Family::Ip6 => has_fragment_header(),
     }
 }
@@ -102,31 +100,25 @@ pub(super) fn is_later_fragment(family: Family) -> Phrase {
     const OFFSET: [u8; 2] = [0x1f, 0xff];
     /// `IP6_OFFSET`.
     const OFFSET6: [u8; 2] = [0xff, 0xf8];
+    let offset = Payload::load(key::PAYLOAD_NETWORK, FRAGMENT_HEADER + 2, 2, FIRST);
     match family {
-        Family::Ip => [is_of(family), any_bit(IP_FRAGMENT, OFFSET)].concat(),
-        Family::Ip6 => [has_fragment_header(), any_bit(FRAGMENT_HEADER + 2, OFFSET6)].concat(),
+        Family::Ip => [is_of(family), any_bit(ip::frag_off(FIRST), OFFSET)].concat(),
+        Family::Ip6 => [has_fragment_header(), any_bit(offset, OFFSET6)].concat(),
     }
 }
 
-/// Offset of the fragment's flags and offset in the IPv4 header (RFC 791).
-const IP_FRAGMENT: u32 = 6;
 /// Offset of a fragment header that follows the IPv6 header (RFC 8200).
 const FRAGMENT_HEADER: u32 = 40;
 
 fn has_fragment_header() -> Phrase {
     /// `NEXTHDR_FRAGMENT`.
     const FRAGMENT: u8 = 44;
-    let next = Payload::load(key::PAYLOAD_NETWORK, 6, 1, FIRST);
-    [is_of(Family::Ip6), vec![next, Cmp::equal(FIRST, [FRAGMENT])]].concat()
+    [is_of(Family::Ip6), vec![ip6::nexthdr(FIRST), Cmp::equal(FIRST, [FRAGMENT])]].concat()
 }
 
-/// Matches if any of the bits is set in two bytes of the network header.
-fn any_bit(offset: u32, bits: [u8; 2]) -> Phrase {
-    vec![
-        Payload::load(key::PAYLOAD_NETWORK, offset, 2, FIRST),
-        Bitwise::mask_xor(FIRST, bits, [0; 2]),
-        Cmp::not_equal(FIRST, [0; 2]),
-    ]
+/// Matches if any of the bits is set in two bytes.
+fn any_bit(load: Expression, bits: [u8; 2]) -> Phrase {
+    vec![load, Bitwise::mask_xor(FIRST, bits, [0; 2]), Cmp::not_equal(FIRST, [0; 2])]
 }
 
 /// Returns the key of a packet that its fragments share: its addresses, number and protocol. nft

@@ -1,7 +1,7 @@
 //! The chains that send a packet to the chosen node, or leave it to this one.
 
-use nft::expression::{Fwd, Lookup, Meta, Reg};
-use nft::{Family, Verdict, key};
+use nft::expression::{Fwd, Lookup, Reg, meta};
+use nft::{Family, Verdict};
 
 use super::chain::{chain, named};
 use super::layout::DirectSettings;
@@ -44,9 +44,9 @@ pub(super) fn send(family: Family) -> ChainSpec {
 fn forward(family: Family) -> Phrase {
     let (device, address) = (Reg::of_word(0), Reg::of_word(4));
     vec![
-        Meta::load(key::META_MARK, device),
+        meta::mark(device),
         Lookup::in_map(DirectSet::NodeDevices.name(), device, device),
-        Meta::load(key::META_MARK, address),
+        meta::mark(address),
         Lookup::in_map(DirectSet::NodeAddresses(family).name(), address, address),
         Fwd::to_neighbour(device, address, family.number()),
     ]
