@@ -442,7 +442,7 @@ fn a_refused_difference_applies_nothing_and_names_the_object() {
     );
 
     let mut table = filter();
-    let set = AnySet::of_types("ports", &[13], &[2]);
+    let set = AnySet::of_types("ports", "inet_service").unwrap();
     let elements = vec![AnyElement::new(vec![0, 80]), AnyElement::new(vec![0, 1, 2, 3])];
     table.sets.push(SetContents { set, elements });
     let (errno, what) = refusal(&table);
@@ -468,7 +468,7 @@ fn a_difference_from_an_older_generation_is_not_applied() {
         let mark = meta::mark(Reg::of_word(0));
         let lookup = Lookup::in_set("marks", Reg::of_word(0));
         desired.append_rule("in", vec![mark, lookup, Immediate::verdict(Verdict::Drop)]);
-        let set = AnySet::of_types("marks", &[19], &[4]);
+        let set = AnySet::of_types("marks", "mark").unwrap();
         desired.sets.push(SetContents { set, elements: vec![AnyElement::new(vec![1, 0, 0, 0])] });
         let difference = desired.difference_from(installed.as_ref()).unwrap();
         let mut other = Nftables::open().unwrap();
@@ -509,7 +509,7 @@ fn every_change_of_a_table_is_notified() {
         table.append_rule("in", vec![Immediate::verdict(Verdict::Accept)]);
         let state = CounterExpression { bytes: 0, packets: 0 }.into();
         table.objects.push(Object::new("web", Object::COUNTER, state));
-        let set = AnySet::of_types("ports", &[13], &[2]);
+        let set = AnySet::of_types("ports", "inet_service").unwrap();
         let elements = vec![AnyElement::new(vec![0, 80])];
         table.sets.push(SetContents { set, elements });
         kernel.update(&table).unwrap();
@@ -551,4 +551,81 @@ fn a_table_of_another_process_is_left_alone_and_one_without_owner_can_be_deleted
         assert!(owner.delete_table(TableFamily::Inet, TABLE).unwrap());
         assert!(!other.delete_table(TableFamily::Inet, TABLE).unwrap());
     });
+}
+
+/// Types of nft(8) with a fixed length.
+const TYPES: &[&str] = &[
+    "nf_proto",
+    "ipv4_addr",
+    "ipv6_addr",
+    "ether_addr",
+    "ether_type",
+    "arp_op",
+    "inet_proto",
+    "inet_service",
+    "icmp_type",
+    "tcp_flag",
+    "dccp_pkttype",
+    "mh_type",
+    "time",
+    "mark",
+    "iface_index",
+    "iface_type",
+    "realm",
+    "classid",
+    "uid",
+    "gid",
+    "ct_state",
+    "ct_dir",
+    "ct_status",
+    "icmpv6_type",
+    "pkt_type",
+    "icmp_code",
+    "icmpv6_code",
+    "icmpx_code",
+    "devgroup",
+    "dscp",
+    "ecn",
+    "fib_addrtype",
+    "boolean",
+    "ifname",
+    "igmp_type",
+    "cgroupsv2",
+    "ipv4_addr . inet_proto . inet_service",
+    "ether_addr . ether_type . ifname",
+    "ipv4_addr . mark : verdict",
+    "inet_service : ipv4_addr . inet_service",
+    "ct_state . uid : counter",
+];
+
+#[test]
+fn the_types_of_a_set_have_the_numbers_and_lengths_that_nft_gives_them() {
+    if !nft_available() {
+        return;
+    }
+    let sets = TYPES.iter().enumerate().map(|(i, types)| {
+        let noun = if types.contains(':') { "map" } else { "set" };
+        format!("add {noun} ip {TABLE} s{i} {{ type {types}; }}\n")
+    });
+    let namespace = Namespace::new();
+    let script = format!("add table ip {TABLE}\n{}", sets.collect::<String>());
+    nft(&namespace, &["-f", "-"], &script);
+    let read = read(&namespace, TableFamily::Ip).unwrap();
+    for (i, types) in TYPES.iter().enumerate() {
+        let name = format!("s{i}");
+        let AnySet { key_type, key_length, data_type, data_length, object_type, flags, .. } =
+            AnySet::of_types(&name, types).unwrap();
+        let listed = read.set(&name).unwrap().set.clone();
+        let ours = AnySet {
+            key_type,
+            key_length,
+            data_type,
+            data_length,
+            object_type,
+            flags,
+            ..listed.clone()
+        };
+        assert_eq!(ours, listed, "{types}");
+        assert_eq!(listed.types(), *types);
+    }
 }

@@ -108,7 +108,7 @@ fn a_blocklist_of_100_000_networks_changes_by_what_changed() {
     let _server = net.node().serve_tcp(80, "web");
     assert_eq!(bad.connect_tcp((NODE_IP, 80)).server(), "web");
     let node = net.node();
-    let table = blocklist::table(&networks(0));
+    let table = blocklist::table(&networks(0)).unwrap();
     if let Err(error) = node.run(|| Nftables::open().unwrap().update(&table)) {
         // The send buffer of an ordinary user holds no such batch.
         assert!(netlink_tests::in_user_namespace(), "{error}");
@@ -117,7 +117,7 @@ fn a_blocklist_of_100_000_networks_changes_by_what_changed() {
     assert_eq!(update(node, &table), None);
     assert_eq!(good.connect_tcp((NODE_IP, 80)).server(), "web");
     assert_eq!(bad.hasty().connect_tcp((NODE_IP, 80)), Answer::Silent);
-    let changed = update(node, &blocklist::table(&networks(10))).unwrap();
+    let changed = update(node, &blocklist::table(&networks(10)).unwrap()).unwrap();
     // One message deletes and one adds; each network is a start and an end.
     assert_eq!(changed.len(), 2, "{changed}");
     let bytes: usize = changed.messages().iter().map(|message| message.attributes.len()).sum();

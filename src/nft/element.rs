@@ -174,7 +174,7 @@ fn field_text(kind: Type, mut first: Vec<u8>, mut last: Vec<u8>) -> String {
     } else if kind == Type::Integer {
         Kind::Number
     } else {
-        key_type(kind.number()).map_or(Kind::Number, |(_, _, form, _)| *form)
+        key_type(kind.number()).map_or(Kind::Number, |(_, _, form, ..)| *form)
     };
     form.range_text(&first, &last, &|_| None)
 }

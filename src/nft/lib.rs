@@ -79,7 +79,7 @@ pub use nix::errno::Errno;
 pub use notification::Notification;
 pub use object::Object;
 pub use object_change::{ChangedObject, ObjectChange};
-pub use print::RuleContext;
+pub use print::{RuleContext, UnknownType};
 pub use rule::Rule;
 pub use set::{DecodedSet, Set, SetFlags};
 pub use table::{Table, TableFlags, TableRef, table_name};

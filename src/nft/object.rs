@@ -106,6 +106,11 @@ impl Object {
     }
 }
 
+/// Returns the type with a keyword of nft(8), `NFT_OBJECT_*`.
+pub(super) fn kind_of(noun: &str) -> Option<u32> {
+    (1..).zip(NAMES).find(|(_, name)| *name == noun).map(|(kind, _)| kind)
+}
+
 /// Returns the keyword of nft(8) for a type, `NFT_OBJECT_*`.
 pub(super) fn noun(kind: u32) -> &'static str {
     let index = usize::try_from(kind).ok().and_then(|kind| kind.checked_sub(1));

@@ -238,7 +238,7 @@ mod tests {
         own.append_rule("nat-prerouting", phrase::verdict(Verdict::Drop));
         own.append_rule("services", vec![FlowOffload::to("fast")]);
         let set = |(name, flags): &(&str, u32)| SetContents {
-            set: AnySet { flags: *flags, ..AnySet::of_types(name, &[7], &[4]) },
+            set: AnySet { flags: *flags, ..AnySet::of_types(name, "ipv4_addr").unwrap() },
             elements: Vec::new(),
         };
         own.sets = sets.iter().map(set).collect();

@@ -13,9 +13,7 @@ use crate::kept::{self, OtherAttribute};
 /// ```
 /// use nft_netlink::AnySet;
 ///
-/// // Types 7 and 13 of nft(8): an address and a port.
-/// let set = AnySet::of_types("s", &[7, 13], &[4, 2]);
-/// assert_eq!((set.types(), set.key_length), ("ipv4_addr . inet_service".to_owned(), 8));
+/// let set = AnySet::of_types("s", "ipv4_addr . inet_service")?;
 /// assert_eq!(AnySet::decode(&set.encode("t", 1)?)?, set);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -25,7 +23,7 @@ pub struct AnySet {
     pub name: String,
     /// Length of the key in bytes.
     pub key_length: usize,
-    /// Length of the data in bytes; 0 for sets and verdict maps.
+    /// Length of the data in bytes; 0 for sets, 16 for maps of verdicts.
     pub data_length: usize,
     /// `NFT_SET_*` flags.
     pub flags: u32,
@@ -70,21 +68,6 @@ impl AnySet {
     pub const CONCATENATION: u32 = 0x80;
     /// [`AnySet::data_type`] of a map of verdicts.
     pub const VERDICT: u32 = 0xffff_ff00;
-
-    /// Returns a set whose key has fields of these types of nft(8), with their lengths in bytes.
-    pub fn of_types(name: &str, types: &[u32], lengths: &[u32]) -> Self {
-        const BITS: u32 = 6;
-        let key_length = match lengths {
-            [only] => *only,
-            fields => fields.iter().map(|length| length.next_multiple_of(4)).sum(),
-        };
-        Self {
-            name: name.to_owned(),
-            key_type: types.iter().fold(0, |all, kind| all << BITS | kind),
-            key_length: usize::try_from(key_length).unwrap_or(usize::MAX),
-            ..Self::default()
-        }
-    }
 
     /// Returns whether the elements have data.
     pub fn is_map(&self) -> bool {

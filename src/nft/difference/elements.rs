@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     fn set(flags: u32, elements: Vec<AnyElement>) -> SetContents {
-        let set = AnySet { flags, ..AnySet::of_types("s", &[13], &[2]) };
+        let set = AnySet { flags, ..AnySet::of_types("s", "inet_service").unwrap() };
         SetContents { set, elements }
     }
 

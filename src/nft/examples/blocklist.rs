@@ -8,18 +8,16 @@ use ipnet::Ipv4Net;
 use nft_netlink::expression::{Cmp, Immediate, Lookup, Reg, ip, meta};
 use nft_netlink::kernel::Nftables;
 use nft_netlink::{
-    AnyElement, AnySet, BaseChain, Chain, Expression, HookPoint, SetContents, TableFamily, Verdict,
-    WholeTable,
+    AnyElement, AnySet, BaseChain, Chain, Expression, HookPoint, SetContents, TableFamily,
+    UnknownType, Verdict, WholeTable,
 };
 
 /// Name of the set of networks.
 pub(crate) const SET: &str = "blocked";
 
 /// Returns the table that drops packets from these networks, before their connections are tracked.
-pub(crate) fn table(networks: &[Ipv4Net]) -> WholeTable {
+pub(crate) fn table(networks: &[Ipv4Net]) -> Result<WholeTable, UnknownType> {
     const BEFORE_CONNTRACK: i32 = -300;
-    /// `ipv4_addr` of nft(8).
-    const IPV4_ADDRESS: u32 = 7;
     let mut table = WholeTable::new(TableFamily::Inet, "blocklist");
     let base = BaseChain::new("filter", HookPoint::Prerouting, BEFORE_CONNTRACK);
     table.chains.push(Chain::at_hook("prerouting", base));
@@ -32,10 +30,10 @@ pub(crate) fn table(networks: &[Ipv4Net]) -> WholeTable {
             AnyElement::range(first.to_vec(), &last)
         })
         .collect();
-    let set = AnySet::of_types(SET, &[IPV4_ADDRESS], &[4]);
+    let set = AnySet::of_types(SET, "ipv4_addr")?;
     let set = AnySet { flags: AnySet::INTERVAL, ..set };
     table.sets.push(SetContents { set, elements });
-    table
+    Ok(table)
 }
 
 /// `ip saddr @blocked drop`
@@ -58,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let text = std::fs::read_to_string(file)?;
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let networks = lines.map(str::parse).collect::<Result<Vec<Ipv4Net>, _>>()?;
-    match Nftables::open()?.update(&table(&networks))? {
+    match Nftables::open()?.update(&table(&networks)?)? {
         Some(difference) => println!("{} messages", difference.len()),
         None => println!("nothing to do"),
     }

@@ -185,9 +185,9 @@ impl Printer<'_, '_> {
             }
         }
         if let Some(data) = dynset.data {
-            let kinds = set.map(|contents| super::lookup::kinds(contents.set.data_type));
-            let (kind, host) =
-                kinds.and_then(|kinds| kinds.first().copied()).unwrap_or((Kind::Hex(1), false));
+            let kinds = set.map(|contents| super::types::kinds(contents.set.data_type));
+            let (kind, host, _) =
+                kinds.and_then(|kinds| kinds.first().copied()).unwrap_or((Kind::Hex(1), false, 0));
             let data = self.register(data, kind, host);
             text = format!("{text} : {data}");
         }

@@ -45,8 +45,8 @@ pub(crate) enum Kind {
 }
 
 /// A type of keys and data: nft(8)'s number and word, the form of values, whether they are in host
-/// byte order.
-pub(crate) type KeyType = (u32, &'static str, Kind, bool);
+/// byte order, and their length in bytes, 0 if it varies.
+pub(crate) type KeyType = (u32, &'static str, Kind, bool, usize);
 
 /// Returns the type of nft(8) with a number.
 pub(crate) fn key_type(number: u32) -> Option<&'static KeyType> {
@@ -57,31 +57,34 @@ const HOST: bool = true;
 const NETWORK: bool = false;
 
 #[rustfmt::skip]
-static KEY_TYPES: &[KeyType] = {
+pub(super) static KEY_TYPES: &[KeyType] = {
     use Kind::*;
     &[
-        (2, "nf_proto", Word(FAMILIES), NETWORK), (4, "integer", Number, NETWORK),
-        (5, "string", Number, NETWORK), (6, "ll_addr", Ether, NETWORK),
-        (7, "ipv4_addr", Ipv4, NETWORK), (8, "ipv6_addr", Ipv6, NETWORK),
-        (9, "ether_addr", Ether, NETWORK), (10, "ether_type", WordOrHex(ETHER_TYPES, 4), NETWORK),
-        (11, "arp_op", Word(ARP_OPERATIONS), NETWORK), (12, "inet_proto", Word(PROTOCOLS), NETWORK),
-        (13, "inet_service", Number, NETWORK), (14, "icmp_type", Word(ICMP_TYPES), NETWORK),
-        (15, "tcp_flag", Bits(TCP_FLAGS), NETWORK), (16, "dccp_pkttype", Word(DCCP_TYPES), NETWORK),
-        (17, "mh_type", Word(MH_TYPES), NETWORK), (18, "time", Seconds, HOST),
-        (19, "mark", Hex(8), HOST), (20, "iface_index", Interface, HOST),
-        (21, "iface_type", Word(LINK_TYPES), HOST), (22, "realm", Quoted(REALMS), HOST),
-        (23, "classid", Class, HOST), (24, "uid", Number, HOST), (25, "gid", Number, HOST),
-        (26, "ct_state", Bits(CT_STATES), HOST), (27, "ct_dir", Word(DIRECTIONS), HOST),
-        (28, "ct_status", Bits(CT_STATUSES), HOST),
-        (29, "icmpv6_type", Word(ICMPV6_TYPES), NETWORK), (30, "ct_label", Number, NETWORK),
-        (31, "pkt_type", Word(PACKET_TYPES), HOST), (32, "icmp_code", Number, NETWORK),
-        (33, "icmpv6_code", Number, NETWORK), (34, "icmpx_code", Number, NETWORK),
-        (35, "devgroup", Quoted(GROUPS), HOST), (36, "dscp", WordOrHex(DSCP, 2), NETWORK),
-        (37, "ecn", Word(ECN), NETWORK), (38, "fib_addrtype", Word(ADDRESS_TYPES), HOST),
-        (39, "boolean", Number, NETWORK), (40, "ct_event", Bits(CT_EVENTS), HOST),
-        (41, "ifname", Name, NETWORK), (42, "igmp_type", Word(IGMP_TYPES), NETWORK),
-        (43, "time", Number, NETWORK), (44, "hour", Number, NETWORK), (45, "day", Number, NETWORK),
-        (46, "cgroupsv2", Number, NETWORK),
+        (2, "nf_proto", Word(FAMILIES), NETWORK, 1), (4, "integer", Number, NETWORK, 0),
+        (5, "string", Number, NETWORK, 0), (6, "ll_addr", Ether, NETWORK, 0),
+        (7, "ipv4_addr", Ipv4, NETWORK, 4), (8, "ipv6_addr", Ipv6, NETWORK, 16),
+        (9, "ether_addr", Ether, NETWORK, 6),
+        (10, "ether_type", WordOrHex(ETHER_TYPES, 4), NETWORK, 2),
+        (11, "arp_op", Word(ARP_OPERATIONS), NETWORK, 2),
+        (12, "inet_proto", Word(PROTOCOLS), NETWORK, 1), (13, "inet_service", Number, NETWORK, 2),
+        (14, "icmp_type", Word(ICMP_TYPES), NETWORK, 1),
+        (15, "tcp_flag", Bits(TCP_FLAGS), NETWORK, 1),
+        (16, "dccp_pkttype", Word(DCCP_TYPES), NETWORK, 1),
+        (17, "mh_type", Word(MH_TYPES), NETWORK, 1), (18, "time", Seconds, HOST, 4),
+        (19, "mark", Hex(8), HOST, 4), (20, "iface_index", Interface, HOST, 4),
+        (21, "iface_type", Word(LINK_TYPES), HOST, 2), (22, "realm", Quoted(REALMS), HOST, 4),
+        (23, "classid", Class, HOST, 4), (24, "uid", Number, HOST, 4), (25, "gid", Number, HOST, 4),
+        (26, "ct_state", Bits(CT_STATES), HOST, 4), (27, "ct_dir", Word(DIRECTIONS), HOST, 1),
+        (28, "ct_status", Bits(CT_STATUSES), HOST, 4),
+        (29, "icmpv6_type", Word(ICMPV6_TYPES), NETWORK, 1), (30, "ct_label", Number, NETWORK, 16),
+        (31, "pkt_type", Word(PACKET_TYPES), HOST, 1), (32, "icmp_code", Number, NETWORK, 1),
+        (33, "icmpv6_code", Number, NETWORK, 1), (34, "icmpx_code", Number, NETWORK, 1),
+        (35, "devgroup", Quoted(GROUPS), HOST, 4), (36, "dscp", WordOrHex(DSCP, 2), NETWORK, 1),
+        (37, "ecn", Word(ECN), NETWORK, 1), (38, "fib_addrtype", Word(ADDRESS_TYPES), HOST, 4),
+        (39, "boolean", Number, NETWORK, 1), (40, "ct_event", Bits(CT_EVENTS), HOST, 4),
+        (41, "ifname", Name, NETWORK, 16), (42, "igmp_type", Word(IGMP_TYPES), NETWORK, 1),
+        (43, "time", Number, NETWORK, 8), (44, "hour", Number, NETWORK, 4),
+        (45, "day", Number, NETWORK, 1), (46, "cgroupsv2", Number, NETWORK, 8),
     ]
 };
 

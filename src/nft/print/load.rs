@@ -2,6 +2,7 @@
 
 use super::kind::Kind::{self, *};
 use super::names::*;
+use super::types::FieldType;
 use crate::expression::{Ct, Exthdr, Fib, Hash, Meta, Numgen, Osf, Rt, Socket, Xfrm};
 use crate::family::TableFamily;
 
@@ -61,10 +62,10 @@ pub(super) enum Term {
         by: u128,
     },
     Concatenation(Vec<Load>),
-    /// Data of a map, with the kind of each field.
+    /// Data of a map, with the type of each field.
     Mapped {
         text: String,
-        kinds: Vec<(Kind, bool)>,
+        kinds: Vec<FieldType>,
     },
 }
 

@@ -56,7 +56,7 @@ impl Printer<'_, '_> {
         match &load.term {
             Term::Concatenation(parts) => parts.iter().flat_map(|part| self.sides(part)).collect(),
             Term::Mapped { text, kinds } => {
-                let kind = kinds.first().map_or(Kind::Number, |(kind, _)| *kind);
+                let kind = kinds.first().map_or(Kind::Number, |(kind, ..)| *kind);
                 vec![Side::new(text.clone(), kind, load)]
             }
             Term::Payload(_)

@@ -1,20 +1,20 @@
 //! Lookups in sets and maps; those without a name are printed with their elements.
 
-use super::kind::{Kind, key_type};
+use super::kind::Kind;
 use super::load::{Load, Term};
 use super::printer::{Printer, RuleContext, WORDS};
 use super::side::{Side, joined};
+use super::types::{FieldType, kinds};
 use crate::abi::*;
-use crate::any::{AnyElement, AnySet, SetContents};
+use crate::any::{AnyElement, SetContents};
 use crate::expression::{Data, Lookup, Reg};
 use crate::key;
-use crate::object::noun;
 
 impl SetContents {
-    /// Kinds and byte orders of the fields of the data.
-    fn kinds_of_data(&self) -> Vec<(Kind, bool)> {
+    /// The types of the fields of the data.
+    fn kinds_of_data(&self) -> Vec<FieldType> {
         let mut kinds = kinds(self.set.data_type);
-        if let ([(_, host)], true) = (&mut kinds[..], self.set.is_data_host()) {
+        if let ([(_, host, _)], true) = (&mut kinds[..], self.set.is_data_host()) {
             *host = true;
         }
         kinds
@@ -33,53 +33,12 @@ impl<'a> RuleContext<'a> {
         let length = if types.len() == 1 { Some(contents.set.key_length) } else { None };
         // The kernel stores single-field ranges in network byte order.
         let is_range = contents.set.is_interval();
-        let side = |(kind, host): (Kind, bool)| {
-            let length = length.unwrap_or_else(|| field_length(kind));
-            Side::of_set(kind, host && !is_range, length)
+        let side = |(kind, host, in_key): FieldType| {
+            Side::of_set(kind, host && !is_range, length.unwrap_or(in_key))
         };
         let sides: Vec<_> = types.into_iter().map(side).collect();
         Printer::new(self).elements_text(contents, &sides)
     }
-}
-
-impl AnySet {
-    /// Returns the types of key and data as printed by `nft list`, `ipv4_addr . inet_service :
-    /// verdict`.
-    pub fn types(&self) -> String {
-        let key = type_text(self.key_type);
-        match (self.is_map(), self.object_type) {
-            (false, _) => key,
-            (true, 0) => format!("{key} : {}", type_text(self.data_type)),
-            (true, object) => {
-                format!("{key} : {}", noun(object))
-            }
-        }
-    }
-}
-
-fn type_text(number: u32) -> String {
-    if number == AnySet::VERDICT {
-        return "verdict".to_owned();
-    }
-    let name = |number| key_type(number).map_or("[type]", |(_, name, ..)| name);
-    numbers(number).into_iter().map(name).collect::<Vec<_>>().join(" . ")
-}
-
-/// Kinds and byte orders of the fields of a type of nft(8): six bits for each field.
-pub(super) fn kinds(number: u32) -> Vec<(Kind, bool)> {
-    let kind = |number| key_type(number).map_or((Kind::Number, false), |it| (it.2, it.3));
-    numbers(number).into_iter().map(kind).collect()
-}
-
-fn numbers(mut concatenation: u32) -> Vec<u32> {
-    const BITS: u32 = 6;
-    let mut numbers = Vec::new();
-    while concatenation > 0 {
-        numbers.push(concatenation & ((1 << BITS) - 1));
-        concatenation >>= BITS;
-    }
-    numbers.reverse();
-    numbers
 }
 
 impl Printer<'_, '_> {
@@ -106,7 +65,7 @@ impl Printer<'_, '_> {
                     None => (Vec::new(), WORDS * 4),
                 };
                 let text = format!("{left} map {set}");
-                let host = kinds.first().is_some_and(|(_, host)| *host);
+                let host = kinds.first().is_some_and(|(_, host, _)| *host);
                 self.write(to, Load { term: Term::Mapped { text, kinds }, host, length });
             }
         }
@@ -159,7 +118,7 @@ impl Printer<'_, '_> {
         self.value(side, value)
     }
 
-    fn data_text(&self, element: &AnyElement, kinds: &[(Kind, bool)]) -> String {
+    fn data_text(&self, element: &AnyElement, kinds: &[FieldType]) -> String {
         match (&element.data, &element.object) {
             (Some(Data::Verdict(verdict)), _) => format!(" : {verdict}"),
             (Some(Data::Value(value)), _) => format!(" : {}", self.fields(value, kinds)),
@@ -169,16 +128,16 @@ impl Printer<'_, '_> {
         }
     }
 
-    fn fields(&self, value: &[u8], kinds: &[(Kind, bool)]) -> String {
-        if let ([(kind @ (Kind::Ipv4 | Kind::Number), _)], 4 | 8) = (kinds, value.len())
+    fn fields(&self, value: &[u8], kinds: &[FieldType]) -> String {
+        if let ([(kind @ (Kind::Ipv4 | Kind::Number), ..)], 4 | 8) = (kinds, value.len())
             && let Some((first, last)) = interval(*kind, value)
         {
             return kind.range_text(first, last, self.interfaces);
         }
         let mut at = 0;
         let mut fields = Vec::new();
-        for (kind, host) in kinds {
-            let length = if kinds.len() == 1 { value.len() } else { field_length(*kind) };
+        for (kind, host, in_key) in kinds {
+            let length = if kinds.len() == 1 { value.len() } else { *in_key };
             let field = slice(value, at, length);
             let field: Vec<_> = if *host && cfg!(target_endian = "little") {
                 field.iter().rev().copied().collect()
@@ -189,21 +148,6 @@ impl Printer<'_, '_> {
             at += length.next_multiple_of(4);
         }
         fields.join(" . ")
-    }
-}
-
-/// Length of a field of a concatenation in bytes.
-fn field_length(kind: Kind) -> usize {
-    if matches!(kind, Kind::Ipv6 | Kind::Name) {
-        16
-    } else if kind == Kind::Ether {
-        6
-    } else if kind == Kind::Number {
-        2
-    } else if matches!(kind, Kind::Word(_) | Kind::WordOrHex(..)) {
-        1
-    } else {
-        4
     }
 }
 
@@ -297,11 +241,5 @@ mod tests {
     fn the_key_before_a_key_borrows() {
         assert_eq!(before(&[10, 1, 0, 0]), [10, 0, 255, 255]);
         assert_eq!(before(&[0, 0]), [255, 255]);
-    }
-
-    #[test]
-    fn a_type_of_nft_has_six_bits_for_each_field() {
-        let found = kinds(7 << 6 | 13);
-        assert_eq!(found, [(Kind::Ipv4, false), (Kind::Number, false)]);
     }
 }

@@ -20,6 +20,8 @@ mod printer;
 mod protocols;
 mod side;
 mod translate;
+mod types;
 
 pub(crate) use kind::{Kind, key_type};
 pub use printer::RuleContext;
+pub use types::UnknownType;
