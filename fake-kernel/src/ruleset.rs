@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use nft::expression::Reference;
 use nft::{
-    Chain, Device, Element, Expression, Flowtable, ListedRule, Name, Operation, Rule, Set, Table,
-    TableRef, Type, Value,
+    Chain, Destroyed, Device, Element, Expression, Flowtable, ListedRule, Name, Operation, Rule,
+    Set, Table, TableRef, Type, Value,
 };
 use nix::errno::Errno;
 
@@ -124,7 +124,31 @@ impl Ruleset {
                 let table = self.table_with(table, &set.name)?;
                 each(elements, |element| table.delete_element(&set.name, element))
             }
+            Operation::Destroy(table, destroyed) => self.destroy(table, destroyed),
         }
+    }
+
+    /// Deletes what may not exist. As in the kernel, the table of an object and the set of an
+    /// element must exist.
+    fn destroy(&mut self, table: &TableRef, destroyed: &Destroyed) -> Result<(), Refused> {
+        let unless_missing = |deleted| match deleted {
+            Err(Errno::ENOENT) => Ok(()),
+            deleted => deleted,
+        };
+        let deleted = match destroyed {
+            Destroyed::Table => self.tables.remove(table).map(drop).ok_or(Errno::ENOENT),
+            Destroyed::Chain(name) => self.table(table)?.delete_chain(name),
+            Destroyed::Set(name) => self.table(table)?.delete_set(name),
+            Destroyed::Flowtable(name) => self.table(table)?.delete_flowtable(name),
+            Destroyed::Elements(set, elements) => {
+                let table = self.table_with(table, &set.name)?;
+                let mut delete = |element: &_| table.delete_element(&set.name, element);
+                return each(elements, |element| unless_missing(delete(element)));
+            }
+            // The fake has no stateful objects, and deletes no single rules.
+            Destroyed::Rule(..) | Destroyed::Object(..) => Err(Errno::EOPNOTSUPP),
+        };
+        Ok(unless_missing(deleted)?)
     }
 
     fn add_table(&mut self, table: &Table) -> Result<(), Errno> {

@@ -12,10 +12,10 @@ use std::thread;
 use engine::ruleset::field::Field;
 use engine::ruleset::phrase::{self, Phrases};
 use fake_kernel::Fake;
-use nft::kernel::{CommitError, ElementRead, Kernel, Nftables};
+use nft::kernel::{CommitError, ElementRead, Kernel, Nftables, Release};
 use nft::{
-    BaseChain, Chain, Element, Family, HookPoint, Operation, Rule, Set, SetFlags, Table, TableRef,
-    Transaction, Type, Value, Verdict,
+    BaseChain, Chain, Destroyed, Element, Family, HookPoint, Operation, Rule, Set, SetFlags, Table,
+    TableRef, Transaction, Type, Value, Verdict,
 };
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
@@ -28,6 +28,10 @@ const SETS: [&str; 3] = ["addresses", "few", "backends"];
 
 fn reference() -> TableRef {
     TableRef::new(Family::Ip, "kube-proxy")
+}
+
+fn table() -> Operation {
+    Operation::AddTable(Table::new(Family::Ip, "kube-proxy"))
 }
 
 fn chain(index: usize, hooked: bool) -> Chain {
@@ -107,12 +111,22 @@ fn rule() -> impl Strategy<Value = Rule> {
         })
 }
 
+/// Deletes what may not exist; nothing where the kernel cannot.
+fn destroy() -> impl Strategy<Value = Operation> {
+    let chain = (0_usize..3).prop_map(|index| Destroyed::Chain(CHAINS[index].into()));
+    let one_set = (0_usize..3).prop_map(|index| Destroyed::Set(SETS[index].into()));
+    let elements = elements().prop_map(|(index, list)| Destroyed::Elements(set(index), list));
+    let is_possible = Release::running().is_some_and(|release| release >= Release::DESTROY);
+    prop_oneof![1 => Just(Destroyed::Table), 3 => chain, 3 => one_set, 6 => elements].prop_map(
+        move |what| if is_possible { Operation::Destroy(reference(), what) } else { table() },
+    )
+}
+
 fn operation() -> impl Strategy<Value = Operation> {
-    let table = Operation::AddTable(Table::new(Family::Ip, "kube-proxy"));
     let chain_name = (0_usize..3).prop_map(|index| CHAINS[index].into());
     let set_name = (0_usize..3).prop_map(|index| SETS[index].into());
     prop_oneof![
-        1 => Just(table),
+        1 => Just(table()),
         4 => (0_usize..3, prop::bool::weighted(0.8))
             .prop_map(|(index, hooked)| Operation::AddChain(reference(), chain(index, hooked))),
         1 => chain_name.clone().prop_map(|name| Operation::DeleteChain(reference(), name)),
@@ -127,6 +141,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         4 => elements().prop_map(|(index, elements)| {
             Operation::DeleteElements(reference(), set(index), elements)
         }),
+        3 => destroy(),
     ]
 }
 

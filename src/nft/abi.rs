@@ -59,6 +59,14 @@ pub(super) const NFT_MSG_NEWOBJ: u16 = 18;
 pub(super) const NFT_MSG_DELOBJ: u16 = 20;
 pub(super) const NFT_MSG_NEWFLOWTABLE: u16 = 22;
 pub(super) const NFT_MSG_DELFLOWTABLE: u16 = 24;
+// Since Linux 6.3.
+pub(super) const NFT_MSG_DESTROYTABLE: u16 = 26;
+pub(super) const NFT_MSG_DESTROYCHAIN: u16 = 27;
+pub(super) const NFT_MSG_DESTROYRULE: u16 = 28;
+pub(super) const NFT_MSG_DESTROYSET: u16 = 29;
+pub(super) const NFT_MSG_DESTROYSETELEM: u16 = 30;
+pub(super) const NFT_MSG_DESTROYOBJ: u16 = 31;
+pub(super) const NFT_MSG_DESTROYFLOWTABLE: u16 = 32;
 
 // enum nft_registers
 pub(super) const NFT_REG_VERDICT: u32 = 0;

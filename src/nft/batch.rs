@@ -19,7 +19,7 @@ use crate::request::Generation;
 use crate::set::Set;
 use crate::table::TableRef;
 use crate::text::Name;
-use crate::transaction::{Operation, Transaction};
+use crate::transaction::{Destroyed, Operation, Transaction};
 
 /// The message of a batch that requests an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -241,11 +241,7 @@ impl BatchWriter {
                 self.message(NewRule, table.family, |w| rule.encode(&table.name, w))
             }
             Operation::DeleteRule(table, chain, handle) => {
-                self.message(DelRule, table.family, |w| {
-                    w.str(NFTA_RULE_TABLE, &table.name);
-                    w.str(NFTA_RULE_CHAIN, chain);
-                    w.be64(NFTA_RULE_HANDLE, *handle);
-                })
+                self.rule(DelRule, table, (chain, *handle))
             }
             Operation::AddFlowtable(table, flowtable) => {
                 self.message(NewFlowtable, table.family, |w| flowtable.write(&table.name, w))
@@ -278,7 +274,45 @@ impl BatchWriter {
             Operation::DeleteElements(table, set, elements) => {
                 self.elements(DelSetElem, table, set, elements)
             }
+            Operation::Destroy(table, destroyed) => self.destroy(table, destroyed),
         }
+    }
+
+    fn destroy(&mut self, table: &TableRef, destroyed: &Destroyed) -> Result<(), EncodeError> {
+        use MessageKind::{DestroyChain, DestroyFlowtable, DestroyObj, DestroyRule, DestroySet};
+        match destroyed {
+            Destroyed::Table => self.message(MessageKind::DestroyTable, table.family, |w| {
+                w.str(NFTA_TABLE_NAME, &table.name);
+            }),
+            Destroyed::Chain(name) => self.named(DestroyChain, table, (NFTA_CHAIN_NAME, name)),
+            Destroyed::Rule(chain, handle) => self.rule(DestroyRule, table, (chain, *handle)),
+            Destroyed::Set(name) => self.named(DestroySet, table, (NFTA_SET_NAME, name)),
+            Destroyed::Elements(set, elements) => {
+                self.elements(MessageKind::DestroySetElem, table, set, elements)
+            }
+            Destroyed::Object(kind, name) => self.message(DestroyObj, table.family, |w| {
+                w.str(NFTA_OBJ_TABLE, &table.name);
+                w.str(NFTA_OBJ_NAME, name);
+                w.be32(NFTA_OBJ_TYPE, *kind);
+            }),
+            Destroyed::Flowtable(name) => {
+                self.named(DestroyFlowtable, table, (NFTA_FLOWTABLE_NAME, name))
+            }
+        }
+    }
+
+    /// Writes a message with nothing but the table, the chain and the handle of a rule.
+    fn rule(
+        &mut self,
+        kind: MessageKind,
+        table: &TableRef,
+        (chain, handle): (&Name, u64),
+    ) -> Result<(), EncodeError> {
+        self.message(kind, table.family, |w| {
+            w.str(NFTA_RULE_TABLE, &table.name);
+            w.str(NFTA_RULE_CHAIN, chain);
+            w.be64(NFTA_RULE_HANDLE, handle);
+        })
     }
 
     /// Writes a message with nothing but the table and the name of an object. The table is
@@ -312,7 +346,7 @@ impl BatchWriter {
                 w.str(NFTA_SET_ELEM_LIST_TABLE, &table.name);
                 w.str(NFTA_SET_ELEM_LIST_SET, &set.name);
                 written = write_list(w, &elements[first..], |element, w| {
-                    if kind == MessageKind::DelSetElem {
+                    if kind.is_of_keys() {
                         element.encode_key(set, w);
                     } else {
                         element.encode(set, w);
@@ -372,7 +406,7 @@ impl BatchWriter {
 const FLAGS_OFFSET: usize = 6;
 
 fn fits(kind: MessageKind, element: &Element, set: &Set) -> bool {
-    if kind == MessageKind::DelSetElem { element.key_fits(set) } else { element.fits(set) }
+    if kind.is_of_keys() { element.key_fits(set) } else { element.fits(set) }
 }
 
 #[cfg(test)]
@@ -455,6 +489,41 @@ mod tests {
             12, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 7,
         ];
         assert_eq!(batch.message(batch.messages[0]), expected);
+    }
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn what_may_not_exist_is_destroyed_by_messages_of_their_own() {
+        let destroyed = [
+            Destroyed::Table,
+            Destroyed::Chain("c".into()),
+            Destroyed::Rule("c".into(), 7),
+            Destroyed::Set("s".into()),
+            Destroyed::Elements(addresses(), vec![element(1)]),
+            Destroyed::Object(1, "o".into()),
+            Destroyed::Flowtable("f".into()),
+        ];
+        let operations = destroyed.map(|what| Operation::Destroy(table(), what)).to_vec();
+        let transaction = Transaction { operations: operations.clone() };
+        assert_eq!(
+            transaction.to_string(),
+            "destroy table ip t\n\
+             destroy chain ip t c\n\
+             destroy rule ip t c handle 7\n\
+             destroy set ip t s\n\
+             destroy element ip t s { 0.0.0.1 }\n\
+             destroy counter ip t o\n\
+             destroy flowtable ip t f\n"
+        );
+        let batch = encode(operations, Acknowledge::BatchEnd);
+        let kinds: Vec<_> = headers(&batch).iter().map(|(kind, ..)| *kind).collect();
+        assert_eq!(kinds[1..8], [0xa1a, 0xa1b, 0xa1c, 0xa1d, 0xa1e, 0xa1f, 0xa20]);
+        #[rustfmt::skip]
+        let expected = [
+            44, 0, 0, 0, 0x1f, 10, 1, 0, 106, 0, 0, 0, 0, 0, 0, 0,  2, 0, 0, 0,
+            6, 0, 1, 0, b't', 0, 0, 0,  6, 0, 2, 0, b'o', 0, 0, 0,  8, 0, 3, 0, 0, 0, 0, 1,
+        ];
+        assert_eq!(batch.message(batch.messages[5]), expected);
     }
 
     #[test]

@@ -36,6 +36,20 @@ pub enum MessageKind {
     NewSetElem = NFT_MSG_NEWSETELEM,
     /// `NFT_MSG_DELSETELEM`.
     DelSetElem = NFT_MSG_DELSETELEM,
+    /// `NFT_MSG_DESTROYTABLE`.
+    DestroyTable = NFT_MSG_DESTROYTABLE,
+    /// `NFT_MSG_DESTROYCHAIN`.
+    DestroyChain = NFT_MSG_DESTROYCHAIN,
+    /// `NFT_MSG_DESTROYRULE`.
+    DestroyRule = NFT_MSG_DESTROYRULE,
+    /// `NFT_MSG_DESTROYSET`.
+    DestroySet = NFT_MSG_DESTROYSET,
+    /// `NFT_MSG_DESTROYSETELEM`.
+    DestroySetElem = NFT_MSG_DESTROYSETELEM,
+    /// `NFT_MSG_DESTROYOBJ`.
+    DestroyObj = NFT_MSG_DESTROYOBJ,
+    /// `NFT_MSG_DESTROYFLOWTABLE`.
+    DestroyFlowtable = NFT_MSG_DESTROYFLOWTABLE,
 }
 
 impl MessageKind {
@@ -60,8 +74,20 @@ impl MessageKind {
             | Self::DelSet
             | Self::DelFlowtable
             | Self::DelObj
-            | Self::DelSetElem => NLM_F_REQUEST,
+            | Self::DelSetElem
+            | Self::DestroyTable
+            | Self::DestroyChain
+            | Self::DestroyRule
+            | Self::DestroySet
+            | Self::DestroySetElem
+            | Self::DestroyObj
+            | Self::DestroyFlowtable => NLM_F_REQUEST,
         }
+    }
+
+    /// Returns whether elements are named by their keys alone.
+    pub(super) const fn is_of_keys(self) -> bool {
+        matches!(self, Self::DelSetElem | Self::DestroySetElem)
     }
 
     /// Returns the kernel's name in lower case without `NFT_MSG_`.
@@ -81,6 +107,13 @@ impl MessageKind {
             Self::DelObj => "delobj",
             Self::NewSetElem => "newsetelem",
             Self::DelSetElem => "delsetelem",
+            Self::DestroyTable => "destroytable",
+            Self::DestroyChain => "destroychain",
+            Self::DestroyRule => "destroyrule",
+            Self::DestroySet => "destroyset",
+            Self::DestroySetElem => "destroysetelem",
+            Self::DestroyObj => "destroyobj",
+            Self::DestroyFlowtable => "destroyflowtable",
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::chain::Chain;
 use crate::element::Element;
 use crate::family::Family;
 use crate::flowtable::{Device, Flowtable};
+use crate::object::noun;
 use crate::rule::Rule;
 use crate::set::Set;
 use crate::table::{Table, TableRef};
@@ -53,6 +54,29 @@ pub enum Operation {
     AddElements(TableRef, Arc<Set>, Vec<Element>),
     /// Deletes elements by their keys; all must exist.
     DeleteElements(TableRef, Arc<Set>, Vec<Element>),
+    /// Deletes what may not exist; the table of an object and the set of elements must. Kernels
+    /// before [`Release::DESTROY`](crate::kernel::Release::DESTROY) refuse the transaction with
+    /// EINVAL (`nfnetlink_rcv_batch`).
+    Destroy(TableRef, Destroyed),
+}
+
+/// What [`Operation::Destroy`] deletes in a table, if it exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Destroyed {
+    /// The table with its contents.
+    Table,
+    /// A chain that no rule jumps to, with its rules.
+    Chain(Name),
+    /// The rule of a chain with this handle.
+    Rule(Name, u64),
+    /// A set or map that no rule uses.
+    Set(Name),
+    /// Elements, by their keys.
+    Elements(Arc<Set>, Vec<Element>),
+    /// A stateful object of a type, `NFT_OBJECT_*`, that nothing uses.
+    Object(u32, Name),
+    /// A flowtable that no rule uses.
+    Flowtable(Name),
 }
 
 /// Operations in the order in which the kernel applies them.
@@ -94,7 +118,8 @@ impl Operation {
             | Self::DeleteSet(table, _)
             | Self::FlushSet(table, _)
             | Self::AddElements(table, ..)
-            | Self::DeleteElements(table, ..) => table.clone(),
+            | Self::DeleteElements(table, ..)
+            | Self::Destroy(table, _) => table.clone(),
         }
     }
 
@@ -105,7 +130,10 @@ impl Operation {
 
     /// Returns the elements that the operation adds or deletes, if any.
     pub fn elements(&self) -> Option<&[Element]> {
-        if let Self::AddElements(_, _, elements) | Self::DeleteElements(_, _, elements) = self {
+        if let Self::AddElements(_, _, elements)
+        | Self::DeleteElements(_, _, elements)
+        | Self::Destroy(_, Destroyed::Elements(_, elements)) = self
+        {
             return Some(elements);
         }
         None
@@ -127,6 +155,9 @@ impl Operation {
             Self::AddElements(table.clone(), Arc::clone(set), only(elements))
         } else if let Self::DeleteElements(table, set, elements) = self {
             Self::DeleteElements(table.clone(), Arc::clone(set), only(elements))
+        } else if let Self::Destroy(table, Destroyed::Elements(set, elements)) = self {
+            let destroyed = Destroyed::Elements(Arc::clone(set), only(elements));
+            Self::Destroy(table.clone(), destroyed)
         } else {
             self.clone()
         }
@@ -167,9 +198,30 @@ impl fmt::Display for Operation {
                 write!(f, "add element {table} {} {{ {list} }}", set.name)
             }
             Self::DeleteElements(table, set, elements) => {
-                let list = joined(elements.iter().map(|element| element.key_text(set)), ", ");
-                write!(f, "delete element {table} {} {{ {list} }}", set.name)
+                write!(f, "delete element {table} {}", keys(set, elements))
             }
+            Self::Destroy(table, destroyed) => match destroyed {
+                Destroyed::Table => write!(f, "destroy table {table}"),
+                Destroyed::Chain(name) => write!(f, "destroy chain {table} {name}"),
+                Destroyed::Rule(chain, handle) => {
+                    write!(f, "destroy rule {table} {chain} handle {handle}")
+                }
+                // As in `delete`, also of maps.
+                Destroyed::Set(name) => write!(f, "destroy set {table} {name}"),
+                Destroyed::Elements(set, elements) => {
+                    write!(f, "destroy element {table} {}", keys(set, elements))
+                }
+                Destroyed::Object(kind, name) => {
+                    write!(f, "destroy {} {table} {name}", noun(*kind))
+                }
+                Destroyed::Flowtable(name) => write!(f, "destroy flowtable {table} {name}"),
+            },
         }
     }
+}
+
+/// Returns the name of a set, and the keys of elements in braces.
+fn keys(set: &Set, elements: &[Element]) -> impl fmt::Display {
+    let list = joined(elements.iter().map(|element| element.key_text(set)), ", ");
+    format!("{} {{ {list} }}", set.name)
 }

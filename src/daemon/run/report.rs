@@ -282,8 +282,10 @@ fn changed_elements(transaction: &Transaction) -> (usize, usize) {
     transaction.operations.iter().fold((0, 0), |(added, removed), operation| {
         let devices = operation.devices().map(<[_]>::len);
         let count = devices.or(operation.elements().map(<[_]>::len)).unwrap_or_default();
-        let is_removal =
-            matches!(operation, Operation::DeleteElements(..) | Operation::DeleteDevices(..));
+        let is_removal = matches!(
+            operation,
+            Operation::DeleteElements(..) | Operation::DeleteDevices(..) | Operation::Destroy(..)
+        );
         if is_removal { (added, removed + count) } else { (added + count, removed) }
     })
 }

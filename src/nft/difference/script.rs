@@ -69,6 +69,14 @@ impl Difference {
                 let noun = Object::decode(attributes)?.noun();
                 format!("delete {noun} {table} {}", name(NFTA_OBJ_NAME)?)
             }
+            // No difference has them: it deletes what was read.
+            MessageKind::DestroyTable
+            | MessageKind::DestroyChain
+            | MessageKind::DestroyRule
+            | MessageKind::DestroySet
+            | MessageKind::DestroySetElem
+            | MessageKind::DestroyObj
+            | MessageKind::DestroyFlowtable => message.kind.to_string(),
             MessageKind::NewFlowtable | MessageKind::DelFlowtable => {
                 let verb = if message.kind == MessageKind::NewFlowtable { "add" } else { "delete" };
                 match Flowtable::decode(attributes) {

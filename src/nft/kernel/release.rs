@@ -18,6 +18,8 @@ impl Release {
     pub const OLDEST: Self = Self { major: 5, minor: 13 };
     /// First kernel with chains at the egress of devices.
     pub const EGRESS: Self = Self { major: 5, minor: 16 };
+    /// First kernel that deletes what may not exist (`NFT_MSG_DESTROY*`).
+    pub const DESTROY: Self = Self { major: 6, minor: 3 };
     /// First kernel with `NFT_TABLE_F_PERSIST`: an owned table persists after its owner.
     pub const PERSISTENT_OWNERSHIP: Self = Self { major: 6, minor: 9 };
 
