@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use netlink_tests::{Namespace, nft_available};
 use nft::difference::DifferenceError;
 use nft::expression::{CounterExpression, Immediate, Lookup, Reg, meta};
-use nft::kernel::{CommitError, Kernel, Nftables, Notifications, UpdateError};
+use nft::kernel::{CommitError, Extent, Kernel, Nftables, Notifications, UpdateError};
 use nft::{
     AnyElement, AnySet, BaseChain, Chain, ChangedObject, Errno, HookPoint, Object, ObjectChange,
     SetContents, TableFamily, Verdict, WholeTable,
@@ -71,7 +71,7 @@ fn sort_elements(block: &mut String) {
 }
 
 fn read(namespace: &Namespace, family: TableFamily) -> Option<WholeTable> {
-    namespace.run(|| Nftables::open().unwrap().whole_table(family, TABLE).unwrap())
+    namespace.run(|| Nftables::open().unwrap().whole_table(family, TABLE, Extent::Whole).unwrap())
 }
 
 /// Numbers from a seed: xorshift.
@@ -463,7 +463,7 @@ fn a_difference_from_an_older_generation_is_not_applied() {
     namespace.run(|| {
         let mut kernel = Nftables::open().unwrap();
         kernel.update(&filter()).unwrap();
-        let installed = kernel.whole_table(TableFamily::Inet, TABLE).unwrap();
+        let installed = kernel.whole_table(TableFamily::Inet, TABLE, Extent::Whole).unwrap();
         let mut desired = filter();
         let mark = meta::mark(Reg::of_word(0));
         let lookup = Lookup::in_set("marks", Reg::of_word(0));

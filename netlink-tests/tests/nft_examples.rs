@@ -6,6 +6,8 @@ extern crate nft as nft_netlink;
 
 #[path = "../../src/nft/examples/blocklist.rs"]
 mod blocklist;
+#[path = "../../src/nft/examples/monitor.rs"]
+mod monitor;
 #[path = "../../src/nft/examples/port_forwarding.rs"]
 mod port_forwarding;
 
@@ -14,6 +16,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use ipnet::Ipv4Net;
+use monitor::Monitor;
 use netlink_tests::{Answer, Host, NODE_IP, Net, nft_available};
 use nft::WholeTable;
 use nft::asynchronous::{AsyncNftables, AsyncNotifications};
@@ -130,6 +133,58 @@ fn a_blocklist_of_100_000_networks_changes_by_what_changed() {
         };
         assert!(!blocked("20.0.0.9") && blocked("200.0.0.9") && blocked("20.0.2.255"));
     }
+}
+
+#[test]
+fn the_monitor_prints_each_change_as_a_command_and_goes_on_after_lost_ones() {
+    let net = Net::new();
+    net.node().run(|| {
+        let mut kernel = Nftables::open().unwrap();
+        let blocked = |networks: &[&str]| {
+            let networks: Vec<_> = networks.iter().map(|it| it.parse().unwrap()).collect();
+            blocklist::table(&networks).unwrap()
+        };
+        let mut early = Monitor::open().unwrap();
+        kernel.update(&blocked(&["192.0.2.0/24"])).unwrap();
+        let made = [
+            "add table inet blocklist",
+            "add chain inet blocklist prerouting { type filter hook prerouting priority -300; \
+             policy accept; }",
+            "add set inet blocklist blocked { type ipv4_addr; flags interval; }",
+            "add element inet blocklist blocked { 192.0.2.0/24 }",
+            "add rule inet blocklist prerouting ip saddr @blocked drop",
+        ];
+        assert_eq!(early.next().unwrap(), made);
+        // This one finds the set in the kernel.
+        let mut monitor = Monitor::open().unwrap();
+        kernel.update(&blocked(&["198.51.100.0/25"])).unwrap();
+        let changed = [
+            "delete element inet blocklist blocked { 192.0.2.0/24 }",
+            "add element inet blocklist blocked { 198.51.100.0/25 }",
+        ];
+        assert_eq!(monitor.next().unwrap(), changed);
+        if nft_available() {
+            let rule = "add rule inet blocklist prerouting tcp dport { 22, 80 } accept";
+            assert!(Command::new("nft").arg(rule).status().unwrap().success());
+            assert_eq!(monitor.next().unwrap(), [rule]);
+        }
+        assert!(monitor.next().unwrap().is_empty());
+        if kernel.update(&blocklist::table(&networks(0)).unwrap()).is_err() {
+            // The send buffer of an ordinary user holds no such batch.
+            assert!(netlink_tests::in_user_namespace());
+            return;
+        }
+        let lost = monitor.next().unwrap();
+        assert_eq!(lost.len(), 1);
+        assert!(
+            lost[0].starts_with("# changes were lost: the receive buffer was full"),
+            "{lost:?}"
+        );
+        while !monitor.next().unwrap().is_empty() {}
+        kernel.delete_table(TableFamily::Inet, "blocklist").unwrap();
+        let deleted = monitor.next().unwrap();
+        assert_eq!(deleted.last().unwrap(), "delete table inet blocklist");
+    });
 }
 
 #[test]

@@ -9,13 +9,14 @@ use std::thread;
 use std::time::Duration;
 
 use daemon::writer::Writer;
-use nft::expression::Immediate;
+use nft::expression::{CounterExpression, Immediate};
 use nft::kernel::{
-    CommitError, ElementRead, Kernel, MAX_ANSWER_BYTES, Nftables, OpenError, ReadError,
+    CommitError, ElementRead, Extent, Kernel, MAX_ANSWER_BYTES, Nftables, Notifications, OpenError,
+    ReadError, Release,
 };
 use nft::{
-    Chain, Element, ElementView, Family, Operation, Rule, Set, Table, TableFlags, TableRef,
-    Transaction, Type, Value, Verdict,
+    Chain, Destroyed, Element, ElementView, Family, Flowtable, Object, Operation, Rule, Set, Table,
+    TableFlags, TableRef, Transaction, Type, Value, Verdict,
 };
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
@@ -48,6 +49,8 @@ fn table() -> Operation {
 fn owned_table() -> Operation {
     table_with(TableFlags { owner: true, persist: true })
 }
+
+const FRONTEND: &str = "ipv4_addr . inet_proto . inet_service";
 
 fn frontend() -> Vec<Type> {
     vec![Type::Ipv4Addr, Type::InetProto, Type::InetService]
@@ -227,6 +230,26 @@ fn a_hundred_thousand_elements_go_in_and_are_read_back_complete() {
 }
 
 #[test]
+fn the_structure_of_a_table_is_read_without_its_hundred_thousand_elements() {
+    in_namespace(|| {
+        let mut nftables = prepared();
+        for part in 0..10 {
+            let elements = (part * 10_000..(part + 1) * 10_000).map(element).collect();
+            nftables.commit(&transaction(vec![add(&service_ips(), elements)])).unwrap();
+        }
+        // Less than one datagram of a dump.
+        nftables.set_max_answer(16 << 10);
+        let mut read = |elements| nftables.whole_table(Family::Ip.into(), "kube-proxy", elements);
+        let table = read(Extent::Structure).unwrap().unwrap();
+        let set = table.set("service-ips").unwrap();
+        assert_eq!((set.set.types(), set.elements.len()), (FRONTEND.to_owned(), 0));
+        assert_eq!((table.sets.len(), table.generation), (2, None));
+        let error = read(Extent::Whole).unwrap_err().to_string();
+        assert!(error.contains("the elements of service-ips"), "{error}");
+    });
+}
+
+#[test]
 fn only_changes_of_other_programs_to_watched_tables_are_reported() {
     in_namespace(|| {
         let mut ours = prepared();
@@ -345,6 +368,101 @@ fn a_table_without_owner_cannot_become_an_owned_one() {
         let refused = nftables.commit(&transaction(vec![owned_table()]));
         let Err(CommitError::Refused { errno, .. }) = refused else { panic!("{refused:?}") };
         assert_eq!(errno, Errno::EOPNOTSUPP);
+    });
+}
+
+/// Everything that can be destroyed, in the order in which the kernel lets it go.
+fn destroyed() -> Vec<Destroyed> {
+    vec![
+        Destroyed::Rule(chain().name, 1_000),
+        Destroyed::Chain(chain().name),
+        Destroyed::Elements(service_ips(), vec![element(1), element(9)]),
+        Destroyed::Set("endpoints".into()),
+        Destroyed::Object(Object::COUNTER, "web".into()),
+        Destroyed::Flowtable("fast".into()),
+    ]
+}
+
+#[test]
+fn what_may_not_exist_is_destroyed_and_kernels_before_6_3_refuse_it() {
+    in_namespace(|| {
+        let mut nftables = prepared();
+        let destroy = |what| Operation::Destroy(reference(), what);
+        let errno = |outcome| match outcome {
+            Err(CommitError::Refused { errno, operation: Some(0), .. }) => errno,
+            outcome => panic!("{outcome:?}"),
+        };
+        if nftables.release().unwrap() < Release::DESTROY {
+            for what in destroyed().into_iter().chain([Destroyed::Table]) {
+                let refused = nftables.commit(&transaction(vec![destroy(what)]));
+                assert_eq!(errno(refused), Errno::EINVAL);
+            }
+            return;
+        }
+        let missing = transaction(destroyed().into_iter().map(destroy).collect());
+        nftables.commit(&missing).unwrap();
+        // All of it but a rule, whose handle nobody chooses.
+        nftables
+            .commit(&transaction(vec![
+                Operation::AddChain(reference(), chain()),
+                add(&service_ips(), (0..3).map(element).collect()),
+                Operation::AddSet(reference(), endpoints()),
+            ]))
+            .unwrap();
+        let fast = Operation::AddFlowtable(reference(), Flowtable::new("fast"));
+        let has_flowtables = match nftables.commit(&transaction(vec![fast])) {
+            Ok(_) => true,
+            refused => {
+                // A kernel without them.
+                assert_eq!(errno(refused), Errno::ENOENT);
+                false
+            }
+        };
+        let mut table =
+            nftables.whole_table(Family::Ip.into(), "kube-proxy", Extent::Whole).unwrap().unwrap();
+        let state = CounterExpression { bytes: 0, packets: 0 }.into();
+        table.objects.push(Object::new("web", Object::COUNTER, state));
+        nftables.update(&table).unwrap();
+        let mut notifications = Notifications::open().unwrap();
+        nftables.commit(&missing).unwrap();
+        let left =
+            nftables.whole_table(Family::Ip.into(), "kube-proxy", Extent::Whole).unwrap().unwrap();
+        assert_eq!((left.chains.len(), left.objects.len(), left.flowtables.len()), (0, 0, 0));
+        assert_eq!(left.sets.len(), 1);
+        assert_eq!(keys(&mut nftables, "service-ips").unwrap().len(), 2);
+        let changes = notifications.take_changes().unwrap();
+        assert_eq!(changes.len(), 4 + usize::from(has_flowtables), "{changes:?}");
+        assert!(changes.iter().all(|change| change.is_deleted), "{changes:?}");
+
+        nftables.commit(&transaction(vec![destroy(Destroyed::Table)])).unwrap();
+        assert_eq!(nftables.read_table(&reference()).unwrap(), None);
+        nftables.commit(&transaction(vec![destroy(Destroyed::Table)])).unwrap();
+        // What is in a table that does not exist is an error.
+        for what in destroyed() {
+            let refused = nftables.commit(&transaction(vec![destroy(what)]));
+            assert_eq!(errno(refused), Errno::ENOENT);
+        }
+    });
+}
+
+#[test]
+fn a_rule_is_destroyed_by_its_handle_and_only_once() {
+    in_namespace(|| {
+        let mut nftables = prepared();
+        if nftables.release().unwrap() < Release::DESTROY {
+            return;
+        }
+        let expressions = vec![Immediate::verdict(Verdict::Return)];
+        let rule = Rule { chain: chain().name, expressions, comment: None };
+        let added =
+            [Operation::AddChain(reference(), chain()), Operation::AddRule(reference(), rule)];
+        nftables.commit(&transaction(added.to_vec())).unwrap();
+        let handle = nftables.rules(&reference()).unwrap()[0].handle;
+        let what = Destroyed::Rule(chain().name, handle);
+        let destroy = transaction(vec![Operation::Destroy(reference(), what)]);
+        nftables.commit(&destroy).unwrap();
+        assert!(nftables.rules(&reference()).unwrap().is_empty());
+        nftables.commit(&destroy).unwrap();
     });
 }
 

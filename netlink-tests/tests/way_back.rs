@@ -23,7 +23,7 @@ use netlink_tests::{
     nft_available,
 };
 use nft::family::Family;
-use nft::kernel::{ElementRead, Kernel, Nftables};
+use nft::kernel::{ElementRead, Extent, Kernel, Nftables};
 use nft::{Chain, Element, Operation, Set, TableFlags, TableRef, Transaction, Value, WholeTable};
 use nix::sys::signal::Signal;
 use serde_json::json;
@@ -800,7 +800,7 @@ fn a_replaced_table_differs_in_its_flags_only() {
     let mut kernel = cluster.kernel_after_apply();
     let table = ruleset::table(Family::Ip);
     let read = |kernel: &mut Nftables| {
-        let read = kernel.whole_table(table.family, &table.name).unwrap().unwrap();
+        let read = kernel.whole_table(table.family, &table.name, Extent::Whole).unwrap().unwrap();
         let flags = read.flags;
         // Handles of rules are no difference.
         (flags, WholeTable { flags: 0, generation: None, ..read })

@@ -22,7 +22,7 @@
 
 use engine::ruleset::table;
 use nft::difference::{Difference, DifferenceError};
-use nft::kernel::{CommitError, Committed, Kernel, Nftables};
+use nft::kernel::{CommitError, Committed, Extent, Kernel, Nftables};
 use nft::{AnySet, Family, Operation, TableRef, Transaction, WholeTable};
 
 use super::error::HandoverError;
@@ -189,7 +189,9 @@ impl Replacing {
         if !replaces && purpose != Purpose::Leave {
             return Ok(None);
         }
-        let Some(own) = kernel.read_definition(&table)? else { return Ok(None) };
+        let Some(own) = kernel.whole_table(table.family, &table.name, Extent::Structure)? else {
+            return Ok(None);
+        };
         let lists = ListMessages {
             of_commits: list_sets(
                 kernel,

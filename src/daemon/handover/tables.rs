@@ -7,7 +7,7 @@ use engine::ruleset::field::Field;
 use engine::ruleset::phrase::{self, Phrase, Phrases};
 use engine::ruleset::{SetId, table_comment};
 use nft::expression::{Bitwise, Cmp, Dynset, Expression, Lookup, Reg, ct, ip, ip6};
-use nft::kernel::{Kernel, Nftables};
+use nft::kernel::{Extent, Kernel, Nftables};
 use nft::key::{CT_STATUS_CONFIRMED, CT_STATUS_DNAT, DYNSET_UPDATE};
 use nft::{
     AnySet, BaseChain, Chain, Family, HookPoint, Operation, TableFamily, TableFlags, TableRef,
@@ -181,7 +181,8 @@ const FIRST: Reg = Reg::of_word(0);
 /// deletes our table, the kernel runs its rules with empty maps until it has removed their hooks
 /// (seen for up to 1 ms), and these would refuse or drop what the handover table serves.
 pub(super) fn make_way(kernel: &mut Nftables, table: &TableRef) -> Result<(), HandoverError> {
-    let Some(installed) = kernel.read_definition(table)? else { return Ok(()) };
+    let installed = kernel.whole_table(table.family, &table.name, Extent::Structure)?;
+    let Some(installed) = installed else { return Ok(()) };
     let mut desired = installed.clone();
     let is_ours = *table.name != *HANDOVER_TABLE;
     for chain in &mut desired.chains {

@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::io::{self, Write};
 
-use nft_netlink::kernel::Nftables;
+use nft_netlink::kernel::{Extent, Nftables};
 use nft_netlink::{Chain, RuleContext, TableFamily, WholeTable};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for family in TableFamily::ALL {
         for header in kernel.tables(family)? {
             // Another program may delete the table meanwhile.
-            if let Some(table) = kernel.whole_table(family, &header.name)? {
+            if let Some(table) = kernel.whole_table(family, &header.name, Extent::Whole)? {
                 list(&mut out, &table)?;
             }
         }

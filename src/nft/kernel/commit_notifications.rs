@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use super::tracer::MAX_DATAGRAMS;
 use crate::abi::{NETLINK_NETFILTER, NFNLGRP_NFTABLES};
 use crate::netlink::socket::{Socket, Wait};
 use crate::notification::Notification;
@@ -30,7 +31,7 @@ impl Notifications {
     /// Notifications were lost or cannot be decoded, or the socket failed.
     pub fn take_changes(&mut self) -> io::Result<Vec<ObjectChange>> {
         let mut changes = Vec::new();
-        self.socket.take(usize::MAX, Wait::No, &mut |message| {
+        self.socket.take(MAX_DATAGRAMS, Wait::No, &mut |message| {
             let message = message?;
             let change = ObjectChange::decode(message.kind, message.payload);
             changes.extend(change.map_err(io::Error::other)?);

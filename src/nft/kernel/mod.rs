@@ -39,6 +39,6 @@ pub use release::Release;
 pub use route::{NoRoute, Route, Routes, Way, interface_index, interface_name};
 pub use tracer::Tracer;
 pub use tunnel::{HardwareAddress, TUNNEL_ADDRESS, TunnelDevice, TunnelEntry, Tunnels, Vxlan};
-pub use whole::UpdateError;
+pub use whole::{Extent, UpdateError};
 
 pub use crate::request::Generation;

@@ -6,6 +6,7 @@
 use std::io;
 
 use super::interface::{ElementKey, OthersChanges};
+use super::tracer::MAX_DATAGRAMS;
 use crate::abi::*;
 use crate::element::decode_elements;
 use crate::fields::Fields;
@@ -22,9 +23,6 @@ pub(super) struct Others {
     socket: Socket,
     tables: Vec<TableRef>,
 }
-
-/// Most datagrams of one call: more come from a program that never stops.
-const MAX_DATAGRAMS: usize = 100_000;
 
 impl Others {
     /// Opens a receiver of all changes of `tables`, except those of the socket with netlink port

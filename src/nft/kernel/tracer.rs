@@ -14,7 +14,7 @@ pub struct Tracer {
 }
 
 /// Most datagrams of one call: more come from a program that never stops.
-const MAX_DATAGRAMS: usize = 100_000;
+pub(super) const MAX_DATAGRAMS: usize = 100_000;
 
 impl Tracer {
     /// Joins the multicast group in this thread's network namespace.

@@ -25,6 +25,16 @@ const MAX_READ_ATTEMPTS: usize = 50;
 /// Most attempts to compare and commit during other commits.
 const MAX_UPDATE_ATTEMPTS: usize = 10;
 
+/// What [`Nftables::whole_table`] reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// All that is in the table.
+    Whole,
+    /// The same without the elements of sets with a name, of which the kernel then lists none. A
+    /// difference from such a table may be applied after commits of other programs.
+    Structure,
+}
+
 /// Why a table was not brought into the desired state.
 #[derive(Debug, thiserror::Error)]
 pub enum UpdateError {
@@ -49,16 +59,17 @@ impl Nftables {
         self.read_objects(Request::Tables(family), decode)
     }
 
-    /// Returns a table with all that is in it, of one generation; `None` if it does not exist.
+    /// Returns a table with all that is in it, of one generation; `None` if it does not exist. Its
+    /// structure alone has no generation.
     ///
     /// # Errors
     /// See [`ReadError`]; [`ReadError::Changing`] if other commits interrupted every attempt.
     ///
     /// ```no_run
     /// use nft_netlink::TableFamily;
-    /// use nft_netlink::kernel::Nftables;
+    /// use nft_netlink::kernel::{Extent, Nftables};
     ///
-    /// let table = Nftables::open()?.whole_table(TableFamily::Inet, "filter")?;
+    /// let table = Nftables::open()?.whole_table(TableFamily::Inet, "filter", Extent::Whole)?;
     /// println!("{} rules", table.map_or(0, |table| table.rules.len()));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -66,18 +77,16 @@ impl Nftables {
         &mut self,
         family: TableFamily,
         name: &str,
+        extent: Extent,
     ) -> Result<Option<WholeTable>, ReadError> {
-        self.read_whole(&TableRef::new(family, name.to_owned()), &|_| true)
-    }
-
-    /// Does the same without the elements of named sets, and for any generation: a difference from
-    /// this table may be applied after commits of other programs.
-    ///
-    /// # Errors
-    /// As for [`Nftables::whole_table`].
-    pub fn read_definition(&mut self, table: &TableRef) -> Result<Option<WholeTable>, ReadError> {
-        let read = self.read_whole(table, &AnySet::is_anonymous)?;
-        Ok(read.map(|read| WholeTable { generation: None, ..read }))
+        let place = TableRef::new(family, name.to_owned());
+        match extent {
+            Extent::Whole => self.read_whole(&place, &|_| true),
+            Extent::Structure => {
+                let read = self.read_whole(&place, &AnySet::is_anonymous)?;
+                Ok(read.map(|read| WholeTable { generation: None, ..read }))
+            }
+        }
     }
 
     fn read_whole(
@@ -139,7 +148,7 @@ impl Nftables {
     pub fn update(&mut self, desired: &WholeTable) -> Result<Option<Difference>, UpdateError> {
         let mut attempt = 1;
         loop {
-            let installed = self.whole_table(desired.family, &desired.name)?;
+            let installed = self.whole_table(desired.family, &desired.name, Extent::Whole)?;
             let owner = installed.as_ref().and_then(|installed| installed.owner);
             if let Some(port) = owner.filter(|port| *port != self.port()) {
                 let table = TableRef::new(desired.family, desired.name.clone());

@@ -1,7 +1,7 @@
 //! nft-netlink: the table is compared, and the difference sent.
 
 use nft_netlink::expression::{Cmp, Immediate, Reg, meta, th};
-use nft_netlink::kernel::Nftables;
+use nft_netlink::kernel::{Extent, Nftables};
 use nft_netlink::{
     AnyElement, AnySet, Chain, Expression, SetContents, TableFamily, Verdict, WholeTable,
 };
@@ -45,6 +45,6 @@ pub fn update_known(installed: &Desired, desired: &Desired) {
 
 /// Returns the numbers of rules and elements in the kernel.
 pub fn counts() -> (usize, usize) {
-    let table = Nftables::open().unwrap().whole_table(TableFamily::Ip, TABLE).unwrap().unwrap();
+    let table = Nftables::open().unwrap().whole_table(TableFamily::Ip, TABLE, Extent::Whole).unwrap().unwrap();
     (table.rules.len(), table.sets.iter().map(|set| set.elements.len()).sum())
 }
