@@ -115,7 +115,7 @@ impl Lab {
     #[track_caller]
     fn wait_for_devices(&self) {
         let present = || {
-            let links = nft::kernel::list_links().unwrap();
+            let links = network::list_links().unwrap();
             let mut names: Vec<_> =
                 links.into_iter().filter(|link| !link.is_loopback).map(|link| link.name).collect();
             names.sort_unstable();

@@ -13,8 +13,8 @@ use daemon::direct::{AllowedDevices, Following, Neighbours};
 use engine::direct::{Links, Reach, Unreachable, Unsuitable};
 use netlink_tests::link::{self, HardwareAddress};
 use netlink_tests::{Namespace, eventually};
+use network::NeighbourListener;
 use nft::Family;
-use nft::kernel::NeighbourListener;
 use nix::errno::Errno;
 use tokio::sync::{mpsc, watch};
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 use std::{io, thread};
 
-use nft::kernel::{LinkListener, LinkNews, list_links};
+use engine::LinkNews;
+use network::{LinkListener, list_links};
 use tokio::sync::mpsc::Sender;
 
 /// Time between a failure and the next attempt.

@@ -42,6 +42,7 @@ pub use reads::OpenReader;
 use std::convert::Infallible;
 use std::time::Duration;
 
+use engine::LinkNews;
 use engine::doubt::{self, Request};
 use engine::model::{Arrival, HostAddresses};
 use engine::ruleset::CLIENTS;
@@ -50,7 +51,7 @@ use engine::{Answer, Engine, TableId};
 use futures::future::{FutureExt, OptionFuture};
 use nft::Transaction;
 use nft::family::Family;
-use nft::kernel::{Kernel, LinkNews};
+use nft::kernel::Kernel;
 use tokio::sync::mpsc;
 
 use self::arrivals::Arrivals;

@@ -20,6 +20,7 @@ const CRATES: &[&str] = &[
     "src/engine",
     "src/inspect",
     "src/measure",
+    "src/network",
     "src/nft",
     "src/program",
 ];

@@ -40,8 +40,9 @@ use engine::model::{
 };
 use engine::routing::Routing;
 use engine::ruleset::{self, Layouts, SetId};
+use engine::{Link, LinkNews};
 use fake_kernel::Fake;
-use nft::kernel::{ElementRead, Link, LinkNews, Release};
+use nft::kernel::{ElementRead, Release};
 use nft::{
     Device, Element, Family, Name, Operation, Table, TableFlags, TableRef, Transaction, Value,
 };

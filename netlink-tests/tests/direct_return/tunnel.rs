@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use netlink_tests::cluster::{Cluster, SOON, node, service, slice};
 use netlink_tests::scenario::{Family, Protocol};
 use netlink_tests::{Answer, NODES, Segments, Switched, Tracked, TrackedFlows, eventually};
-use nft::kernel::{TunnelEntry, Tunnels, Vxlan};
+use network::{TunnelEntry, Tunnels, Vxlan};
 use serde_json::Value;
 
 use crate::device_kinds::assert_connections_are_whole;

@@ -4,8 +4,8 @@ use std::future::pending;
 use std::net::IpAddr;
 
 use engine::routing::DirectReturn;
+use network::{interface_index, interface_name};
 use nft::Name;
-use nft::kernel::{interface_index, interface_name};
 use tokio::sync::watch;
 
 use crate::source::addresses::interface_with;

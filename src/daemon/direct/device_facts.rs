@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use engine::direct::Unsuitable;
 use ipnet::{IpNet, Ipv4Net};
-use nft::kernel::{Routes, Way};
+use network::{Routes, Way};
 use nft::key::ROUTE_UNICAST;
 use nft::{Errno, Family, Name};
 

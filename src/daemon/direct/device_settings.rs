@@ -5,8 +5,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use network::{LinkKind, link_kind};
 use nft::Family;
-use nft::kernel::{LinkKind, link_kind};
 
 /// Settings of a device of this network namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use engine::direct::{Reach, Unreachable};
-use nft::kernel::{Neighbour, NeighbourChange, NeighbourState};
+use network::{Neighbour, NeighbourChange, NeighbourState};
 
 /// An address and the index of the interface that leads to it.
 pub(super) type Place = (IpAddr, u32);

@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
 use engine::direct::{Links, Reach, Unreachable};
+use network::{NeighbourListener, NeighbourTable, Routes, Way};
 use nft::Family;
-use nft::kernel::{NeighbourListener, NeighbourTable, Routes, Way};
 use nft::key::ROUTE_UNICAST;
 use tokio::io::unix::AsyncFd;
 

@@ -8,7 +8,8 @@ use std::net::IpAddr;
 use engine::direct::{Reach, Unreachable, node_number};
 use engine::model::Cluster;
 use engine::routing::DirectReturn;
-use nft::kernel::{HardwareAddress, Release, TunnelDevice, TunnelEntry, Tunnels, Vxlan};
+use network::{HardwareAddress, TunnelDevice, TunnelEntry, Tunnels, Vxlan};
+use nft::kernel::Release;
 use nft::{Family, Name};
 use tokio::sync::watch;
 

@@ -3,7 +3,7 @@
 use std::{fs, io};
 
 use netlink_sys::protocols::NETLINK_ROUTE;
-use nft::netlink::link::{IFINFOMSG_LENGTH, IFLA_IFNAME, RTM_DELLINK};
+use network::{IFINFOMSG_LENGTH, IFLA_IFNAME, RTM_DELLINK};
 use nft::netlink::message::{self, Header, Meaning, Messages};
 use nft::netlink::socket::{Socket, Wait};
 use nix::errno::Errno;

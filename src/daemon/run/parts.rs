@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use engine::LinkNews;
 use engine::model::HostAddresses;
 use futures::future::BoxFuture;
-use nft::kernel::LinkNews;
 use tokio::sync::{mpsc, watch};
 
 use super::cleaning::Cleaning;

@@ -12,8 +12,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use super::link::{Link, LinkChange, LinkNews};
 use nft::family::Family;
-use nft::kernel::{Link, LinkChange, LinkNews, Release};
+use nft::kernel::Release;
 use nft::{Device, Errno, MAX_DEVICES, Name, Operation};
 
 use crate::flowtable::{Devices, Traits};

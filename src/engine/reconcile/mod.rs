@@ -18,6 +18,7 @@ mod direct_table;
 pub mod doubt;
 mod found_tables;
 mod installed;
+mod link;
 mod listeners;
 mod node_addresses;
 mod node_state;
@@ -41,6 +42,7 @@ pub use answer::{Answer, Blocked, Cause};
 pub use bisect::StepServices;
 pub use changed_elements::{Corrected, Difference};
 pub use found_tables::{FoundTable, FoundTables};
+pub use link::{Link, LinkChange, LinkNews};
 pub use node_state::NodeState;
 pub use not_applied::Refused;
 pub use queue::ChangeSize;
@@ -51,7 +53,7 @@ pub use tables::Tables;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Instant, SystemTime};
 
-use nft::kernel::{LinkNews, Release};
+use nft::kernel::Release;
 use nft::{Family, TableFlags, Transaction};
 use smallvec::SmallVec;
 

@@ -3,8 +3,8 @@
 //! Where the packet is not known, both results are returned, never one: an expression takes a packet
 //! [`Within`] the rule to its [`Next`] positions, and the rule ends in one or more [`Branch`]es.
 
+use network::{Route, Way};
 use nft::expression::{Bitwise, Byteorder, Ct, Data, Fib, Hash, Objref, Range, Reg};
-use nft::kernel::{Route, Way};
 use nft::{Expression, Family, ListedRule, Object, RuleContext, TableRef, Verdict, key};
 
 use super::field::{compare, holds, masked, number, swapped};

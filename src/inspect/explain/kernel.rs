@@ -5,10 +5,8 @@ use std::fs;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use nft::kernel::{
-    Generation, Neighbour, NeighbourTable, Nftables, NoRoute, OpenError, ReadError, Route, Routes,
-    Way, interface_name,
-};
+use network::{Neighbour, NeighbourTable, NoRoute, Route, Routes, Way, interface_name};
+use nft::kernel::{Generation, Nftables, OpenError, ReadError};
 use nft::{AnyElement, AnySet, Family, Hook, Name, TableFamily, TableRef};
 
 use super::packet::Interface;

@@ -55,7 +55,8 @@ pub use walk::{Start, predict};
 
 use engine::model::Protocol;
 use engine::ruleset::{self, Frontend, TABLE};
-use nft::kernel::{Generation, ReadError, Way, interface_index, interface_name};
+use network::{Way, interface_index, interface_name};
+use nft::kernel::{Generation, ReadError};
 use nft::{Family, key};
 
 /// The packet to explain.

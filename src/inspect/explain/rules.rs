@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
-use nft::kernel::{NoRoute, Route, Way};
+use network::{NoRoute, Route, Way};
 use nft::{AnyElement, AnySet, BaseChain, Family, Hook, ListedRule, Name, TableRef};
 
 /// Tables whose chains a packet may pass.

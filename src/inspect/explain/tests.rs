@@ -14,10 +14,10 @@ use engine::ruleset::{
     Frontend, LocalDetector, Lookups, Masquerade, Member, NodePorts, OptionalChains, Settings,
     TableElement, TableSets, Unserved,
 };
+use network::{NoRoute, Route};
 use nft::expression::{
     Bytes, Cmp, CounterExpression, Data, Immediate, Limit, Nat, Numgen, Reg, Synproxy, meta, th,
 };
-use nft::kernel::{NoRoute, Route};
 use nft::{
     AnyElement, AnySet, BaseChain, Expression, Hook, HookPoint, ListedRule, Name, Rule, Set,
     TableFamily, TableRef, TraceEvent, TraceKind, Value, Verdict,

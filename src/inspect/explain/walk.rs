@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use nft::kernel::{NoRoute, Route, Way};
+use network::{NoRoute, Route, Way};
 use nft::{BaseChain, Device, Family, Hook, HookPoint, RuleContext, TableFamily, Verdict, key};
 
 use super::evaluate::{Branch, End, Evaluation};

@@ -6,8 +6,8 @@
 use std::io;
 use std::net::Ipv4Addr;
 
-use nft::netlink::link::RTM_NEWLINK;
-use nft::netlink::rtnetlink::Rtnetlink;
+use network::RTM_NEWLINK;
+use network::Rtnetlink;
 
 use super::cluster::{CLUSTER_IP_BITS, FIRST_CLUSTER_IP, FIRST_ENDPOINT};
 

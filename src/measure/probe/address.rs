@@ -3,8 +3,8 @@
 use std::io;
 use std::net::{IpAddr, UdpSocket};
 
+use network::{Routes, Way};
 use nft::family::Family;
-use nft::kernel::{Routes, Way};
 use serde_json::Value;
 
 /// Error of choosing an address for endpoints.

@@ -16,6 +16,8 @@ pub const REQUEST: u16 = 0x1;
 pub const MULTI: u16 = 0x2;
 /// Flag `NLM_F_ACK`: the kernel acknowledges success too.
 pub const ACK: u16 = 0x4;
+/// `NLM_F_CREATE`: creates the object if it does not exist.
+pub const CREATE: u16 = 0x400;
 /// Flag `NLM_F_DUMP_INTR` of an answer: the dumped objects changed during the dump.
 pub const DUMP_INTERRUPTED: u16 = 0x10;
 /// Flag `NLM_F_DUMP` of a request: the kernel returns every object.

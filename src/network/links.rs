@@ -7,44 +7,14 @@ use std::io;
 use std::thread;
 use std::time::Duration;
 
+use engine::{Link, LinkChange, LinkNews};
 use netlink_sys::protocols::NETLINK_ROUTE;
 
-use crate::netlink::attr::Attrs;
-use crate::netlink::link::{IFINFOMSG_LENGTH, IFLA_IFNAME, RTM_DELLINK, RTM_GETLINK, RTM_NEWLINK};
-use crate::netlink::message::Message;
-use crate::netlink::rtnetlink::Rtnetlink;
-use crate::netlink::socket::{Socket, Wait};
-
-/// A network device.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Link {
-    /// Index, unique in the namespace.
-    pub index: u32,
-    /// Name, unique in the namespace; it may change.
-    pub name: String,
-    /// It is the loopback device.
-    pub is_loopback: bool,
-    /// It belongs to another device: a bridge, a bond, a VRF.
-    pub has_master: bool,
-}
-
-/// A change of one device.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LinkChange {
-    /// The device is new or may have changed.
-    Is(Link),
-    /// The device with this index is gone.
-    Gone(u32),
-}
-
-/// Devices of the namespace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LinkNews {
-    /// All devices; others are gone.
-    All(Vec<Link>),
-    /// Changes in order.
-    Changes(Vec<LinkChange>),
-}
+use crate::link_numbers::{IFINFOMSG_LENGTH, IFLA_IFNAME, RTM_DELLINK, RTM_GETLINK, RTM_NEWLINK};
+use crate::rtnetlink::Rtnetlink;
+use nft::netlink::attr::Attrs;
+use nft::netlink::message::Message;
+use nft::netlink::socket::{Socket, Wait};
 
 pub(super) const RTNLGRP_LINK: u32 = 1;
 const IFF_LOOPBACK: u32 = 0x8;
@@ -151,7 +121,7 @@ fn decode(kind: u16, payload: &[u8]) -> Option<LinkChange> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::attr::AttrWriter;
+    use nft::netlink::attr::AttrWriter;
 
     fn payload(family: u8, index: u32, flags: u32) -> Vec<u8> {
         let mut payload = vec![family, 0, 0, 0];

@@ -3,12 +3,12 @@
 
 use std::io;
 
-use crate::netlink::attr::Attrs;
-use crate::netlink::link::{
+use crate::link_numbers::{
     IFINFOMSG_LENGTH, IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_LINKINFO, RTM_GETLINK,
     RTM_NEWLINK,
 };
-use crate::netlink::rtnetlink::Rtnetlink;
+use crate::rtnetlink::Rtnetlink;
+use nft::netlink::attr::Attrs;
 
 /// What kind of device one is, with the names that the kernel's drivers register
 /// (`struct rtnl_link_ops`).
@@ -83,7 +83,7 @@ mod tests {
     use nix::errno::Errno;
 
     use super::*;
-    use crate::netlink::attr::AttrWriter;
+    use nft::netlink::attr::AttrWriter;
 
     fn payload(kind: &str, calls: [u8; 2]) -> Vec<u8> {
         let mut payload = vec![0; IFINFOMSG_LENGTH];

@@ -10,13 +10,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use nix::errno::Errno;
 
-use crate::abi::NLM_F_CREATE;
-use crate::family::Family;
-use crate::netlink::attr::{AttrWriter, Attrs};
-use crate::netlink::link::{RTM_DELLINK, RTM_NEWLINK};
-use crate::netlink::message::Message;
-use crate::netlink::rtnetlink::Rtnetlink;
-use crate::netlink::socket::{Socket, Wait};
+use crate::link_numbers::{RTM_DELLINK, RTM_NEWLINK};
+use crate::rtnetlink::Rtnetlink;
+use nft::Family;
+use nft::netlink::attr::{AttrWriter, Attrs};
+use nft::netlink::message::CREATE;
+use nft::netlink::message::Message;
+use nft::netlink::socket::{Socket, Wait};
 
 use super::links::{MAX_DATAGRAMS, RTNLGRP_LINK};
 use super::route::{address, octets};
@@ -138,7 +138,7 @@ impl NeighbourTable {
         };
         match confirmed {
             Err(error) if without_hardware_address(&error) => {
-                self.change(address, interface, (0, NTF_USE, NLM_F_CREATE))
+                self.change(address, interface, (0, NTF_USE, CREATE))
             }
             done => done,
         }
@@ -318,8 +318,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::netlink::attr::AttrWriter;
-    use crate::netlink::message::Messages;
+    use nft::netlink::attr::AttrWriter;
+    use nft::netlink::message::Messages;
 
     const MAC: [u8; 6] = [2, 0, 1, 0, 0, 0x65];
     const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 168, 50, 3));
@@ -436,8 +436,8 @@ mod tests {
     fn a_change_of_a_device_or_of_its_addresses_is_recorded() {
         let changes = |kind| {
             let mut datagram = Vec::new();
-            let header = crate::netlink::message::Header { kind, flags: 0, sequence: 0 };
-            crate::netlink::message::append(&mut datagram, header, &payload(V4, 2, 0), |_| {})
+            let header = nft::netlink::message::Header { kind, flags: 0, sequence: 0 };
+            nft::netlink::message::append(&mut datagram, header, &payload(V4, 2, 0), |_| {})
                 .unwrap();
             let changes = changes_in(&datagram);
             (changes.neighbours.len(), changes.is_device_changed)

@@ -8,10 +8,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use nix::errno::Errno;
 use nix::net::if_::{if_indextoname, if_nametoindex};
 
-use crate::family::Family;
-use crate::netlink::attr::{AttrWriter, Attrs};
-use crate::netlink::message::Message;
-use crate::netlink::rtnetlink::Rtnetlink;
+use crate::rtnetlink::Rtnetlink;
+use nft::Family;
+use nft::netlink::attr::{AttrWriter, Attrs};
+use nft::netlink::message::Message;
 
 /// Route lookups in the network namespace of the opening thread.
 #[derive(Debug)]

@@ -4,9 +4,9 @@ use std::io;
 
 use netlink_sys::protocols::NETLINK_ROUTE;
 
-use super::attr::AttrWriter;
-use super::message::{self, Header, Meaning, Message, Messages};
-use super::socket::{Socket, Wait};
+use nft::netlink::attr::AttrWriter;
+use nft::netlink::message::{self, Header, Meaning, Message, Messages};
+use nft::netlink::socket::{Socket, Wait};
 
 /// A socket of rtnetlink in the network namespace of the opening thread.
 #[derive(Debug)]

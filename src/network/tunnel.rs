@@ -11,15 +11,15 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use nix::errno::Errno;
 
-use crate::abi::NLM_F_CREATE;
-use crate::family::Family;
-use crate::netlink::attr::{AttrWriter, Attrs};
-use crate::netlink::link::{
+use crate::link_numbers::{
     IFINFOMSG_LENGTH, IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_LINKINFO, RTM_DELLINK,
     RTM_GETLINK, RTM_NEWLINK,
 };
-use crate::netlink::message::Message;
-use crate::netlink::rtnetlink::Rtnetlink;
+use crate::rtnetlink::Rtnetlink;
+use nft::Family;
+use nft::netlink::attr::{AttrWriter, Attrs};
+use nft::netlink::message::CREATE;
+use nft::netlink::message::Message;
 
 use super::neighbours::{
     NDA_DST, NDA_LLADDR, NDMSG_LENGTH, NUD_PERMANENT, NeighbourState, NeighbourTable, RTM_DELNEIGH,
@@ -131,7 +131,7 @@ impl Tunnels {
                 });
             });
         };
-        let flags = NLM_F_CREATE | NLM_F_EXCL;
+        let flags = CREATE | NLM_F_EXCL;
         self.requests.change(RTM_NEWLINK, flags, &[0; IFINFOMSG_LENGTH], fill)?;
         let Some(TunnelDevice { index, .. }) = self.find(name)? else {
             return Err(Errno::ENODEV.into());
@@ -174,7 +174,7 @@ impl Tunnels {
             w.bytes(IFA_LOCAL, &TUNNEL_ADDRESS.octets());
             w.bytes(IFA_ADDRESS, &TUNNEL_ADDRESS.octets());
         };
-        self.requests.change(RTM_NEWADDR, NLM_F_CREATE | NLM_F_REPLACE, &fixed, fill)
+        self.requests.change(RTM_NEWADDR, CREATE | NLM_F_REPLACE, &fixed, fill)
     }
 
     /// Removes a device.
@@ -218,7 +218,7 @@ impl Tunnels {
     /// EPERM without `CAP_NET_ADMIN`, ENODEV without the device, EAFNOSUPPORT for an end of another family
     /// than the device's address, EINVAL for an address of a family that the device does not have.
     pub fn add(&mut self, index: u32, entry: &TunnelEntry) -> io::Result<()> {
-        self.change(RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE, index, entry)
+        self.change(RTM_NEWNEIGH, CREATE | NLM_F_REPLACE, index, entry)
     }
 
     /// Removes an entry of a device.

@@ -1,0 +1,20 @@
+//! The network of the node around the tables: its devices, neighbours, routes and tunnel, over
+//! rtnetlink.
+
+mod link_kind;
+mod link_numbers;
+mod links;
+mod neighbours;
+mod route;
+mod rtnetlink;
+mod tunnel;
+
+pub use link_kind::{LinkKind, link_kind};
+pub use link_numbers::*;
+pub use links::{LinkListener, list_links};
+pub use neighbours::{
+    Neighbour, NeighbourChange, NeighbourChanges, NeighbourListener, NeighbourState, NeighbourTable,
+};
+pub use route::{NoRoute, Route, Routes, Way, interface_index, interface_name};
+pub use rtnetlink::Rtnetlink;
+pub use tunnel::{HardwareAddress, TUNNEL_ADDRESS, TunnelDevice, TunnelEntry, Tunnels, Vxlan};
