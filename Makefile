@@ -53,7 +53,7 @@ ROOT_TESTS = cli first_load layouts priority ruleset storm transaction
 ROOT_CASES_OF = affinity local_detection
 ROOT_CASES = nft_has_loaded nft_loads
 
-.PHONY: help build release test-architectures man sbom packages test-packages reproducible demo demo-direct-return simulate test test-root test-kernel test-page test-nft test-corpus traces test-api-server test-interop storm bench bench-kernel bench-flowtable bench-code bench-daemon bench-latency bench-builds bench-stale-flows bench-herd bench-direct-return bench-nft publish-check fuzz fuzz-build deploy-check kind-check lint workflows-check docs deny deny-installed advisories advisory-database clean
+.PHONY: help build release test-architectures man sbom packages test-packages reproducible demo demo-direct-return simulate test test-root test-kernel test-page test-nft test-corpus traces test-api-server test-interop storm bench bench-kernel bench-flowtable bench-code bench-daemon bench-latency bench-builds bench-stale-flows bench-herd bench-direct-return bench-nft publish-check fuzz fuzz-build deploy-check kind-check lint minimum-rust workflows-check docs deny deny-installed advisories advisory-database clean
 
 ##@ Start here
 
@@ -370,6 +370,12 @@ lint: ## Check format and lints
 	cargo fmt --manifest-path netlink-tests/interop/Cargo.toml --check
 	cargo clippy --locked $(PARTS) --all-targets -- -D warnings
 	cargo clippy --locked --no-default-features --package deltaproxy -- -D warnings
+
+# `lint` finds newer functions of the standard library, by the lint incompatible_msrv; the compiler itself
+# is fetched by rustup.
+minimum-rust: ## Compile nft-netlink with the oldest Rust that it supports (rustup)
+	cargo "+$$(sed -n 's/^rust-version = "\(.*\)"/\1/p' src/nft/Cargo.toml)" check --locked \
+		--package nft-netlink --features tokio --lib --examples
 
 # Linters of workflows from the Python package index, and shellcheck for the scripts that workflows call.
 LINTERS = $(TARGET_DIR)/workflow-linters

@@ -212,7 +212,11 @@ fn prepare(arguments: &[&str], file: Option<&str>) -> (Output, String) {
     let script = script.replace("/dev/kvm", file.unwrap_or("/dev/kvm"));
     let checkout = folder.path().join("checkout/.github");
     fs::create_dir_all(&checkout).unwrap();
-    fs::copy(root().join("Cargo.toml"), folder.path().join("checkout/Cargo.toml")).unwrap();
+    fs::create_dir_all(folder.path().join("checkout/src/nft")).unwrap();
+    for manifest in ["Cargo.toml", "src/nft/Cargo.toml"] {
+        let copy = folder.path().join("checkout").join(manifest);
+        fs::copy(root().join(manifest), copy).unwrap();
+    }
     fs::write(checkout.join("prepare-runner"), script).unwrap();
     let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
     let mut command = Command::new("bash");
@@ -221,17 +225,32 @@ fn prepare(arguments: &[&str], file: Option<&str>) -> (Output, String) {
     (output, recorder::calls(folder.path()))
 }
 
+/// The version of Rust in a manifest.
+fn rust_of(manifest: &str) -> String {
+    let manifest = fs::read_to_string(root().join(manifest)).unwrap();
+    let rust = manifest.lines().find_map(|line| line.strip_prefix("rust-version = \"")).unwrap();
+    rust.trim_end_matches('"').to_owned()
+}
+
+#[test]
+fn nft_netlink_supports_the_rust_of_two_releases_ago() {
+    let minor =
+        |manifest: &str| -> u32 { rust_of(manifest).strip_prefix("1.").unwrap().parse().unwrap() };
+    assert_eq!(minor("src/nft/Cargo.toml") + 2, minor("Cargo.toml"));
+    let ci = fs::read_to_string(root().join(".github/workflows/ci.yml")).unwrap();
+    assert!(ci.contains("make minimum-rust"));
+}
+
 #[test]
 fn a_runner_gets_what_its_jobs_need() {
-    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
-    let rust = manifest.lines().find_map(|line| line.strip_prefix("rust-version = \"")).unwrap();
-    let rust = format!("{}.0", rust.trim_end_matches('"'));
+    let rust = format!("{}.0", rust_of("Cargo.toml"));
     for (role, needed) in [
         ("build", &["--component clippy,rustfmt"][..]),
         (
             "checks",
             &["nftables", "linux-modules-extra-", "apparmor_restrict_unprivileged_userns=0"],
         ),
+        ("minimum", &["rustup toolchain install --profile minimal 1."]),
         ("kernels", &["qemu-system-x86", "debian-archive-keyring", "chmod 666 /dev/null"]),
         ("fuzz", &["g++"]),
         (
@@ -247,7 +266,7 @@ fn a_runner_gets_what_its_jobs_need() {
         }
         assert_eq!(
             calls.contains(&format!("rustup default {rust}\n")),
-            role != "cluster",
+            !matches!(role, "cluster" | "minimum"),
             "{calls}"
         );
     }
