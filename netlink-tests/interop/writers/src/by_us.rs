@@ -45,6 +45,10 @@ pub fn update_known(installed: &Desired, desired: &Desired) {
 
 /// Returns the numbers of rules and elements in the kernel.
 pub fn counts() -> (usize, usize) {
-    let table = Nftables::open().unwrap().whole_table(TableFamily::Ip, TABLE, Extent::Whole).unwrap().unwrap();
+    let table = Nftables::open()
+        .unwrap()
+        .whole_table(TableFamily::Ip, TABLE, Extent::Whole)
+        .unwrap()
+        .unwrap();
     (table.rules.len(), table.sets.iter().map(|set| set.elements.len()).sum())
 }

@@ -8,6 +8,10 @@ mod by_json;
 mod by_nft;
 mod by_rustables;
 mod by_us;
+mod forwards;
+#[allow(dead_code, missing_docs)]
+#[path = "../../../../src/nft/examples/port_forwarding.rs"]
+mod port_forwarding;
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -33,6 +37,9 @@ pub struct Desired {
     /// Elements of the set.
     pub addresses: Vec<Ipv4Addr>,
 }
+
+/// Times of each writer.
+type Times = [Vec<Duration>; 4];
 
 /// A writer and its name.
 struct Writer {
@@ -63,7 +70,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
 
 /// Prints the median times of all writers for the way from one table to the other.
 fn measure(what: &str, from: Option<&Desired>, to: &Desired) {
-    let mut times: [Vec<Duration>; 4] = Default::default();
+    let mut times: Times = Default::default();
     for _ in 0..ROUNDS {
         for (writer, times) in WRITERS.iter().zip(&mut times) {
             by_nft::run("add table ip bench; delete table ip bench");
@@ -83,7 +90,7 @@ fn measure(what: &str, from: Option<&Desired>, to: &Desired) {
 
 /// The same for a program that knows what the table is. The others send what they sent before.
 fn measure_known(what: &str, from: &Desired, to: &Desired) {
-    let mut times: [Vec<Duration>; 4] = Default::default();
+    let mut times: Times = Default::default();
     for _ in 0..ROUNDS {
         by_nft::run("add table ip bench; delete table ip bench");
         by_us::update(from);
@@ -99,7 +106,7 @@ fn check(writer: &str, desired: &Desired) {
     assert_eq!(by_us::counts(), expected, "{writer}");
 }
 
-fn print(what: &str, times: [Vec<Duration>; 4]) {
+fn print(what: &str, times: Times) {
     let times = times.map(|times| (!times.is_empty()).then(|| median(times)));
     let ours = times[0].unwrap_or_default().as_secs_f64();
     let mut line = format!("| {what} |");
@@ -133,4 +140,5 @@ fn main() {
     measure("change one rule of 1,000", Some(&rules), &other_rule);
     measure("change one element of 100,000", Some(&elements), &other_element);
     measure_known("the same, the last table kept", &elements, &other_element);
+    forwards::measure();
 }
