@@ -19,6 +19,9 @@ use daemon::config::command_flags::RunFlags;
 use daemon::source::objects::{EndpointSlice, Node, Service, ServiceCidr};
 use daemon::yaml;
 use engine::model::Resource;
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Container, PodSpec, ServiceAccount};
 use k8s_openapi::api::events::v1::Event;
@@ -80,6 +83,8 @@ fn checked(object: &Value) -> Result<(), String> {
         "ClusterRole" => strict::<ClusterRole>(object),
         "ClusterRoleBinding" => strict::<ClusterRoleBinding>(object),
         "ConfigMap" => strict::<ConfigMap>(object),
+        "ValidatingAdmissionPolicy" => strict::<ValidatingAdmissionPolicy>(object),
+        "ValidatingAdmissionPolicyBinding" => strict::<ValidatingAdmissionPolicyBinding>(object),
         other => Err(format!("unexpected kind {other:?}")),
     }
 }
@@ -99,7 +104,10 @@ fn every_object_has_only_fields_of_the_api() {
     assert_eq!(objects.len(), 4);
     let probe = read(&folder("deploy/probe-rbac.yaml"));
     assert_eq!(probe.len(), 3);
-    for object in objects.iter().chain(&chart::objects()).chain(&probe) {
+    let readiness = [READINESS_RIGHTS, "deploy/node-readiness-policy.yaml"];
+    let readiness: Vec<_> = readiness.iter().flat_map(|file| read(&folder(file))).collect();
+    assert_eq!(readiness.len(), 4);
+    for object in objects.iter().chain(&chart::objects()).chain(&probe).chain(&readiness) {
         checked(object).unwrap_or_else(|error| panic!("{error}"));
     }
 }
@@ -163,6 +171,24 @@ fn the_role_allows_exactly_the_requests_of_the_program() {
     needed.insert(of::<Event>(), verbs_of(&["create"]));
     let role: ClusterRole = find(&base(), "ClusterRole");
     assert_eq!(verbs(&role.rules.unwrap()), needed);
+}
+
+/// The rights of the options of node readiness.
+const READINESS_RIGHTS: &str = "deploy/node-readiness-rbac.yaml";
+
+#[test]
+fn the_rights_of_node_readiness_are_for_the_requests_about_the_own_node_and_the_same_account() {
+    let objects = read(&folder(READINESS_RIGHTS));
+    let role: ClusterRole = find(&objects, "ClusterRole");
+    let needed = [("nodes", &["get", "patch"][..]), ("nodes/status", &["patch"])];
+    let needed = needed.map(|(resource, allowed)| {
+        let allowed = allowed.iter().map(|verb| (*verb).to_owned()).collect();
+        ((String::new(), resource.to_owned()), allowed)
+    });
+    assert_eq!(verbs(&role.rules.unwrap()), BTreeMap::from(needed));
+    let subjects =
+        |objects: &[Value]| find::<ClusterRoleBinding>(objects, "ClusterRoleBinding").subjects;
+    assert_eq!(subjects(&objects), subjects(&base()));
 }
 
 #[test]

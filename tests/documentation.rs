@@ -285,6 +285,19 @@ fn every_promise_of_direct_return_names_its_keepers_and_they_exist() {
     check(&broken);
 }
 
+/// What is written to a Node, with the tests that keep it.
+#[test]
+fn every_promise_of_node_readiness_names_its_keepers_and_they_exist() {
+    let page = read("docs/node-readiness.md");
+    let rows = table(&page, "## What keeps it");
+    assert!(rows.len() >= 5, "{rows:#?}");
+    let broken: Vec<_> = rows
+        .iter()
+        .flat_map(|row| wrong_keepers(row[1]).unwrap_or_else(|| vec!["no test".to_owned()]))
+        .collect();
+    check(&broken);
+}
+
 /// The promises about tables of other layouts, with the file of the tests in the head of the table.
 #[test]
 fn every_promise_about_layouts_names_a_test() {

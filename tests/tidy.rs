@@ -75,6 +75,7 @@ const LAYERS: &[Layers] = &[
             ("localhost_proxy", &["observe", "source"]),
             ("config", &["named_file", "yaml"]),
             ("node", &["config"]),
+            ("node_readiness", &["config", "observe", "source"]),
             (
                 "run",
                 &[
@@ -125,8 +126,9 @@ const ERRORS_IN_CORE: [(&str, &str, &str); 5] = [
 ];
 
 /// Modules that read a clock. The others take the time as an argument.
-const WITH_CLOCK: [&str; 9] = [
+const WITH_CLOCK: [&str; 10] = [
     "daemon/conntrack",
+    "daemon/node_readiness",
     "daemon/observe",
     "daemon/run",
     "daemon/source",

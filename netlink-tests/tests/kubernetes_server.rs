@@ -137,7 +137,7 @@ impl Cluster {
             .ok();
     }
 
-    fn daemon(&self) -> Process {
+    fn daemon(&self, flags: &[&str]) -> Process {
         let kubeconfig = self.kubeconfig();
         let arguments = [
             "run",
@@ -147,7 +147,7 @@ impl Cluster {
             "--healthz-bind-address=",
             "--metrics-bind-address=",
         ];
-        self.net.node().spawn(deltaproxy_binary(), &arguments)
+        self.net.node().spawn(deltaproxy_binary(), &[&arguments, flags].concat())
     }
 
     /// Waits until the tables are those of the server's objects, with so many services.
@@ -181,7 +181,7 @@ fn objects_of_a_real_server_are_followed_through_its_restart_and_a_compaction() 
     let all = 0..SERVICES;
     cluster.create(CORE, &all.clone().map(of_service).collect::<Vec<_>>());
     cluster.create(SLICES, &all.map(of_slice).collect::<Vec<_>>());
-    let daemon = cluster.daemon();
+    let daemon = cluster.daemon(&[]);
     cluster.wait_for(SERVICES);
 
     let endpoints = json!({"endpoints": [{"addresses": ["10.244.0.9"]}]});
@@ -207,4 +207,73 @@ fn objects_of_a_real_server_are_followed_through_its_restart_and_a_compaction() 
     let event = &events["items"][0];
     assert_eq!(event["reason"], "Starting", "{events}");
     assert_eq!(event["metadata"]["managedFields"][0]["manager"], "deltaproxy", "{events}");
+}
+
+/// The condition and the startup taint of the daemon.
+const READY: &str = "deltaproxy.io/ServiceProxyReady";
+
+/// Returns the taints and the conditions of the Node.
+fn readiness(cluster: &Cluster) -> (Value, Value) {
+    let node = cluster.read(&format!("{NODES}/node1")).unwrap();
+    (node["spec"]["taints"].clone(), node["status"]["conditions"].clone())
+}
+
+#[test]
+fn the_condition_and_the_taint_of_a_real_server_are_changed_beside_those_of_others() {
+    let Some(cluster) = Cluster::start() else { return };
+    let path = format!("{NODES}/node1");
+    let other_taint = json!({"key": "example.com/a", "value": "x", "effect": "NoExecute"});
+    let other_condition = json!({
+        "type": "Ready", "status": "True", "reason": "KubeletReady",
+        "lastHeartbeatTime": "2026-11-28T10:00:00Z", "lastTransitionTime": "2026-11-28T10:00:00Z",
+    });
+    let mut new_node = node("node1", "10.0.0.1");
+    new_node["spec"]["taints"] = json!([{"key": READY, "effect": "NoSchedule"}, other_taint]);
+    new_node["status"]["conditions"] = json!([other_condition]);
+    cluster.create(NODES, &[new_node.clone()]);
+    let cidrs = "/apis/networking.k8s.io/v1/servicecidrs";
+    cluster.create(cidrs, &[service_cidr("kubernetes", "10.96.0.0/16")]);
+    cluster.create(CORE, &[service(&name(1), "10.96.0.10", 80)]);
+    cluster.create(SLICES, &[endpoint_slice(&name(1), "web-1", &["10.244.0.1"], 8080)]);
+
+    let both = ["--node-condition=on", "--startup-taint=on"];
+    let daemon = cluster.daemon(&both);
+    let wait_for_both = || {
+        eventually("the condition, and no startup taint", SOON, || {
+            let (taints, conditions) = readiness(&cluster);
+            let condition = conditions.as_array()?.iter().find(|it| it["type"] == READY)?;
+            let is_done = condition["status"] == "True" && taints == json!([other_taint]);
+            is_done.then(|| condition.clone())
+        })
+    };
+    let condition = wait_for_both();
+    assert_eq!(condition["lastTransitionTime"], condition["lastHeartbeatTime"], "{condition}");
+    let conditions = readiness(&cluster).1;
+    assert!(conditions.as_array().unwrap().contains(&other_condition), "{conditions}");
+
+    // The patch of the taints holds the version: a stale one is refused whole.
+    let stale = json!({"metadata": {"resourceVersion": "1"}, "spec": {"taints": []}});
+    let refused = cluster.send(async |rest| rest.merge(&path, &stale).await);
+    assert!(refused.unwrap_err().is_conflict());
+    assert_eq!(readiness(&cluster).0, json!([other_taint]));
+
+    // `creationTimestamp` has whole seconds.
+    std::thread::sleep(Duration::from_secs(1));
+    cluster.delete(&path);
+    cluster.create(NODES, &[new_node]);
+    wait_for_both();
+    daemon.terminate(SOON);
+
+    let file = cluster.folder.path().join("config.yaml");
+    let config = format!(
+        "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n\
+         mode: nftables\nclientConnection: {{kubeconfig: {}}}\n\
+         deltaproxy: {{nodeReadiness: {{condition: on}}}}\n",
+        cluster.kubeconfig().display()
+    );
+    fs::write(&file, config).unwrap();
+    let arguments = ["cleanup", "--hostname-override=node1", "--config", file.to_str().unwrap()];
+    let removed = cluster.net.node().output(deltaproxy_binary(), &arguments).ok();
+    assert!(removed.contains(&format!("removed condition {READY} of node node1")), "{removed}");
+    assert_eq!(readiness(&cluster).1, json!([other_condition]));
 }

@@ -10,6 +10,8 @@ pub mod links;
 pub mod localhost_proxy;
 mod named_file;
 pub mod node;
+#[cfg(feature = "api-server")]
+pub mod node_readiness;
 pub mod observe;
 pub mod open_files;
 pub mod other_modes;

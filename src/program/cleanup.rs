@@ -1,6 +1,10 @@
 //! `cleanup`: removes what deltaproxy left on the node, also while another kube-proxy runs.
 
+use std::path::PathBuf;
+
 use clap::Args;
+use daemon::config::kube_proxy::KubeProxyFlags;
+use daemon::config::{ConfigError, Loaded};
 use daemon::handover::{self, hand_over, is_of_deltaproxy, remains, remove_handover_tables};
 use daemon::node::UNGUARDED;
 use daemon::other_modes;
@@ -9,11 +13,12 @@ use engine::ruleset::table;
 use nft::kernel::{Contents, Kernel, Nftables};
 use nft::{Family, Operation, TableRef, Transaction};
 
+use super::api_server;
 use super::failure::Failure;
 use super::output::print;
 
 /// What is removed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub struct CleanupFlags {
     /// Also remove tables of kube-proxy's mode nftables, and leftovers of its modes iptables and
     /// ipvs. Not while a kube-proxy runs
@@ -23,6 +28,13 @@ pub struct CleanupFlags {
     /// until it has written its own
     #[arg(long, conflicts_with = "all")]
     pub keep_serving: bool,
+    /// Also remove the condition that a daemon with this KubeProxyConfiguration file writes to the
+    /// Node
+    #[arg(long, value_name = "FILE", conflicts_with = "keep_serving")]
+    pub config: Option<PathBuf>,
+    /// Name of this machine's Node object, if it is not the host name
+    #[arg(long, value_name = "NAME", requires = "config")]
+    pub hostname_override: Option<String>,
 }
 
 /// Removes tables, or makes them free for another kube-proxy.
@@ -30,17 +42,35 @@ pub struct CleanupFlags {
 /// # Errors
 /// nftables cannot be used, a running daemon owns a table, or something cannot be removed.
 pub fn cleanup(flags: CleanupFlags) -> Result<(), Failure> {
-    let mut kernel = Nftables::open().map_err(Failure::new)?;
-    if flags.keep_serving {
-        return keep_serving(&mut kernel);
+    let CleanupFlags { all, keep_serving, config, hostname_override } = flags;
+    if keep_serving {
+        return self::keep_serving(&mut Nftables::open().map_err(Failure::new)?);
     }
+    let of_file = |file| KubeProxyFlags::of_file(file).with_node(hostname_override).load();
+    cleanup_node(all, config.map(of_file))
+}
+
+/// Removes the tables, and the condition of the Node if the configuration has it.
+pub(super) fn cleanup_node(
+    all: bool,
+    configuration: Option<Result<Loaded, ConfigError>>,
+) -> Result<(), Failure> {
+    let mut kernel = Nftables::open().map_err(Failure::new)?;
     let mut is_clean = true;
-    let removed = remove(&mut kernel, flags.all)?;
+    let removed = remove(&mut kernel, all)?;
     for line in &removed {
         is_clean = false;
         print(line);
     }
-    let errors = if flags.all { remove_other_modes(&mut is_clean) } else { Vec::new() };
+    let mut errors = if all { remove_other_modes(&mut is_clean) } else { Vec::new() };
+    match configuration.map(remove_condition) {
+        Some(Ok(Some(line))) => {
+            is_clean = false;
+            print(&line);
+        }
+        Some(Err(error)) => errors.push(error.to_string()),
+        Some(Ok(None)) | None => {}
+    }
     if is_clean && errors.is_empty() {
         print(&"nothing to remove\n");
     }
@@ -100,6 +130,12 @@ fn removal(contents: &Contents, all: bool) -> Vec<Operation> {
         return vec![Operation::DeleteTable(table)];
     }
     remains.unwrap_or_default()
+}
+
+/// Returns a line if the Node had the condition.
+fn remove_condition(configuration: Result<Loaded, ConfigError>) -> Result<Option<String>, Failure> {
+    let loaded = configuration.map_err(|error| Failure::of_config(&error))?;
+    api_server::remove_node_condition(&loaded.config)
 }
 
 fn keep_serving(kernel: &mut Nftables) -> Result<(), Failure> {

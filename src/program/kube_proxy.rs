@@ -10,7 +10,7 @@ use daemon::observe::Startup;
 use daemon::other_modes;
 use nft::kernel::Nftables;
 
-use super::cleanup::CleanupFlags;
+use super::cleanup::cleanup_node;
 use super::failure::Failure;
 use super::log::{Log, noted};
 use super::node::set_up_node;
@@ -33,7 +33,10 @@ pub fn kube_proxy(arguments: Vec<String>, log: &mut Log) -> Result<End, Failure>
                 Failure::new(format!("--write-config-to: {}: {error}", path.display()))
             })?;
         }
-        Action::Cleanup => super::cleanup(CleanupFlags { all: true, keep_serving: false })?,
+        Action::Cleanup => {
+            // No flag of kube-proxy makes a daemon write to the Node.
+            cleanup_node(true, flags.file_path().map(|_| flags.load()))?
+        }
         Action::InitOnly => {
             let loaded = flags.load().map_err(|error| Failure::of_config(&error))?;
             *log = Log::start(loaded.config.log);

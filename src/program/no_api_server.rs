@@ -56,6 +56,10 @@ pub(crate) fn follow(
 
 pub(crate) async fn write_last(_config: &Config, _notice: Notice, _observe: &Observe) {}
 
+pub(crate) fn remove_node_condition(_config: &Config) -> Result<Option<String>, Failure> {
+    Ok(None)
+}
+
 fn without() -> Failure {
     Failure::new("this program was built without the feature api-server: give --manifests PATH")
 }

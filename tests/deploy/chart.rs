@@ -213,6 +213,13 @@ fn everything_that_is_off_by_default_can_be_turned_on() {
     let config = documents(config.as_str().unwrap()).remove(0);
     assert_eq!(config["metricsBindAddress"], "0.0.0.0:10249");
 
+    let rules = &object(&objects, "ClusterRole", "deltaproxy")["rules"];
+    let all = read(&folder(super::READINESS_RIGHTS)).remove(0)["rules"].clone();
+    // The role of the base may get nodes already.
+    for rule in &all.as_array().unwrap()[1..] {
+        assert!(rules.as_array().unwrap().contains(rule), "{rule}");
+    }
+
     let monitor = object(&objects, "PodMonitor", "deltaproxy");
     assert_eq!(monitor["metadata"]["labels"], json!({ "release": "prometheus" }));
     assert_eq!(monitor["spec"]["selector"]["matchLabels"], template["metadata"]["labels"]);

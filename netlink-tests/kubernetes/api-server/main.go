@@ -78,7 +78,11 @@ func install(server *genericserver.GenericAPIServer, config *genericserver.Confi
 	info := genericserver.NewDefaultAPIGroupInfo(group.version.Group, scheme, parameters, codecs)
 	stores := map[string]rest.Storage{}
 	for _, kind := range group.kinds {
-		stores[kind.resource] = newStore(kind, group.version, config.RESTOptionsGetter)
+		store := newStore(kind, group.version, config.RESTOptionsGetter)
+		stores[kind.resource] = store
+		if kind.resource == "nodes" {
+			stores["nodes/status"] = newNodeStatus(store)
+		}
 	}
 	root := genericserver.APIGroupPrefix
 	if group.version.Group == "" {

@@ -232,6 +232,16 @@ impl ApiServer {
         self.state().writes.ignored.push((verb, resource));
     }
 
+    /// Another client changes this object just before the next merge patch of an object of its kind.
+    pub fn change_before_patch(&self, object: Value) {
+        self.state().writes.before_patch = Some(object);
+    }
+
+    /// The object with this key, as a watch shows it.
+    pub fn object(&self, kind: Kind, key: &str) -> Option<Value> {
+        self.state().store.get(kind, key)
+    }
+
     /// From now on new Services get ClusterIPs of IPv6, and no others.
     pub fn allocate_only_ipv6(&self) {
         self.state().writes.has_only_ipv6 = true;

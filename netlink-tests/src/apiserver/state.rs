@@ -100,6 +100,8 @@ pub(super) struct Writes {
     pub(super) forbidden: Vec<(&'static str, &'static str)>,
     /// Verb and resource of what gets no answer.
     pub(super) ignored: Vec<(&'static str, &'static str)>,
+    /// What another client writes just before the next merge patch of an object of its kind.
+    pub(super) before_patch: Option<Value>,
     /// Services get addresses of IPv6 only.
     pub(super) has_only_ipv6: bool,
     /// Objects created so far.

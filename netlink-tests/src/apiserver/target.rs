@@ -10,6 +10,8 @@ pub(super) struct Target {
     pub(super) namespace: Option<String>,
     /// `None` for a list.
     pub(super) name: Option<String>,
+    /// The subresource `status` of the object.
+    pub(super) is_status: bool,
 }
 
 impl Target {
@@ -21,6 +23,10 @@ impl Target {
             ["apis", group, version, ref rest @ ..] => (format!("/apis/{group}/{version}"), rest),
             _ => return None,
         };
+        let (rest, is_status) = match *rest {
+            [ref object @ .., "status"] if object.len() > 1 => (object, true),
+            ref rest => (rest, false),
+        };
         let (namespace, plural, name) = match *rest {
             ["namespaces", namespace, plural] => (Some(namespace), plural, None),
             ["namespaces", namespace, plural, name] => (Some(namespace), plural, Some(name)),
@@ -30,7 +36,12 @@ impl Target {
         };
         let kind = Kind::of_path(&format!("{prefix}/{plural}"))?;
         let owned = |text: Option<&str>| text.map(str::to_owned);
-        Some(Self { kind, namespace: owned(namespace), name: owned(name) })
+        Some(Self { kind, namespace: owned(namespace), name: owned(name), is_status })
+    }
+
+    /// The resource in rules of RBAC.
+    pub(super) fn resource(&self) -> String {
+        format!("{}{}", self.kind.plural(), if self.is_status { "/status" } else { "" })
     }
 
     /// The key of the object in the store.
@@ -66,5 +77,8 @@ mod tests {
         );
         assert_eq!(of("/apis/events.k8s.io/v1/namespaces/a/events"), None);
         assert_eq!(of("/apis"), None);
+        let resource = |path: &str| Target::of(path).map(|target| target.resource());
+        assert_eq!(resource("/api/v1/nodes/a/status"), text("nodes/status"));
+        assert_eq!(resource("/api/v1/nodes/status"), text("nodes"));
     }
 }

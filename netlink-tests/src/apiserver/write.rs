@@ -30,8 +30,9 @@ impl Request {
 impl State {
     /// Whether a request gets no answer.
     pub(super) fn ignores(&self, request: &Request) -> bool {
-        let write = request.write().map(|(verb, target)| (verb, target.kind.plural()));
-        write.is_some_and(|write| self.writes.ignored.contains(&write))
+        request.write().is_some_and(|(verb, target)| {
+            self.writes.ignored.contains(&(verb, &*target.resource()))
+        })
     }
 
     /// Carries out a request that changes an object, or reads one; `None` if it names something
@@ -43,10 +44,13 @@ impl State {
         }
         Some(match verb {
             "create" => self.create(&target, &request.posted),
-            "patch" if request.content_type != "application/merge-patch+json" => {
-                status(415, "the body of the request was in an unknown format")
-            }
-            "patch" => self.merge(&target, &request.posted),
+            "patch" => match (request.content_type.as_str(), target.is_status) {
+                ("application/merge-patch+json", false) => self.merge(&target, &request.posted),
+                ("application/strategic-merge-patch+json", true) => {
+                    self.merge_conditions(&target, &request.posted)
+                }
+                _ => status(415, "the body of the request was in an unknown format"),
+            },
             "delete" => self.delete(&target),
             _ => self.read(&target, request),
         })
@@ -54,8 +58,8 @@ impl State {
 
     /// The refusal of what the client has no right to.
     pub(super) fn refusal(&self, verb: &str, target: &Target) -> Option<Answer> {
-        let resource = target.kind.plural();
-        let is_forbidden = self.writes.forbidden.contains(&(verb, resource));
+        let resource = target.resource();
+        let is_forbidden = self.writes.forbidden.contains(&(verb, &*resource));
         let scope = match &target.namespace {
             Some(namespace) => format!("in the namespace {namespace:?}"),
             None => "at the cluster scope".to_owned(),
@@ -118,11 +122,36 @@ impl State {
     }
 
     fn merge(&mut self, target: &Target, patch: &Value) -> Answer {
+        if let Some(object) = self.writes.before_patch.take_if(|it| Kind::of(it) == target.kind) {
+            self.store.put(target.kind, object);
+        }
         let Some(key) = target.key() else { return missing(target) };
         let Some(mut object) = self.store.get(target.kind, &key) else { return missing(target) };
+        let version = &patch["metadata"]["resourceVersion"];
+        if !version.is_null() && *version != object["metadata"]["resourceVersion"] {
+            return status(409, "the object has been modified; please apply your changes to it");
+        }
         merge(&mut object, patch);
         let generation = object["metadata"]["generation"].as_u64().unwrap_or_default();
         object["metadata"]["generation"] = (generation + 1).into();
+        (200, self.put(target.kind, object, &key))
+    }
+
+    /// Merges the conditions of a status by their types, as a strategic merge patch does.
+    fn merge_conditions(&mut self, target: &Target, patch: &Value) -> Answer {
+        let Some(key) = target.key() else { return missing(target) };
+        let Some(mut object) = self.store.get(target.kind, &key) else { return missing(target) };
+        let former = object["status"]["conditions"].as_array().cloned();
+        let mut conditions = former.unwrap_or_default();
+        for change in patch["status"]["conditions"].as_array().into_iter().flatten() {
+            let known = conditions.iter().position(|it| it["type"] == change["type"]);
+            match known {
+                Some(place) if change["$patch"] == "delete" => drop(conditions.remove(place)),
+                Some(place) => merge(&mut conditions[place], change),
+                None => conditions.push(change.clone()),
+            }
+        }
+        object["status"]["conditions"] = conditions.into();
         (200, self.put(target.kind, object, &key))
     }
 

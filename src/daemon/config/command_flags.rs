@@ -188,6 +188,15 @@ impl RunFlags {
             None => of_flags(self.node.options.0.clone().with(&self.daemon.0))?,
         };
         let source = self.source.choose(&file);
+        if let (Source::Manifests(path), Some(field)) =
+            (&source, file.config.node_readiness.first_on())
+        {
+            let path = path.display();
+            let message = format!(
+                "is on; expected off with the manifests of {path}: they have no API server"
+            );
+            return Err(ConfigError::Flag { flag: field.to_owned(), message });
+        }
         file.into_config(self.node.name(), source, self.log)
     }
 
@@ -327,7 +336,7 @@ mod tests {
     use tempfile::NamedTempFile;
 
     use super::*;
-    use crate::config::{CHECK_PERIOD, ContentTypes, Periods};
+    use crate::config::{CHECK_PERIOD, ContentTypes, NodeReadiness, Periods};
 
     #[derive(Debug, Parser)]
     struct Run {
@@ -370,6 +379,7 @@ mod tests {
             routing: Routing::default(),
             periods: Periods { min_sync: Duration::ZERO, check: CHECK_PERIOD },
             owns_tables: true,
+            node_readiness: NodeReadiness::default(),
             healthz_bind_address: Some("0.0.0.0:10256".parse().unwrap()),
             metrics_bind_address: Some("127.0.0.1:10249".parse().unwrap()),
             bind_address_hard_fail: false,
@@ -389,7 +399,7 @@ mod tests {
              --counters services --flowtable on --flowtable-after 9bytes \
              --flowtable-devices eth0 --check-period 1m --scheduler mh-port --hash-seed 5 --slot-budget 9 \
              --least-connections 5s --direct-return annotated --direct-return-devices eth0,br1 \
-             --ended-connections annotated \
+             --ended-connections annotated --node-condition on --startup-taint on \
              --table-ownership off --external-addresses 192.0.2.0/24 \
              --refuse-internal-addresses on --service-proxy-name canary \
              --except-services a/b,c/* --service-labels !x,y=z",
@@ -443,6 +453,11 @@ mod tests {
                 check: Duration::from_secs(60),
             },
             owns_tables: false,
+            node_readiness: NodeReadiness {
+                condition: true,
+                startup_taint: true,
+                ..NodeReadiness::default()
+            },
             healthz_bind_address: None,
             metrics_bind_address: Some("1.2.3.4:10249".parse().unwrap()),
             bind_address_hard_fail: false,
@@ -450,6 +465,24 @@ mod tests {
             oom_score_adj: None,
         };
         assert_eq!(config, expected);
+    }
+
+    #[test]
+    fn manifests_have_no_node_to_write_to() {
+        let taint = file("deltaproxy: {nodeReadiness: {startupTaint: on}}\n");
+        let path = taint.path().display();
+        let loaded = run(&format!("--hostname-override n --config {path} --manifests /m"));
+        assert_eq!(
+            loaded.unwrap().load().unwrap_err().to_string(),
+            "deltaproxy.nodeReadiness.startupTaint: is on; expected off with the manifests of /m: \
+             they have no API server"
+        );
+        assert!(
+            config(&format!("--hostname-override n --config {path}")).node_readiness.startup_taint
+        );
+        let once =
+            Once::try_parse_from(["once", "--manifests", "/m", "--config", &path.to_string()]);
+        assert!(once.unwrap().flags.load(None).is_ok(), "other commands write nothing");
     }
 
     #[test]

@@ -198,6 +198,7 @@ mod tests {
             "deltaproxy.directReturn.devices" => vec![json!([]), json!(["eth0", "bond1"])],
             "deltaproxy.endedConnections.mode" => texts(&["keep", "annotated", "reset"]),
             "deltaproxy.endedConnections.remember" => texts(&["", "1m", "24h"]),
+            "deltaproxy.nodeReadiness.lostAfter" => texts(&["", "0s", "1m", "24h"]),
             "deltaproxy.directReturn.remember" => texts(&["", "1s", "24h", "1.5s"]),
             "deltaproxy.directReturn.connections" => vec![json!(1024), json!(16_777_216)],
             "deltaproxy.directReturn.vxlanPort" => vec![json!(0), json!(1), json!(65_535)],

@@ -278,7 +278,8 @@ mod tests {
     use crate::config::log::LogFormat;
     use crate::config::scheduler::ChosenScheduler;
     use crate::config::{
-        CHECK_PERIOD, ConntrackSettings, ContentTypes, LogSettings, Periods, listen_address,
+        CHECK_PERIOD, ConntrackSettings, ContentTypes, LogSettings, NodeReadiness, Periods,
+        listen_address,
     };
 
     const HEADER: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\n\
@@ -322,6 +323,7 @@ mod tests {
                 routing: Routing::default(),
                 periods: Periods { min_sync: Duration::ZERO, check: CHECK_PERIOD },
                 owns_tables: true,
+                node_readiness: NodeReadiness::default(),
                 healthz_bind_address: Some(listen_address::DEFAULT_HEALTHZ),
                 metrics_bind_address: Some(listen_address::DEFAULT_METRICS),
                 bind_address_hard_fail: false,

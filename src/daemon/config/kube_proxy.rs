@@ -69,6 +69,11 @@ impl KubeProxyFlags {
         Self { config: Some(file), ..Self::default() }
     }
 
+    /// Returns the same for the node of that name.
+    pub fn with_node(self, name: Option<String>) -> Self {
+        Self { hostname_override: name, ..self }
+    }
+
     /// Parses the arguments after the program's name.
     ///
     /// # Errors

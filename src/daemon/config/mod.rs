@@ -18,6 +18,7 @@ pub mod kube_proxy;
 mod lc_settings;
 pub mod listen_address;
 pub mod log;
+mod node_readiness;
 mod notes;
 mod options;
 mod scheduler;
@@ -36,6 +37,7 @@ use crate::yaml::SyntaxError;
 pub use content_types::ContentTypes;
 pub use gates::{EXTERNAL_IPS, LOCALHOST_NODE_PORTS};
 pub use log::LogSettings;
+pub use node_readiness::NodeReadiness;
 pub use notes::Notes;
 pub use scheduler::ChosenScheduler;
 
@@ -56,6 +58,8 @@ pub struct Config {
     pub periods: Periods,
     /// The daemon owns its tables, so that no other program changes them (Linux 6.9 and later).
     pub owns_tables: bool,
+    /// What is written to the Node object of this node.
+    pub node_readiness: NodeReadiness,
     /// Address of `/healthz`, `/livez` and `/readyz`; `None` disables them.
     pub healthz_bind_address: Option<SocketAddr>,
     /// Address of `/metrics`; `None` disables it.

@@ -196,6 +196,11 @@ impl Own {
         }
     }
 
+    /// Returns whether NodePorts are closed in both families.
+    pub(super) fn are_node_ports_closed(&self) -> bool {
+        self.node_ports_closed.iter().all(|closed| closed.get() == 1)
+    }
+
     /// Counts an object, or a part of one, that was left out.
     pub fn problem(&self, kind: &'static str) {
         self.problems.with([kind]).inc();

@@ -94,17 +94,20 @@ impl Record {
         change(&mut watches[place]);
     }
 
+    /// Returns the time of the first loss of the watches of `resources` that are lost.
+    pub(super) fn lost_since(&self, resources: &[&str]) -> Option<SystemTime> {
+        lost(&self.watches.lock(), |resource| resources.contains(&resource)).1
+    }
+
     /// Returns the parts of the status page that this record has.
     pub(super) fn read(&self) -> Recorded {
         // Copied first, so that no lock is held while the documents are built.
         let (recent, problems) = (self.recent.lock().clone(), self.problems.lock().shown());
         let unusable = self.problems.lock().of_all_objects();
         let (watches, blocked) = (self.watches.lock().clone(), self.blocked.lock().clone());
-        let lost = watches.iter().filter(|watch| !watch.is_connected);
-        let lost_at = lost.clone().filter_map(|watch| watch.lost_at).min();
         Recorded {
             blocked,
-            lost: (lost.map(|watch| watch.resource).collect(), lost_at),
+            lost: lost(&watches, |_| true),
             watches: watches.iter().map(RecordedWatch::document).collect(),
             latency: recent.latency(self.opened.elapsed()),
             transactions: self.history.lock().newest(TRANSACTIONS),
@@ -112,6 +115,16 @@ impl Record {
             unusable,
         }
     }
+}
+
+/// Returns the chosen resources whose watch is lost, and the time of the first loss.
+fn lost(
+    watches: &[RecordedWatch],
+    is_chosen: impl Fn(&'static str) -> bool,
+) -> (Vec<&'static str>, Option<SystemTime>) {
+    let lost = watches.iter().filter(|watch| !watch.is_connected && is_chosen(watch.resource));
+    let lost_at = lost.clone().filter_map(|watch| watch.lost_at).min();
+    (lost.map(|watch| watch.resource).collect(), lost_at)
 }
 
 impl RecordedWatch {

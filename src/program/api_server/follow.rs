@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use daemon::config::Config;
+use daemon::node_readiness::{ReadinessReporter, remove_condition};
 use daemon::observe::{Finder, LeftOut, Observe};
 use daemon::source::Wanted;
 use daemon::source::kube::{
@@ -19,6 +20,7 @@ use tokio::time::timeout;
 use super::server::{formats_of, server_of};
 use crate::clock::now;
 use crate::failure::Failure;
+use crate::threads;
 
 /// Time limit for writing the last Event.
 const LAST_EVENT_TIME: Duration = Duration::from_secs(5);
@@ -74,6 +76,20 @@ pub(crate) fn follow(
     let (contacts, requests) = (observed_contacts(observe.clone()), observed_requests(observe));
     let mut outlet = Outlet::new(sender, report, contacts, Arc::clone(&requests));
     (outlet.addresses, outlet.has_objects) = (Some(addresses), has_tables);
+    if config.node_readiness.is_on() {
+        let (sender, created) = watch::channel(0);
+        outlet.node_created = Some(sender);
+        let reporter = ReadinessReporter {
+            settings: config.node_readiness,
+            node_name: config.node_name.clone(),
+            server: server.clone(),
+            requests: Arc::clone(&requests),
+            observe: observe.clone(),
+            created,
+            has_tables,
+        };
+        tasks.spawn(reporter.run());
+    }
     let (node, routing) = (config.node_name.clone(), config.routing.clone());
     let (from, to, formats) = (server.clone(), server, formats_of(config));
     tasks.spawn(async move {
@@ -94,6 +110,21 @@ pub(crate) async fn write_last(config: &Config, notice: Notice, observe: &Observ
     let requests = observed_requests(observe);
     let writing = write_notices(&server, &config.node_name, written, requests);
     let _ = timeout(LAST_EVENT_TIME, writing).await;
+}
+
+/// Removes the condition of this node's Node, if the configuration has it. Returns a line if there was
+/// one.
+///
+/// # Errors
+/// The API server refused it or did not answer.
+pub(crate) fn remove_node_condition(config: &Config) -> Result<Option<String>, Failure> {
+    if !config.node_readiness.condition {
+        return Ok(None);
+    }
+    let (server, node) = (server_of(&config.source)?, &config.node_name);
+    let removed = threads::runtime(1, 0)?.block_on(remove_condition(&server, node));
+    let name = removed.map_err(Failure::new)?;
+    Ok(name.map(|name| format!("removed condition {name} of node {node}\n")))
 }
 
 /// Returns a function that records contacts of the watches in the metrics.

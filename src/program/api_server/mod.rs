@@ -8,7 +8,7 @@ mod server;
 use daemon::source::kube::ApiServer;
 
 pub(crate) use self::external_ips::users_of_external_ips;
-pub(crate) use self::follow::{follow, write_last};
+pub(crate) use self::follow::{follow, remove_node_condition, write_last};
 pub(crate) use self::followed::Followed;
 pub(crate) use self::server::{check, server_of};
 

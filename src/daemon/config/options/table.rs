@@ -22,6 +22,7 @@ use crate::config::log::{LogFormat, of_verbosity};
 use crate::config::scheduler::ChosenScheduler;
 use crate::config::{
     Config, Source, direct_return, duration, ended_connections, lc_settings, listen_address,
+    node_readiness,
 };
 
 #[rustfmt::skip]
@@ -306,6 +307,21 @@ pub(in crate::config) static SETTINGS: &[Setting] = &[
         |config| duration::text(ended_connections::remember(config.routing.ended_connections)).into())
         .default("15m")
         .about("Time, 1m to 24h, for which packets of such connections are answered with RST"),
+    Setting::new("deltaproxy.nodeReadiness.condition", OptionKind::Any,
+        |to, value| put(&mut to.config.node_readiness.condition, switch(value)),
+        |config| on_or_off(config.node_readiness.condition))
+        .default("off").flag("node-condition", "SWITCH").scope(OptionScope::Daemon)
+        .about("on: the condition deltaproxy.io/ServiceProxyReady of the Node is true once the first sync is in the kernel, and false while services of this node do not work. off: no condition is written"),
+    Setting::new("deltaproxy.nodeReadiness.startupTaint", OptionKind::Any,
+        |to, value| put(&mut to.config.node_readiness.startup_taint, switch(value)),
+        |config| on_or_off(config.node_readiness.startup_taint))
+        .default("off").flag("startup-taint", "SWITCH").scope(OptionScope::Daemon)
+        .about("on: the taint deltaproxy.io/ServiceProxyReady of the Node is removed once the first sync is in the kernel. off: taints stay"),
+    Setting::new("deltaproxy.nodeReadiness.lostAfter", OptionKind::Duration,
+        |to, value| put(&mut to.config.node_readiness.lost_after, time(value).and_then(node_readiness::lost_after)),
+        |config| duration::text(config.node_readiness.lost_after).into())
+        .default("5m")
+        .about("Time without a watch of Services or EndpointSlices, 1m to 24h, after which the condition is false; 0s: this is no reason"),
     Setting::new(OWN_SCHEDULER, OptionKind::Text,
         |to, value| put(&mut to.scheduler, ChosenScheduler::of_field(text(value)).map_err(|error| vec![error])),
         |config| config.routing.scheduler.name().into())

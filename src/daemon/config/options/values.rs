@@ -18,8 +18,8 @@ use crate::config::log::LogFlags;
 use crate::config::notes::Notes;
 use crate::config::scheduler::ChosenScheduler;
 use crate::config::{
-    CHECK_PERIOD, Config, ConntrackSettings, ContentTypes, Periods, Source, direct_return,
-    duration, listen_address,
+    CHECK_PERIOD, Config, ConntrackSettings, ContentTypes, NodeReadiness, Periods, Source,
+    direct_return, duration, listen_address,
 };
 
 /// Values of options: a [`Config`], and what it takes from several of them or from flags.
@@ -54,6 +54,7 @@ impl Default for Values {
                 routing: Routing::default(),
                 periods: Periods { min_sync: Duration::ZERO, check: CHECK_PERIOD },
                 owns_tables: true,
+                node_readiness: NodeReadiness::default(),
                 healthz_bind_address: Some(listen_address::DEFAULT_HEALTHZ),
                 metrics_bind_address: Some(listen_address::DEFAULT_METRICS),
                 bind_address_hard_fail: false,

@@ -98,7 +98,7 @@ pub(super) fn condition(
         lost: (lost, lost_for),
         unusable: record.unusable.as_deref(),
         programmed: metrics.own.programmed.each_ref().map(|it| it.get() == 1),
-        are_node_ports_closed: metrics.own.node_ports_closed.iter().all(|closed| closed.get() == 1),
+        are_node_ports_closed: metrics.own.are_node_ports_closed(),
         is_configuration_refused: metrics.configuration.refused.get() == 1,
     };
     condition.line()

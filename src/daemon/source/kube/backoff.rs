@@ -23,7 +23,7 @@ const STABLE: Duration = Duration::from_secs(20);
 /// server are spread evenly, however long it is away. The limit is twice the time since the first
 /// failure, so that no retry comes later after an outage than twice its length.
 #[derive(Debug, Default)]
-pub(super) struct Backoff {
+pub struct Backoff {
     /// Time of the first failure, and the end of the last wait; `None` before the first failure.
     outage: Option<(Instant, Instant)>,
 }
@@ -31,7 +31,7 @@ pub(super) struct Backoff {
 impl Backoff {
     /// Returns the wait after a failure at `now`, for which the server asked to wait at least
     /// `asked`. Its random part is from a range of at least `spread`.
-    pub(super) fn after_failure(
+    pub fn after_failure(
         &mut self,
         now: Instant,
         (asked, spread): (Duration, Duration),
@@ -51,7 +51,7 @@ impl Backoff {
 
 /// Returns a random number from 0 to 1, so that many nodes do not do the same at the same time. Each
 /// [`RandomState`] has other keys; they keep no secret.
-pub(super) fn random() -> f64 {
+pub fn random() -> f64 {
     let hash = RandomState::new().hash_one(());
     f64::from((hash >> 32) as u32) / f64::from(u32::MAX)
 }

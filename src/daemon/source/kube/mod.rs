@@ -43,6 +43,7 @@ mod url;
 mod watch;
 
 use access::{Access, Keeper};
+pub use backoff::{Backoff, random};
 pub use client::{ApiServer, load_client};
 pub use contact::{Contact, OnContact};
 pub use format::Formats;

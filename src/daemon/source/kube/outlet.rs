@@ -26,6 +26,8 @@ pub struct Outlet {
     pub(super) requests: OnRequest,
     /// Where the addresses of the server are kept up to date, if anywhere.
     pub addresses: Option<watch::Sender<HostAddresses>>,
+    /// Where the time of the creation of this node's Node is kept up to date, if anywhere.
+    pub node_created: Option<watch::Sender<i64>>,
     /// The receiver already has objects of an earlier source: then an empty first list is doubtful too.
     pub has_objects: bool,
 }
@@ -43,7 +45,8 @@ impl Outlet {
         requests: OnRequest,
     ) -> Self {
         let report = Arc::new(report);
-        Self { events, report, contacts, requests, addresses: None, has_objects: false }
+        let (addresses, node_created, has_objects) = (None, None, false);
+        Self { events, report, contacts, requests, addresses, node_created, has_objects }
     }
 
     pub(super) async fn send(&self, arrival: Arrival) -> Result<(), Closed> {

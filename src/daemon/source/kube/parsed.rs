@@ -64,6 +64,11 @@ impl<T: Watched> Parsed<T> {
         self.version_text()?.parse().ok()
     }
 
+    /// Returns the time of the creation in seconds since 1970, 0 if absent.
+    pub(super) fn created(&self) -> i64 {
+        self.metadata().creation_timestamp.as_ref().map_or(0, |time| time.0.as_second())
+    }
+
     /// Returns the event of the object, invalid if it cannot be read, and its problems.
     pub(super) fn convert(self, converter: &mut Converter) -> (Event, Vec<Problem>) {
         match self {

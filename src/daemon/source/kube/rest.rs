@@ -13,6 +13,7 @@ use kube::core::WatchEvent;
 use serde_json::Value;
 
 use super::client::{ApiServer, load_client};
+use super::request_counts::OnRequest;
 use super::source_error::SourceError;
 
 /// Time limit of a request.
@@ -41,6 +42,11 @@ impl RestError {
         matches!(self.error, SourceError::Refused { code: 404, .. })
     }
 
+    /// Returns whether the object has another version than the one to be changed.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self.error, SourceError::Refused { code: 409, .. })
+    }
+
     /// Returns whether the client lacks the permission.
     pub fn is_forbidden(&self) -> bool {
         matches!(self.error, SourceError::Forbidden(_))
@@ -56,14 +62,31 @@ impl RestError {
     }
 }
 
+impl From<RestError> for SourceError {
+    fn from(error: RestError) -> Self {
+        error.error
+    }
+}
+
 impl RestClient {
     /// Loads address and credentials. Sends nothing.
     ///
     /// # Errors
     /// Address or credentials cannot be used.
     pub async fn load(server: &ApiServer) -> Result<Self, SourceError> {
+        Self::load_counted(server, Arc::new(|_, _| ())).await
+    }
+
+    /// Does the same, and reports each request to `requests`.
+    ///
+    /// # Errors
+    /// Address or credentials cannot be used.
+    pub async fn load_counted(
+        server: &ApiServer,
+        requests: OnRequest,
+    ) -> Result<Self, SourceError> {
         server.check()?;
-        Ok(Self { client: load_client(server, Arc::new(|_, _| ())).await? })
+        Ok(Self { client: load_client(server, requests).await? })
     }
 
     /// Returns the object or list at `path`.
@@ -88,6 +111,16 @@ impl RestClient {
     /// The server refused the request or did not answer.
     pub async fn merge(&self, path: &str, patch: &Value) -> Result<Value, RestError> {
         self.send(Method::PATCH, path, Some(("application/merge-patch+json", patch))).await
+    }
+
+    /// Changes the object at `path` by a strategic merge patch, which merges the lists of the API that
+    /// have a merge key. Returns the result.
+    ///
+    /// # Errors
+    /// The server refused the request or did not answer.
+    pub async fn strategic_merge(&self, path: &str, patch: &Value) -> Result<Value, RestError> {
+        let kind = "application/strategic-merge-patch+json";
+        self.send(Method::PATCH, path, Some((kind, patch))).await
     }
 
     /// Deletes the object at `path`. Returns whether it existed.

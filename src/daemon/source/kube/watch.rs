@@ -80,6 +80,7 @@ struct Sender {
 impl Sender {
     fn push<T: Watched>(&mut self, object: Parsed<T>) -> Result<(), Closed> {
         self.resource_version = object.version();
+        self.note_created(&object);
         let name = (!self.faulty.is_empty()).then(|| object.name());
         let (event, problems) = object.convert(&mut self.converter);
         self.events.push(event);
@@ -92,6 +93,15 @@ impl Sender {
             self.outlet.report(SourceReport::Object(problem.clone()))?;
         }
         self.outlet.report(SourceReport::Present(object, problems))
+    }
+
+    /// Reports when this node's Node was created, if that is followed.
+    fn note_created<T: Watched>(&self, object: &Parsed<T>) {
+        let Some(created) = &self.outlet.node_created else { return };
+        if T::RESOURCE == Resource::Nodes && self.converter.is_this_node(object.name().as_str()) {
+            let time = object.created();
+            created.send_if_modified(|known| std::mem::replace(known, time) != time);
+        }
     }
 
     /// Reports that an object has no problems, if it had some.
