@@ -5,12 +5,13 @@
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use daemon::config::Loaded;
 use daemon::node_readiness::ReadinessReporter;
 use daemon::observe::Observe;
-use daemon::source::kube::ApiServer as Address;
+use daemon::source::kube::{ApiServer as Address, Progress};
 use netlink_tests::apiserver::{ApiServer, Kind, Request, object};
 use netlink_tests::{Finished, NODE_IP, Net, Process, deltaproxy_binary, eventually};
 use nft::family::Family;
@@ -230,6 +231,9 @@ fn without_the_options_no_request_names_the_node() {
     eventually("the tables", SOON, || {
         cluster.net.node().read_table(netlink_tests::reader::Family::Ip).map(drop)
     });
+    // The jitter of the first request is a second.
+    let synced = Instant::now();
+    eventually("some seconds", SOON, || (synced.elapsed() > Duration::from_secs(3)).then_some(()));
     let Finished { stderr, .. } = daemon.terminate(SOON);
     assert!(!stderr.contains(NAME), "{stderr}");
     assert_eq!(single_requests(&cluster.api), 0);
@@ -240,6 +244,8 @@ fn without_the_options_no_request_names_the_node() {
 struct Reporter {
     api: ApiServer,
     observe: Observe,
+    /// Requests without an answer.
+    failed: Arc<AtomicUsize>,
     _created: watch::Sender<i64>,
 }
 
@@ -248,6 +254,12 @@ impl Reporter {
     fn start() -> Self {
         let api = ApiServer::with_web();
         api.push(node(1, &[]));
+        Self::beside(api)
+    }
+
+    fn beside(api: ApiServer) -> Self {
+        let failed = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&failed);
         let observe = Observe::new();
         for family in Family::ALL {
             observe.synced(family, Instant::now());
@@ -260,13 +272,16 @@ impl Reporter {
             settings: Loaded::parse(config).unwrap().config.node_readiness,
             node_name: "node1".to_owned(),
             server: Address::of_kubeconfig(api.kubeconfig().to_owned()),
-            requests: Arc::new(|_, _| ()),
+            requests: Arc::new(move |_, progress| {
+                let is_failed = matches!(progress, Progress::Answered { code: None, .. });
+                counted.fetch_add(is_failed.into(), Ordering::Relaxed);
+            }),
             observe: observe.clone(),
             created,
             has_tables: false,
         };
         tokio::spawn(reporter.run());
-        Self { api, observe, _created: sender }
+        Self { api, observe, failed, _created: sender }
     }
 
     fn block(&self, is_blocked: bool) {
@@ -295,8 +310,13 @@ async fn a_flapping_cause_writes_nothing_and_a_lasting_one_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unreachable_server_gets_the_condition_once_it_is_back() {
-    let reporter = Reporter::start();
-    reporter.api.stop();
+    let api = ApiServer::with_web();
+    api.push(node(1, &[]));
+    api.stop();
+    let reporter = Reporter::beside(api);
+    eventually("a request without an answer", SOON, || {
+        (reporter.failed.load(Ordering::Relaxed) > 0).then_some(())
+    });
     reporter.api.reopen();
     wait_for(&reporter.api, "True", "FirstSyncDone");
     assert_eq!(patches(&reporter.api).len(), 1);
