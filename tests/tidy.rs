@@ -117,11 +117,16 @@ const NOT_IN_CORE: [&str; 11] = [
 const STD_NOT_IN_CORE: [&str; 6] = ["env", "fs", "io", "os", "process", "thread"];
 
 /// What a function of the engine may return as an error, with the reason.
-const ERRORS_IN_CORE: [(&str, &str, &str); 5] = [
+const ERRORS_IN_CORE: [(&str, &str, &str); 6] = [
     ("", "Full", "the piece has no room left: further changes go into the next one"),
     ("", "SettingError", "the text of a setting is wrong"),
     ("src/engine/direct/", "Obstacle", "the reason of a problem: packets are translated"),
     ("src/engine/ruleset/slots.rs", "E", "the error of the caller's lookup"),
+    (
+        "src/engine/model/port_ranges.rs",
+        "String",
+        "the reason of a problem: the ranges are left out",
+    ),
     ("src/engine/model/weights.rs", "String", "the reason of a problem: the weights are left out"),
 ];
 

@@ -13,7 +13,8 @@ use std::time::Duration;
 use daemon::read_back::{look_up_changed, read_back};
 use engine::model::{
     Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName, Peer,
-    Protocol, Resource, Scheduler, Service, ServiceCidr, ServicePort, TrafficPolicy, Zones,
+    PortRange, Protocol, Resource, Scheduler, Service, ServiceCidr, ServicePort, TrafficPolicy,
+    Zones,
 };
 use engine::routing::Routing;
 use engine::{Answer, Engine, Refused};
@@ -190,7 +191,14 @@ fn service(input: &mut Unstructured<'_>) -> Result<Service> {
                 node_port: if input.arbitrary()? { Some(port(input)?) } else { None },
             })
         })?,
+        port_ranges: if input.ratio(1, 8)? { port_ranges(input)? } else { Vec::new() },
     })
+}
+
+fn port_ranges(input: &mut Unstructured<'_>) -> Result<Vec<PortRange>> {
+    let (protocol, first, last) = (protocol(input)?, port(input)?, port(input)?);
+    let text = format!("{protocol}/{first}-{last},{protocol}/{first}");
+    Ok(PortRange::parse_list(&text).unwrap_or_default())
 }
 
 fn slice(input: &mut Unstructured<'_>) -> Result<EndpointSlice> {

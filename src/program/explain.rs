@@ -206,6 +206,10 @@ fn addresses(selector: &Selector) -> Result<Vec<Destination>, Failure> {
             address: SocketAddr::new(address, port.get()),
             protocol: Some(protocol.number()),
         }),
+        Frontend::Ranges { address, protocol } => Some(Destination {
+            address: SocketAddr::new(address, entry.blocks.first()?.first().max(1)),
+            protocol: Some(protocol.number()),
+        }),
         Frontend::NodePort { .. } => None,
     });
     Ok(addresses.collect())

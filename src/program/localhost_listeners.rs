@@ -32,6 +32,6 @@ pub(super) fn ports() -> BTreeSet<u16> {
 fn node_port(frontend: &Frontend) -> Option<u16> {
     match frontend {
         Frontend::NodePort { protocol: Protocol::Tcp, port, .. } => Some(port.get()),
-        Frontend::NodePort { .. } | Frontend::Address { .. } => None,
+        Frontend::NodePort { .. } | Frontend::Address { .. } | Frontend::Ranges { .. } => None,
     }
 }

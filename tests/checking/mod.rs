@@ -20,7 +20,7 @@ use engine::model::{
     Protocol, Resource, Service, ServicePort, TrafficPolicy,
 };
 use engine::routing::Routing;
-use engine::ruleset::{self, Layouts, SetId};
+use engine::ruleset::{self, Layouts, OptionalSets, SetId};
 use engine::{Engine, GRACE};
 use nft::kernel::{ElementRead, Kernel};
 use nft::{Element, Family, Name, Operation, TableFlags, Transaction, Value};
@@ -234,7 +234,7 @@ pub(crate) fn objects() -> Vec<Event> {
 
 /// The sets that [`objects`] fill.
 fn sets() -> impl Iterator<Item = (Family, SetId)> {
-    SetId::written(false).flat_map(|set| Family::ALL.map(|family| (family, set)))
+    SetId::written(OptionalSets::default()).flat_map(|set| Family::ALL.map(|family| (family, set)))
 }
 
 fn change(

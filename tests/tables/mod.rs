@@ -13,7 +13,7 @@ use engine::model::{Event, Protocol, Target};
 use engine::routing::Routing;
 use engine::ruleset::affinity::{NumberedTimeouts, timeouts_of};
 use engine::ruleset::number::{EndpointId, ListId, Route, SizeClass};
-use engine::ruleset::{self, Frontend, SetId, TableElement};
+use engine::ruleset::{self, Frontend, OptionalSets, SetId, TableElement};
 use fake_kernel::Fake;
 use nft::kernel::{ElementRead, Kernel};
 use nft::{Element, Family, TableFlags};
@@ -151,7 +151,7 @@ pub(crate) struct Table {
 impl Table {
     /// Reads it; `None` if there is none. Rules are read if routes name their timeouts.
     pub(crate) fn read(kernel: &mut impl Kernel, family: Family) -> Option<Self> {
-        let all: Vec<_> = SetId::written(true).collect();
+        let all: Vec<_> = SetId::written(OptionalSets::ALL).collect();
         let table = Self::read_sets(kernel, family, &all);
         if table.is_missing {
             return None;
@@ -181,9 +181,8 @@ impl Table {
                 }
             };
             match kernel.read_elements(&ruleset::table(family), set.name(), &mut each) {
-                // Only tables of daemons that end connections have it.
                 Err(error) if error.is_missing() => {
-                    table.is_missing |= set != SetId::EndedEndpoints;
+                    table.is_missing |= !set.is_optional();
                 }
                 read => read.expect("it can be read"),
             }
@@ -202,6 +201,11 @@ impl Table {
             TableElement::AffinityEndpoint(list, protocol, id, target) => {
                 self.endpoints.insert((*list, *id), (*protocol, *target));
             }
+            TableElement::RangeEndpoint(list, id, address) => {
+                // Those of all protocols are the same.
+                let target = Target::of_ranges(*address);
+                self.endpoints.insert((*list, *id), (Protocol::Tcp, target));
+            }
             TableElement::AffinityList(list, route) => {
                 self.affinity_lists.insert(*list, *route);
             }
@@ -217,6 +221,7 @@ impl Table {
             TableElement::Member(_)
             | TableElement::Restricted(_)
             | TableElement::SourceRange(..)
+            | TableElement::PortBlock(..)
             | TableElement::SourceRefusals(_) => {
                 self.others.insert(text(element), String::new());
             }

@@ -581,6 +581,8 @@ impl<K: Shared> World<K> {
         let found = read_back(&mut kernel, engine.tables().layouts()).expect("it can be read");
         engine.replace_installed_state(found);
         engine.apply(self.objects.all().cloned());
+        // Sets of port ranges exist only while a listed service has one.
+        engine.apply(Resource::ALL.map(Event::Listed));
         engine.learn_devices(devices(self.devices & !REFUSED));
         let Some(links) = self.links() else {
             settle_unencoded(&mut engine, &mut kernel);

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use engine::model::{
     Change, Conditions, Endpoint, EndpointNames, EndpointPort, EndpointSlice, Event, Forwarding,
-    Node, ObjectName, Peer, Protocol, Resource, Scheduler, Service, ServiceCidr, ServicePort,
-    TrafficPolicy, Weighing, Weights, Zones,
+    Node, ObjectName, Peer, PortRange, Protocol, Resource, Scheduler, Service, ServiceCidr,
+    ServicePort, TrafficPolicy, Weighing, Weights, Zones,
 };
 use proptest::collection::{btree_map, vec};
 use proptest::option;
@@ -64,6 +64,12 @@ fn tcp_and_udp(node_port: Option<u16>) -> Vec<ServicePort> {
     vec![tcp, udp]
 }
 
+const PORT_RANGES: [&str; 3] = ["udp/5000-5009", "tcp/*", "udp/1-5004,tcp/79-81"];
+
+fn ranges_of(text: &str) -> Vec<PortRange> {
+    PortRange::parse_list(text).expect("port ranges")
+}
+
 fn slice_ports() -> Vec<EndpointPort> {
     let udp = EndpointPort { name: "dns".into(), protocol: Protocol::Udp, port: port(5353) };
     vec![EndpointPort::tcp("http", port(8080)), udp]
@@ -83,7 +89,7 @@ prop_compose! {
         affinity in option::weighted(0.3, 1u64..4),
         scheduler in option::weighted(0.3, sample::select(Scheduler::ALL.to_vec())),
         weights in option::weighted(0.1, 0u8..4),
-        ports in 0usize..4,
+        (ports, port_ranges) in (0usize..4, option::weighted(0.3, 0usize..3)),
     ) -> Event {
         let policy = |local| if local { TrafficPolicy::Local } else { TrafficPolicy::Cluster };
         let mut cluster_ips = vec![cluster_ip(cluster)];
@@ -105,6 +111,7 @@ prop_compose! {
             internal_traffic_policy: policy(policies.0),
             external_traffic_policy: policy(policies.1),
             ports: kept,
+            port_ranges: port_ranges.map(|it| ranges_of(PORT_RANGES[it])).unwrap_or_default(),
             ..Service::new(name("service", number), cluster_ips)
         }))
     }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use engine::doubt::{Reading, Reply, Request, Rules, Size};
-use engine::ruleset::{self, Layouts, SetId, TableElement};
+use engine::ruleset::{self, Layouts, OptionalSets, SetId, TableElement};
 use engine::{Changed, ElementId, Finding, InstalledElement};
 use nft::kernel::{ElementRead, Kernel, ReadError};
 use nft::{Family, Value};
@@ -91,10 +91,9 @@ fn count_all<K: Kernel>(kernel: &mut K) -> Result<Vec<Size>, ReadError> {
     let mut sizes = Vec::new();
     for family in Family::ALL {
         let table = ruleset::table(family);
-        for set in SetId::written(true) {
+        for set in SetId::written(OptionalSets::ALL) {
             let found = kernel.count_elements(&table, set.name())?;
-            // Without the option, its set is missing.
-            if found.is_some() || set != SetId::EndedEndpoints {
+            if found.is_some() || !set.is_optional() {
                 sizes.push(Size { family, set, found, written: 0 });
             }
         }

@@ -12,8 +12,8 @@ pub struct Cleaning {
     lists: mpsc::Receiver<FlowList>,
     /// The remainder of a list, to be compared.
     rest: FlowList,
-    /// Flows may have begun by tables that this process did not write: the tables were read since
-    /// the last request for a list.
+    /// Flows may have begun by tables that this process did not write, or are to endpoints of port
+    /// ranges that changed.
     is_list_due: bool,
 }
 
@@ -43,6 +43,11 @@ impl Cleaning {
 
     /// Records that the tables are read.
     pub(super) fn note_read(&mut self) {
+        self.request_list();
+    }
+
+    /// Requests a list once the kernel holds the desired state.
+    pub(super) fn request_list(&mut self) {
         self.is_list_due = true;
     }
 

@@ -30,11 +30,15 @@ pub(super) struct Flows {
 
 impl Flows {
     /// Deletes the flows that the last commit made stale.
-    pub(super) fn clean(&self, engine: &mut Engine) {
+    pub(super) fn clean(&mut self, engine: &mut Engine) {
         let flows = engine.take_stale_flows();
         let has_changed_others = engine.takes_other_connections();
-        if let Some(cleaning) = &self.cleaning {
+        let have_ranges_changed = engine.takes_changed_ranges();
+        if let Some(cleaning) = &mut self.cleaning {
             cleaning.delete(flows);
+            if have_ranges_changed {
+                cleaning.request_list();
+            }
             if has_changed_others {
                 cleaning.look();
             }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use engine::model::{Event, ObjectName, Problem};
 use engine::printable::Printable;
-use engine::ruleset::SetId;
+use engine::ruleset::{OptionalSets, SetId};
 use engine::{ChangeSize, Engine, StepServices, Tables};
 use nft::family::Family;
 use nft::kernel::Committed;
@@ -64,9 +64,10 @@ impl Report {
         observe: Observe,
         notices: Option<mpsc::Sender<Notice>>,
         node_name: String,
-        ends_connections: bool,
+        ended_endpoints: bool,
     ) -> Self {
-        let sets = SetId::written(ends_connections).map(SetId::name);
+        let optional = OptionalSets { ended_endpoints, port_ranges: true };
+        let sets = SetId::written(optional).map(SetId::name);
         let sizes = observe.metrics().commits.set_sizes(sets);
         let start = if observe.is_reload() { Cause::Reload } else { Cause::Start };
         Self {
@@ -321,11 +322,12 @@ mod tests {
 
     #[test]
     fn every_set_but_that_of_packets_is_counted_once() {
-        for (ends_connections, total) in [(false, 16), (true, 17)] {
-            let report = Report::new(Observe::new(), None, String::new(), ends_connections);
+        for (ended_endpoints, total) in [(false, 25), (true, 26)] {
+            let report = Report::new(Observe::new(), None, String::new(), ended_endpoints);
+            let optional = OptionalSets { ended_endpoints, port_ranges: true };
             for set in SetId::ALL {
                 report.sizes.set(Family::Ip, set.name(), 1);
-                let is_counted = SetId::written(ends_connections).any(|it| it == set);
+                let is_counted = SetId::written(optional).any(|it| it == set);
                 let counted = i64::from(is_counted);
                 assert_eq!(report.sizes.get(Family::Ip, set.name()), counted, "{set:?}");
             }

@@ -11,6 +11,8 @@ impl OptionalChains {
     fn needed(cluster: &Cluster, family: Family) -> Self {
         Self {
             source_ranges: cluster.source_lengths(family),
+            port_ranges: cluster.port_lengths(family),
+            range_sets: !cluster.port_lengths(family).is_empty(),
             cluster_ip_endpoints: cluster.may_have_cluster_ip_endpoints(),
             ended_endpoints: cluster.ended().is_some_and(|ended| ended.has(family)),
         }
@@ -20,6 +22,8 @@ impl OptionalChains {
     pub fn add(&mut self, cluster: &Cluster, family: Family) -> bool {
         let (former, needed) = (*self, Self::needed(cluster, family));
         self.source_ranges = self.source_ranges.union(needed.source_ranges);
+        self.port_ranges = self.port_ranges.union(needed.port_ranges);
+        self.range_sets |= needed.range_sets;
         self.cluster_ip_endpoints |= needed.cluster_ip_endpoints;
         self.ended_endpoints |= needed.ended_endpoints;
         *self != former
@@ -30,6 +34,8 @@ impl OptionalChains {
     pub fn drop_unused(&mut self, cluster: &Cluster, family: Family) -> bool {
         let (former, needed) = (*self, Self::needed(cluster, family));
         self.source_ranges = self.source_ranges.intersection(needed.source_ranges);
+        self.port_ranges = self.port_ranges.intersection(needed.port_ranges);
+        self.range_sets &= needed.range_sets;
         self.cluster_ip_endpoints &= needed.cluster_ip_endpoints;
         self.ended_endpoints &= needed.ended_endpoints;
         *self != former

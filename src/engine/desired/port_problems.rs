@@ -14,7 +14,8 @@ pub(super) struct PortProblems(Vec<PortProblem>);
 struct PortProblem {
     field: &'static str,
     message: String,
-    first: NonZeroU16,
+    /// `None` for the port ranges.
+    first: Option<NonZeroU16>,
     /// Number of the service port that was added last.
     last: usize,
     /// Further service ports.
@@ -22,10 +23,11 @@ struct PortProblem {
 }
 
 impl PortProblems {
-    /// Adds a problem of the service port `port`, which is at `place` in its service.
+    /// Adds a problem of the service port `port`, which is at `place` in its service, or of the port
+    /// ranges.
     pub(super) fn add(
         &mut self,
-        (place, port): (usize, NonZeroU16),
+        (place, port): (usize, Option<NonZeroU16>),
         field: &'static str,
         message: String,
     ) {
@@ -44,10 +46,11 @@ impl PortProblems {
     /// Adds the problems to those of the service, without those that it has from the other family.
     pub(super) fn add_to(self, service: &ObjectName, problems: &mut Vec<Problem>) {
         for PortProblem { field, message, first, others, .. } in self.0 {
+            let first = first.map_or("port ranges".to_owned(), |first| format!("port {first}"));
             let ports = match others {
-                0 => format!("port {first}"),
-                1 => format!("port {first} and another"),
-                _ => format!("port {first} and {others} others"),
+                0 => first,
+                1 => format!("{first} and another"),
+                _ => format!("{first} and {others} others"),
             };
             let problem = Problem::of_limit(service, field, &format!("{ports}: {message}"));
             if !problems.contains(&problem) {
@@ -64,7 +67,7 @@ mod tests {
     #[test]
     fn equal_problems_of_ports_are_one() {
         let mut found = PortProblems::default();
-        let port = |place: usize| (place, NonZeroU16::new(80).unwrap());
+        let port = |place: usize| (place, NonZeroU16::new(80));
         for place in 0..3 {
             // Once for each list.
             found.add(port(place), "spec.ports", "is too long".to_owned());

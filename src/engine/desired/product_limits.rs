@@ -29,7 +29,7 @@ pub(super) struct ProductLimits {
 
 impl ProductLimits {
     pub(super) fn of(service: &Service, family: Family) -> Self {
-        let ports = service.ports.len();
+        let ports = ports(service);
         let ranges = part(GUARDED, guarded(service, family));
         Self { addresses: part(FRONTENDS, ports), ranges, endpoints: part(ENDPOINTS, ports) }
     }
@@ -37,9 +37,15 @@ impl ProductLimits {
 
 /// Returns the number of frontends of a service that its source ranges guard: each has all of them.
 pub(super) fn guarded(service: &Service, family: Family) -> usize {
-    let ports = service.ports.len();
+    let ports = ports(service);
     let addresses = service.load_balancer_ips.iter().filter(|ip| Family::of(**ip) == family);
     ports * addresses.count().min(part(FRONTENDS, ports))
+}
+
+/// Returns the ports of a service, and the blocks of its port ranges, which are elements too.
+fn ports(service: &Service) -> usize {
+    let blocks = service.port_ranges.iter().map(|range| range.blocks().len());
+    service.ports.len() + blocks.sum::<usize>()
 }
 
 fn part(all: usize, count: usize) -> usize {

@@ -18,8 +18,8 @@ use super::small_set::SmallSet;
 use super::source_ranges;
 use super::timeouts::GrantedTimeout;
 use crate::model::{
-    Problem, Protocol, Scheduler, Service, ServicePort, ServiceView, TargetList, TrafficPolicy,
-    UsableEndpoints,
+    PortBlock, Problem, Protocol, Scheduler, Service, ServicePort, ServiceView, TargetList,
+    TrafficPolicy, UsableEndpoints,
 };
 use crate::ruleset::number::{SizeClass, TableSize};
 use crate::ruleset::{Frontend, Member, Unserved};
@@ -36,6 +36,7 @@ pub fn render(
 ) -> DesiredService {
     let service = &view.service;
     let scheduler = view.scheduler();
+    let range_ports = view.range_ports();
     let mut desired = DesiredService { scheduler, ..DesiredService::default() };
     for family in Family::ALL {
         let cluster_ips =
@@ -49,10 +50,18 @@ pub fn render(
         report_addresses(service, (family, most), &mut desired);
         let ranges = source_ranges(view, (family, most), grants.of_ranges(family), &mut desired);
         let mut problems = PortProblems::default();
-        for (place, port) in service.ports.iter().enumerate() {
-            let grant = grants.of(family, place);
-            let ranges = ranges.clone();
-            let renderer = PortRenderer { view, port, place, family, grant, most, ranges };
+        let single = service.ports.iter().map(|port| (port, None));
+        // Port ranges of all protocols share their lists, so they have one place.
+        let of_ranges = range_ports.iter().map(|(port, blocks)| (port, Some(blocks)));
+        for (i, (port, blocks)) in single.chain(of_ranges).enumerate() {
+            let place = i.min(service.ports.len());
+            let timeout = match blocks {
+                None => timeout.filter(|it| it.seconds > 0),
+                Some(_) if timeout.is_none() => continue,
+                Some(_) => timeout,
+            };
+            let (grant, ranges) = (grants.of(family, place), ranges.clone());
+            let renderer = PortRenderer { view, port, blocks, place, family, grant, most, ranges };
             let rendered = renderer.render(timeout, &mut desired, &mut problems);
             desired.ports.push(rendered);
         }
@@ -81,6 +90,8 @@ impl DesiredService {
 struct PortRenderer<'a> {
     view: &'a ServiceView<'a>,
     port: &'a ServicePort,
+    /// The ports of port ranges; `None` for a single port.
+    blocks: Option<&'a Arc<[PortBlock]>>,
     /// Its place in the service.
     place: usize,
     family: Family,
@@ -103,13 +114,17 @@ impl PortRenderer<'_> {
         let mut endpoints = [cluster, local];
         let is_udp = port.protocol == Protocol::Udp;
         let hairpins = endpoints[Scope::Local as usize].iter();
-        desired.members.extend(hairpins.map(|target| Member::Hairpin(*target, port.protocol)));
+        desired.members.extend(hairpins.map(|target| match self.blocks {
+            None => Member::Hairpin(*target, port.protocol),
+            Some(_) => Member::RangeHairpin(target.address),
+        }));
         let [cluster, local] = endpoints.each_mut().map(|list| self.slots(list, timeout, problems));
         self.check_timeout(timeout, problems);
         let mut rendered = DesiredPort {
             family,
             protocol: port.protocol,
             port: port.port,
+            blocks: self.blocks.cloned().unwrap_or_default(),
             label: Label::new(&view.service.name, port).with_scheduler(view.scheduler()),
             endpoints,
             slots: [cluster.0, local.0],
@@ -151,7 +166,10 @@ impl PortRenderer<'_> {
         let own = cluster_ips.filter(of_family).chain(others);
         let ServicePort { protocol, port, node_port, .. } = *self.port;
         rendered.frontends.extend(own.map(|(&address, traffic, has_source_ranges)| {
-            let frontend = Frontend::Address { address, protocol, port };
+            let frontend = match self.blocks {
+                None => Frontend::Address { address, protocol, port },
+                Some(_) => Frontend::Ranges { address, protocol },
+            };
             DesiredFrontend { frontend, traffic, has_source_ranges }
         }));
         rendered.frontends.extend(node_port.map(|port| {
@@ -169,7 +187,11 @@ impl PortRenderer<'_> {
         problems: &mut PortProblems,
     ) -> (SlotPlan, Option<Reduction>) {
         self.limit(list, timeout, problems);
-        let weights = self.view.effective_weights(self.port, self.family, list);
+        // Port ranges of all protocols share their lists, and connections are counted by protocol.
+        let weights = match self.blocks {
+            None => self.view.effective_weights(self.port, self.family, list),
+            Some(_) => self.view.annotated_weights(self.port, self.family, list),
+        };
         let most = if timeout.is_some() { SizeClass::LARGEST_SESSION } else { SizeClass::LARGEST };
         let limits = Limits { most: most.most(), grant: self.grant };
         SlotPlan::new(self.view.scheduler(), list, weights, limits)
@@ -226,7 +248,8 @@ impl PortRenderer<'_> {
     }
 
     fn report(&self, field: &'static str, message: String, problems: &mut PortProblems) {
-        problems.add((self.place, self.port.port), field, message);
+        let port = self.blocks.is_none().then_some(self.port.port);
+        problems.add((self.place, port), field, message);
     }
 }
 

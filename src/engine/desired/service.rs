@@ -10,9 +10,9 @@ use smallvec::SmallVec;
 use super::label::Label;
 use super::slot_plan::SlotPlan;
 use super::timeouts::GrantedTimeout;
-use crate::model::{Problem, Protocol, Scheduler, Target, TargetList};
+use crate::model::{PortBlock, Problem, Protocol, Scheduler, Target, TargetList};
 use crate::ruleset::number::SizeClass;
-use crate::ruleset::{Frontend, Member, Unserved};
+use crate::ruleset::{Frontend, ListUse, Member, Unserved};
 
 /// The elements that a service needs, and its problems.
 #[derive(Debug, Default)]
@@ -34,8 +34,10 @@ pub struct DesiredPort {
     pub family: Family,
     /// Transport protocol.
     pub protocol: Protocol,
-    /// Port at the cluster IP.
+    /// Port at the cluster IP; without a meaning for port ranges.
     pub port: NonZeroU16,
+    /// The ports of port ranges, ascending; empty for a single port.
+    pub blocks: Arc<[PortBlock]>,
     /// The comment of its frontends.
     pub label: Label,
     /// Usable endpoints, by [`Scope`]. Those with weight 0 are included only if all have weight 0.
@@ -109,6 +111,11 @@ impl Scope {
 }
 
 impl DesiredPort {
+    /// Returns the packets that its lists are for.
+    pub fn list_use(&self) -> ListUse {
+        if self.blocks.is_empty() { ListUse::Port(self.protocol) } else { ListUse::Ranges }
+    }
+
     /// Returns the usable endpoints of a scope.
     pub fn endpoints(&self, scope: Scope) -> &TargetList {
         &self.endpoints[scope as usize]

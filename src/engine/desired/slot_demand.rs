@@ -82,12 +82,14 @@ impl SlotDemand {
         has_nodes: impl Fn(&ServicePort, Family) -> bool,
     ) -> Option<Self> {
         let service = &view.service;
-        let mut demand = SmallVec::new();
+        let (mut demand, range_ports) = (SmallVec::new(), view.range_ports());
         for family in Family::ALL {
             if service.cluster_ips.iter().all(|ip| Family::of(*ip) != family) {
                 continue;
             }
-            for (index, port) in service.ports.iter().enumerate() {
+            // Those of other protocols have the same lists.
+            let of_ranges = range_ports.first().map(|(port, _)| port);
+            for (index, port) in service.ports.iter().chain(of_ranges).enumerate() {
                 let (requested, in_table) = of_list(view, port, family);
                 if requested > 0 {
                     let slots = SlotGrant { requested, given: requested };
@@ -253,6 +255,7 @@ fn of_list(view: &ServiceView<'_>, port: &ServicePort, family: Family) -> (u32, 
     };
     let most = match view.service.session_affinity {
         Some(_) => SizeClass::LARGEST_SESSION.most(),
+        None if port.is_of_ranges() => SizeClass::LARGEST_SESSION.most(),
         None => SizeClass::LARGEST.most(),
     };
     (u32::try_from(by_weight.max(by_load)).unwrap_or(most).min(most), None)

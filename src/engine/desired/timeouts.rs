@@ -59,7 +59,8 @@ impl Timeouts {
     }
 
     fn granted(&self, seconds: u32) -> u32 {
-        if self.services.len() < LIMIT {
+        // 0 is for port ranges without affinity.
+        if seconds == 0 || self.services.len() < LIMIT {
             return seconds;
         }
         let longer = self.services.range((Bound::Included(seconds), Bound::Unbounded)).next();
@@ -82,7 +83,11 @@ impl Timeouts {
             if self.numbered.values().any(|numbered| numbered == seconds) {
                 continue;
             }
-            let mut numbers = (1..=number::Timeout::LAST).filter_map(number::Timeout::new);
+            if *seconds == 0 {
+                self.numbered.insert(number::Timeout::NONE, 0);
+                continue;
+            }
+            let mut numbers = (1..number::Timeout::LAST).filter_map(number::Timeout::new);
             if let Some(free) = numbers.find(|number| !self.numbered.contains_key(number)) {
                 self.numbered.insert(free, *seconds);
             }

@@ -260,6 +260,7 @@ mod patch_tests {
 
     use super::*;
     use crate::model::Protocol;
+    use crate::ruleset::ListUse;
 
     fn target(number: u8, ipv6: bool) -> Target {
         let v4 = Ipv4Addr::from([10, 0, 0, number]);
@@ -269,7 +270,7 @@ mod patch_tests {
 
     fn list(targets: impl Iterator<Item = Target>, ipv6: bool) -> List {
         let family = if ipv6 { Family::Ip6 } else { Family::Ip };
-        let mut list = List::new(family, Protocol::Tcp);
+        let mut list = List::new(family, ListUse::Port(Protocol::Tcp));
         targets.enumerate().for_each(|(slot, target)| list.put(slot, target));
         list
     }

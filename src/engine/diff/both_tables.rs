@@ -1,6 +1,7 @@
 //! The installed elements of services in both tables, and their owners.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU16;
 
 use ahash::{HashMap, HashSet};
 use nft::family::Family;
@@ -19,7 +20,7 @@ use super::serving::Serving;
 use super::unread::{AT_A_TIME, ReadLists};
 use super::unused::{Epochs, Kept, Unused, UnusedElements};
 use crate::desired::{DesiredService, SlotBudget, Timeouts};
-use crate::model::{Cluster, Extent, ObjectName, Protocol, Scheduler, Target};
+use crate::model::{Cluster, Extent, ObjectName, PortBlock, Protocol, Scheduler, Target};
 use crate::piece::{Full, Piece};
 use crate::ruleset::number::{ListId, Route};
 use crate::ruleset::{Frontend, NamedList, Subject};
@@ -116,6 +117,20 @@ impl Diff {
         let mut routes = state.routes().filter_map(|route| lists.get(route.list()?)).peekable();
         let is_installed = routes.peek().is_some() || state.unserved().is_some();
         is_installed.then(|| routes.any(|list| list.position(target).is_some()))
+    }
+
+    /// Records the desired port ranges of a frontend of UDP: flows to others are stale.
+    pub(super) fn note_ranges(&mut self, frontend: Frontend, blocks: &[PortBlock]) {
+        let is_of_ranges = frontend.protocol() == Protocol::Udp && !blocks.is_empty();
+        if is_of_ranges && self.frontends.get(&frontend).is_some_and(|it| it.blocks() != blocks) {
+            self.serving.have_ranges_changed = true;
+        }
+    }
+
+    /// Returns whether a port is in the installed port ranges of a frontend.
+    pub fn has_port_in_range(&self, ranges: &Frontend, port: NonZeroU16) -> bool {
+        let state = self.frontends.get(ranges);
+        state.is_some_and(|it| it.blocks().iter().any(|block| block.contains(port)))
     }
 
     /// Returns whether a service waits for a frontend of another service.

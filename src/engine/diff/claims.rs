@@ -20,7 +20,9 @@ pub fn age(cluster: &Cluster, name: &ObjectName) -> Age {
 /// Returns the precedence of a claim.
 pub(super) fn precedence(cluster: &Cluster, name: &ObjectName, frontend: &Frontend) -> Precedence {
     let is_cluster_ip = match frontend {
-        Frontend::Address { address, .. } => cluster.has_cluster_ip(name, *address),
+        Frontend::Address { address, .. } | Frontend::Ranges { address, .. } => {
+            cluster.has_cluster_ip(name, *address)
+        }
         Frontend::NodePort { .. } => false,
     };
     (!is_cluster_ip, age(cluster, name))

@@ -23,7 +23,7 @@ use super::unused::Unused;
 use crate::desired::{DesiredPort, Scope, SmallSet};
 use crate::model::ObjectName;
 use crate::ruleset::number::{ListId, Route};
-use crate::ruleset::{Frontend, Member, SetId, Subject, TableElement};
+use crate::ruleset::{Frontend, ListUse, Member, SetId, Subject, TableElement};
 
 impl Diff {
     /// Calls `each` for every installed element of a service. The elements of no service are the
@@ -59,7 +59,9 @@ impl Diff {
         if let Some(member) = place.member() {
             let is_installed = match member {
                 Member::NodePortIp(ip) => self.node_port_ips.is_installed(ip),
-                Member::ClusterIp(_) | Member::Hairpin(..) => self.members.is_installed(&member),
+                Member::ClusterIp(_) | Member::Hairpin(..) | Member::RangeHairpin(_) => {
+                    self.members.is_installed(&member)
+                }
             };
             return is_installed.then(|| InstalledElement::member(member));
         }
@@ -111,7 +113,7 @@ impl Diff {
         match found.element {
             TableElement::Endpoint(list, protocol, ..) => {
                 let list = self.lists[found.family.index()].get(list);
-                list.is_some_and(|list| list.protocol == protocol)
+                list.is_some_and(|list| list.of == ListUse::Port(protocol))
                     && self.correct(found, Finding::Present(Some(found)))
             }
             TableElement::Route(frontend, ..)
@@ -119,7 +121,8 @@ impl Diff {
             | TableElement::Internal(frontend, _)
             | TableElement::Restricted(frontend)
             | TableElement::SourceRange(frontend, _)
-            | TableElement::SourceRefusals(frontend) => {
+            | TableElement::SourceRefusals(frontend)
+            | TableElement::PortBlock(frontend, _) => {
                 if self.frontends.get(&frontend).is_none() {
                     return false;
                 }
@@ -146,6 +149,7 @@ impl Diff {
             }
             TableElement::AffinitySlot(..)
             | TableElement::AffinityEndpoint(..)
+            | TableElement::RangeEndpoint(..)
             | TableElement::AffinityList(..) => false,
         }
     }
@@ -229,7 +233,8 @@ impl Diff {
             | TableElement::Internal(frontend, _)
             | TableElement::Restricted(frontend)
             | TableElement::SourceRange(frontend, _)
-            | TableElement::SourceRefusals(frontend) => {
+            | TableElement::SourceRefusals(frontend)
+            | TableElement::PortBlock(frontend, _) => {
                 return self.correct_frontend(frontend, installed.element, found);
             }
             // An element without data that is there does not differ.
@@ -251,6 +256,7 @@ impl Diff {
             // Packets also write the numbers of endpoints with affinity.
             TableElement::AffinitySlot(..)
             | TableElement::AffinityEndpoint(..)
+            | TableElement::RangeEndpoint(..)
             | TableElement::AffinityList(..) => return false,
         }
         true
@@ -288,9 +294,10 @@ impl Lists {
         let Some(list) = self.get(id) else { return };
         let family = self.family();
         let mut give = |element| each(InstalledElement { family, element, label: 0 });
-        let protocol = list.protocol;
         let slots = (0..).zip(list.iter()).filter_map(|(slot, target)| Some((slot, target?)));
         let Some(affinity) = self.affinity(id) else {
+            // Lists of port ranges all have affinity.
+            let ListUse::Port(protocol) = list.of else { return };
             slots.for_each(|(slot, it)| give(TableElement::Endpoint(id, protocol, slot, it)));
             return;
         };
@@ -300,7 +307,7 @@ impl Lists {
             }
         }
         for (target, endpoint) in sorted(affinity.endpoints.iter()) {
-            give(TableElement::AffinityEndpoint(id, protocol, *endpoint, *target));
+            give(TableElement::of_session(id, list.of, *endpoint, *target));
         }
         if let Some(route) = affinity.route {
             give(TableElement::AffinityList(id, route));
@@ -314,14 +321,19 @@ impl Lists {
         let number = u32::from_ne_bytes(*place.key.as_bytes().last_chunk()?);
         let target = list.slot(number as usize);
         let element = match self.affinity(id) {
-            None => TableElement::Endpoint(id, list.protocol, number, target?),
+            None => match list.of {
+                ListUse::Port(protocol) => TableElement::Endpoint(id, protocol, number, target?),
+                ListUse::Ranges => return None,
+            },
             Some(affinity) if place.set == SetId::AffinitySlots => {
                 TableElement::AffinitySlot(id, number, *affinity.endpoints.get(&target?)?)
             }
-            Some(affinity) if place.set == SetId::AffinityEndpoints => {
+            Some(affinity)
+                if matches!(place.set, SetId::AffinityEndpoints | SetId::RangeEndpoints) =>
+            {
                 let (_, number) = ListId::from_endpoint(number)?;
                 let target = affinity.targets.get(&number)?;
-                TableElement::AffinityEndpoint(id, list.protocol, number, *target)
+                TableElement::of_session(id, list.of, number, *target)
             }
             Some(affinity) => TableElement::AffinityList(id, affinity.route?),
         };

@@ -5,6 +5,7 @@ use ipnet::IpNet;
 use super::holdings::purpose_of;
 use super::lists_by_purpose::ListsByPurpose;
 use crate::desired::{DesiredFrontend, DesiredPort, Label, Scope, Traffic};
+use crate::model::PortBlock;
 use crate::ruleset::Unserved;
 use crate::ruleset::number::{Flags, Route};
 
@@ -16,6 +17,8 @@ pub(super) struct DesiredState<'a> {
     pub(super) unserved: Option<Unserved>,
     /// Sources that may use the frontend, ascending and disjoint; `None` if all may.
     pub(super) ranges: Option<&'a [IpNet]>,
+    /// Ports of its port ranges, ascending.
+    pub(super) blocks: &'a [PortBlock],
     /// The comment of its elements.
     pub(super) label: Option<&'a Label>,
 }
@@ -28,7 +31,8 @@ impl<'a> DesiredState<'a> {
         frontend: &DesiredFrontend,
     ) -> Self {
         let ranges = frontend.has_source_ranges.then_some(&*port.ranges);
-        let state = Self { ranges, label: Some(&port.label), ..Self::default() };
+        let (blocks, label) = (&*port.blocks, Some(&port.label));
+        let state = Self { ranges, blocks, label, ..Self::default() };
         match frontend.traffic {
             Traffic::To { scope, masquerade } => {
                 match route(lists, port, scope, Flags { masquerade, local: false }) {

@@ -16,7 +16,7 @@ use super::packed_map::PackedMap;
 use super::unread::{AT_A_TIME, AT_ONCE, ReadLists, UnreadLists};
 use crate::model::{Protocol, Target};
 use crate::ruleset::number::{EndpointId, ListId};
-use crate::ruleset::{Frontend, Member, NamedList, SetId, TableElement};
+use crate::ruleset::{Frontend, ListUse, Member, NamedList, SetId, TableElement};
 
 /// The elements of one table.
 #[derive(Debug, PartialEq, Eq)]
@@ -62,7 +62,8 @@ impl FoundElements {
             | TableElement::Internal(frontend, _)
             | TableElement::Restricted(frontend)
             | TableElement::SourceRange(frontend, _)
-            | TableElement::SourceRefusals(frontend) => {
+            | TableElement::SourceRefusals(frontend)
+            | TableElement::PortBlock(frontend, _) => {
                 let InstalledElement { element, label, .. } =
                     InstalledElement::found(self.family, element);
                 self.frontends.get_or_default(frontend).find(&element, label);
@@ -74,9 +75,12 @@ impl FoundElements {
                 }
             }
             TableElement::AffinityEndpoint(list, protocol, id, target) => {
-                let known = self.lists.entry(list).or_insert(List::new(self.family, protocol));
-                let affinity = self.affinity.entry(list).or_default();
-                if known.protocol != protocol || !affinity.adopt_endpoint(target, id) {
+                if !self.put_endpoint(list, ListUse::Port(protocol), target, id) {
+                    self.add_stray(element.set(), element.to_key());
+                }
+            }
+            TableElement::RangeEndpoint(list, id, address) => {
+                if !self.put_endpoint(list, ListUse::Ranges, Target::of_ranges(address), id) {
                     self.add_stray(element.set(), element.to_key());
                 }
             }
@@ -99,10 +103,19 @@ impl FoundElements {
         self.strays.entry(set).or_default().push(element);
     }
 
+    /// Adds an endpoint of a list with affinity; returns whether the list is for such packets, and the
+    /// endpoint has no other number.
+    fn put_endpoint(&mut self, list: ListId, of: ListUse, target: Target, id: EndpointId) -> bool {
+        let known = self.lists.entry(list).or_insert(List::new(self.family, of));
+        let affinity = self.affinity.entry(list).or_default();
+        known.of == of && affinity.adopt_endpoint(target, id)
+    }
+
     /// Puts an endpoint into a slot of a list; returns whether the list has this protocol.
     pub fn put(&mut self, list: ListId, protocol: Protocol, slot: u32, target: Target) -> bool {
-        let list = self.lists.entry(list).or_insert(List::new(self.family, protocol));
-        let is_of_protocol = list.protocol == protocol;
+        let of = ListUse::Port(protocol);
+        let list = self.lists.entry(list).or_insert(List::new(self.family, of));
+        let is_of_protocol = list.of == of;
         if is_of_protocol {
             list.put(slot as usize, target);
         }
@@ -121,31 +134,43 @@ impl FoundElements {
                 let lists = self.lists.iter_mut().filter(|(id, _)| id.has_affinity());
                 lists.for_each(|(_, list)| list.resize(0));
             }
-            SetId::AffinityEndpoints => {
-                self.lists.retain(|list, _| !list.has_affinity());
-                for affinity in self.affinity.values_mut() {
-                    affinity.endpoints.clear();
-                    affinity.targets.clear();
-                }
+            SetId::AffinityEndpoints | SetId::RangeEndpoints => {
+                let of_ranges = set == SetId::RangeEndpoints;
+                let affinity = &mut self.affinity;
+                self.lists.retain(|id, list| {
+                    let is_read_again =
+                        id.has_affinity() && (list.of == ListUse::Ranges) == of_ranges;
+                    if is_read_again && let Some(affinity) = affinity.get_mut(id) {
+                        affinity.endpoints.clear();
+                        affinity.targets.clear();
+                    }
+                    !is_read_again
+                });
             }
             SetId::AffinityLists => self.affinity.values_mut().for_each(|it| it.route = None),
-            SetId::ClusterIps | SetId::NodePortIps | SetId::HairpinConnections => {
+            SetId::ClusterIps
+            | SetId::NodePortIps
+            | SetId::HairpinConnections
+            | SetId::RangeHairpins => {
                 self.members.retain(|member| TableElement::Member(*member).set() != set);
             }
-            SetId::Services | SetId::NodePorts => {
+            SetId::Services | SetId::NodePorts | SetId::RangeServices => {
                 self.states_of(set).for_each(|state| state.route = None);
             }
-            SetId::InternalServices | SetId::InternalNodePorts => {
+            SetId::InternalServices | SetId::InternalNodePorts | SetId::InternalRangeServices => {
                 self.rares_of(set).for_each(|rare| rare.internal = None);
             }
-            SetId::UnservedServices | SetId::UnservedNodePorts => {
+            SetId::UnservedServices | SetId::UnservedNodePorts | SetId::UnservedRangeServices => {
                 self.rares_of(set).for_each(|rare| rare.unserved = None);
             }
-            SetId::RestrictedServices => {
+            SetId::RestrictedServices | SetId::RestrictedRangeServices => {
                 self.rares_of(set).for_each(|rare| rare.is_restricted = false)
             }
-            SetId::SourceRanges => self.rares_of(set).for_each(|rare| rare.ranges.clear()),
-            SetId::SourceRefusals => {
+            SetId::PortRanges => self.rares_of(set).for_each(|rare| rare.blocks.clear()),
+            SetId::SourceRanges | SetId::RangeSources => {
+                self.rares_of(set).for_each(|rare| rare.ranges.clear())
+            }
+            SetId::SourceRefusals | SetId::RangeSourceRefusals => {
                 self.rares_of(set).for_each(|rare| rare.counts_refusals = false);
             }
             SetId::AffinityClients => {}
@@ -155,8 +180,11 @@ impl FoundElements {
 
     /// Returns the frontends whose elements belong to the kind of a set: node ports or addresses.
     fn states_of(&mut self, set: SetId) -> impl Iterator<Item = &mut FrontendState> {
-        let in_set =
-            move |it: &Frontend| matches!(it, Frontend::NodePort { .. }) == set.is_of_node_ports();
+        let in_set = move |it: &Frontend| match it {
+            Frontend::Address { .. } => !set.is_of_node_ports() && !set.is_of_ranges(),
+            Frontend::NodePort { .. } => set.is_of_node_ports(),
+            Frontend::Ranges { .. } => set.is_of_ranges(),
+        };
         self.frontends.iter_mut().filter(move |(it, _)| in_set(it)).map(|(_, state)| state)
     }
 
@@ -219,6 +247,7 @@ impl FoundElements {
     pub fn finish(&mut self) -> BTreeMap<SetId, Vec<Element>> {
         for rare in self.frontends.iter_mut().filter_map(|(_, state)| state.rare.as_deref_mut()) {
             rare.ranges.sort_unstable();
+            rare.blocks.sort_unstable();
         }
         let (lists, strays) = (&self.lists, &mut self.strays);
         self.affinity.retain(|list, affinity| {
@@ -241,7 +270,7 @@ impl FoundElements {
     pub fn node_port_ips(&self) -> impl Iterator<Item = std::net::IpAddr> {
         self.members.iter().filter_map(|member| match member {
             Member::NodePortIp(address) => Some(*address),
-            Member::ClusterIp(_) | Member::Hairpin(..) => None,
+            Member::ClusterIp(_) | Member::Hairpin(..) | Member::RangeHairpin(_) => None,
         })
     }
 
@@ -312,8 +341,8 @@ impl Diff {
     /// Keeps the lists of services, so that none becomes that of another service, updated before.
     fn keep_lists(&mut self) {
         for holdings in self.services.iter() {
-            for ServiceList { family, protocol, id, .. } in holdings.unpack().lists {
-                self.lists[family.index()].keep(id, protocol);
+            for ServiceList { family, of, id, .. } in holdings.unpack().lists {
+                self.lists[family.index()].keep(id, of);
             }
         }
     }

@@ -11,7 +11,7 @@ use super::progress::Progress;
 use super::unused::{Epoch, Epochs, Unused, UnusedElements};
 use super::waiting::Waiting;
 use crate::desired::Label;
-use crate::model::ObjectName;
+use crate::model::{ObjectName, PortBlock};
 use crate::piece::{Full, Piece};
 use crate::ruleset::number::{ListId, Route};
 use crate::ruleset::{Frontend, TableElement, Unserved};
@@ -45,6 +45,8 @@ pub(super) struct Rare {
     /// The frontend is in `restricted-services`.
     pub(super) is_restricted: bool,
     pub(super) ranges: Vec<IpNet>,
+    /// Ports of its port ranges.
+    pub(super) blocks: Vec<PortBlock>,
     /// The frontend is in `source-refusals`.
     pub(super) counts_refusals: bool,
     /// Epoch in which the last range, or the mark that packets are checked by, was added.
@@ -145,6 +147,11 @@ impl FrontendState {
         Some(&rare.ranges)
     }
 
+    /// Returns the ports of its port ranges.
+    pub fn blocks(&self) -> &[PortBlock] {
+        self.rare.as_deref().map_or(&[], |rare| &rare.blocks)
+    }
+
     /// Returns whether a source range is installed, whether or not packets look it up.
     pub(super) fn has_range(&self, range: &IpNet) -> bool {
         self.rare.as_deref().is_some_and(|rare| rare.ranges.binary_search(range).is_ok())
@@ -175,6 +182,7 @@ impl FrontendState {
             == (desired.route, desired.internal, desired.ranges)
             && self.unserved() == desired.unserved
             && rare.is_some_and(|rare| rare.counts_refusals) == desired.ranges.is_some()
+            && rare.map_or(&[][..], |rare| &rare.blocks) == desired.blocks
             && self.label == desired.label.map_or(0, Label::digest)
     }
 
@@ -199,6 +207,9 @@ impl FrontendState {
         if rare.is_restricted {
             give(TableElement::Restricted(frontend), 0);
         }
+        for block in &rare.blocks {
+            give(TableElement::PortBlock(frontend, *block), 0);
+        }
         for range in &rare.ranges {
             give(TableElement::SourceRange(frontend, *range), 0);
         }
@@ -219,11 +230,13 @@ impl FrontendState {
             TableElement::Internal(_, route) => self.rare().internal = Some(route),
             TableElement::Restricted(_) => self.rare().is_restricted = true,
             TableElement::SourceRange(_, range) => self.rare().ranges.push(range),
+            TableElement::PortBlock(_, block) => self.rare().blocks.push(block),
             TableElement::SourceRefusals(_) => self.rare().counts_refusals = true,
             TableElement::Endpoint(..)
             | TableElement::Member(_)
             | TableElement::AffinitySlot(..)
             | TableElement::AffinityEndpoint(..)
+            | TableElement::RangeEndpoint(..)
             | TableElement::AffinityList(..)
             | TableElement::Ended(..) => return false,
         }
@@ -251,11 +264,13 @@ impl FrontendState {
             TableElement::Internal(..) => self.rare().internal = None,
             TableElement::Restricted(_) => self.rare().is_restricted = false,
             TableElement::SourceRange(_, range) => self.rare().ranges.retain(|it| *it != range),
+            TableElement::PortBlock(_, block) => self.rare().blocks.retain(|it| *it != block),
             TableElement::SourceRefusals(_) => self.rare().counts_refusals = false,
             TableElement::Endpoint(..)
             | TableElement::Member(_)
             | TableElement::AffinitySlot(..)
             | TableElement::AffinityEndpoint(..)
+            | TableElement::RangeEndpoint(..)
             | TableElement::AffinityList(..)
             | TableElement::Ended(..) => return false,
         }
@@ -264,6 +279,7 @@ impl FrontendState {
         }
         if let Some(rare) = self.rare.as_deref_mut() {
             rare.ranges.sort_unstable();
+            rare.blocks.sort_unstable();
             rare.internal_unused.take_if(|_| rare.internal.is_none());
         }
         self.rare.take_if(|rare| **rare == Rare::default());
@@ -325,9 +341,39 @@ impl FrontendChange<'_> {
         if state.route != desired.route || (is_relabelled && desired.route.is_some()) {
             self.install_route(state, desired.route, desired.label);
         }
+        if !desired.blocks.is_empty()
+            || state.rare.as_deref().is_some_and(|it| !it.blocks.is_empty())
+        {
+            self.install_blocks(state.rare(), desired.blocks)?;
+        }
         state.label = digest;
         state.rare.take_if(|rare| **rare == Rare::default());
         Ok(progress)
+    }
+
+    /// Adds ports to the port ranges and deletes others, as far as they fit into the piece.
+    fn install_blocks(&mut self, rare: &mut Rare, desired: &[PortBlock]) -> Result<(), Full> {
+        let known = rare.blocks.len();
+        let mut result = desired.iter().try_for_each(|block| {
+            if rare.blocks[..known].binary_search(block).is_err() {
+                self.piece.fits_budget(1)?;
+                self.replace(None, Some(TableElement::PortBlock(self.frontend, *block)));
+                rare.blocks.push(*block);
+            }
+            Ok(())
+        });
+        rare.blocks.sort_unstable();
+        rare.blocks.retain(|block| {
+            if desired.binary_search(block).is_ok() || result.is_err() {
+                return true;
+            }
+            result = self.piece.fits_budget(1);
+            if result.is_ok() {
+                self.replace(Some(TableElement::PortBlock(self.frontend, *block)), None);
+            }
+            result.is_err()
+        });
+        result
     }
 
     /// Sets the size class in the routes to a list.

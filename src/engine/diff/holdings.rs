@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use crate::desired::{DesiredPort, Scope};
 use crate::model::Protocol;
 use crate::ruleset::number::ListId;
-use crate::ruleset::{Frontend, Member};
+use crate::ruleset::{Frontend, ListUse, Member};
 
 /// The holdings and claims of a service, in 16 bytes.
 #[derive(Debug)]
@@ -29,14 +29,14 @@ pub(super) struct Holdings {
 }
 
 /// The purpose of an endpoint list of a service: port at the cluster IP, and scope.
-pub(super) type ListPurpose = (Family, Protocol, NonZeroU16, Scope);
+pub(super) type ListPurpose = (Family, ListUse, NonZeroU16, Scope);
 
 /// An endpoint list of a service port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ServiceList {
     pub(super) family: Family,
-    pub(super) protocol: Protocol,
-    /// Port at the cluster IP.
+    pub(super) of: ListUse,
+    /// Port at the cluster IP; without a meaning for port ranges.
     pub(super) port: NonZeroU16,
     pub(super) scope: Scope,
     pub(super) id: ListId,
@@ -44,7 +44,7 @@ pub(super) struct ServiceList {
 
 impl ServiceList {
     pub(super) fn purpose(&self) -> ListPurpose {
-        (self.family, self.protocol, self.port, self.scope)
+        (self.family, self.of, self.port, self.scope)
     }
 
     /// Returns the key of the list among those of the service.
@@ -55,7 +55,7 @@ impl ServiceList {
 
 /// Returns the purpose of the list of a port and scope.
 pub(super) fn purpose_of(port: &DesiredPort, scope: Scope) -> ListPurpose {
-    (port.family, port.protocol, port.port, scope)
+    (port.family, port.list_use(), port.port, scope)
 }
 
 impl PackedHoldings {
@@ -65,7 +65,7 @@ impl PackedHoldings {
                 let (address, protocol, port) = (IpAddr::V4(*address), *protocol, *port);
                 let list = list.map(|id| ServiceList {
                     family: Family::Ip,
-                    protocol,
+                    of: ListUse::Port(protocol),
                     port,
                     scope: Scope::Cluster,
                     id,
@@ -93,7 +93,7 @@ impl Holdings {
             self.frontends[..]
             && self.members[..] == [Member::ClusterIp(IpAddr::V4(address))]
         {
-            let usual = (Family::Ip, protocol, port, Scope::Cluster);
+            let usual = (Family::Ip, ListUse::Port(protocol), port, Scope::Cluster);
             match self.lists[..] {
                 [] => return PackedHoldings::Usual { address, protocol, port, list: None },
                 [list] if list.purpose() == usual => {
@@ -121,7 +121,7 @@ mod tests {
         let frontend = |address| Frontend::Address { address, protocol, port };
         let list = |scope| ServiceList {
             family: Family::Ip,
-            protocol,
+            of: ListUse::Port(protocol),
             port,
             scope,
             id: ListId::plain(300),

@@ -5,12 +5,13 @@ use std::num::NonZeroU16;
 
 use nft::family::Family;
 
-use crate::model::{Protocol, Target};
+use crate::model::Target;
+use crate::ruleset::ListUse;
 
 /// The installed endpoints of one list, by slot.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct List {
-    pub(super) protocol: Protocol,
+    pub(super) of: ListUse,
     /// A service needs the list.
     pub(super) is_owned: bool,
     /// Number of installed routes that name the list.
@@ -32,12 +33,12 @@ struct Slot<A> {
 }
 
 impl List {
-    pub(super) fn new(family: Family, protocol: Protocol) -> Self {
+    pub(super) fn new(family: Family, of: ListUse) -> Self {
         let slots = match family {
             Family::Ip => Slots::V4(Box::default()),
             Family::Ip6 => Slots::V6(Box::default()),
         };
-        Self { protocol, is_owned: false, references: 0, slots }
+        Self { of, is_owned: false, references: 0, slots }
     }
 
     /// Returns the number of slots.

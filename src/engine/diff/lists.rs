@@ -11,10 +11,10 @@ use super::list::List;
 use super::numbers::Numbers;
 use super::unread::{ReadLists, UnreadLists};
 use crate::desired::SlotPlan;
-use crate::model::{Protocol, Target};
+use crate::model::Target;
 use crate::piece::{Full, Piece};
-use crate::ruleset::TableElement;
 use crate::ruleset::number::{EndpointId, LAST_ENDPOINT, ListId, Route};
+use crate::ruleset::{ListUse, TableElement};
 
 /// The installed affinity state of a list.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -91,7 +91,7 @@ impl Lists {
     ) {
         (self.lists, self.affinity, self.unread) = (lists, affinity, unread);
         for named in self.unread.iter() {
-            let empty = List::new(self.family, named.protocol);
+            let empty = List::new(self.family, ListUse::Port(named.protocol));
             self.lists.entry(named.list).or_insert(empty);
         }
         let numbers = |has_affinity| {
@@ -108,14 +108,14 @@ impl Lists {
     }
 
     /// Returns whether a service without a list of its own can adopt this one.
-    pub(super) fn can_adopt(&self, id: ListId, protocol: Protocol, affinity: bool) -> bool {
+    pub(super) fn can_adopt(&self, id: ListId, of: ListUse, affinity: bool) -> bool {
         id.has_affinity() == affinity
-            && self.lists.get(&id).is_some_and(|list| !list.is_owned && list.protocol == protocol)
+            && self.lists.get(&id).is_some_and(|list| !list.is_owned && list.of == of)
     }
 
     /// Adds a list of a service; returns `None` if all numbers of its kind are taken. With a plain
     /// list, all lists must be read.
-    pub(super) fn add(&mut self, protocol: Protocol, affinity: bool) -> Option<ListId> {
+    pub(super) fn add(&mut self, of: ListUse, affinity: bool) -> Option<ListId> {
         let (numbers, id): (_, fn(u32) -> ListId) = if affinity {
             (&mut self.sessions, ListId::session)
         } else {
@@ -123,15 +123,15 @@ impl Lists {
         };
         let lists = &self.lists;
         let id = id(numbers.give(|number| lists.contains_key(&id(number)))?);
-        self.keep(id, protocol);
+        self.keep(id, of);
         Some(id)
     }
 
     /// Records that a service needs the list, which is empty if it is not installed. A list of
     /// another protocol is that of another program, and stays without an owner.
-    pub(super) fn keep(&mut self, id: ListId, protocol: Protocol) {
-        let list = self.lists.entry(id).or_insert(List::new(self.family, protocol));
-        list.is_owned |= list.protocol == protocol;
+    pub(super) fn keep(&mut self, id: ListId, of: ListUse) {
+        let list = self.lists.entry(id).or_insert(List::new(self.family, of));
+        list.is_owned |= list.of == of;
         if id.has_affinity() {
             self.affinity.entry(id).or_default();
         }
@@ -272,11 +272,7 @@ impl OpenList<'_> {
         unused.sort_unstable();
         for (target, id) in unused {
             piece.fits_budget(1)?;
-            let protocol = self.list.protocol;
-            piece.delete(
-                self.family,
-                &TableElement::AffinityEndpoint(self.id, protocol, id, target),
-            );
+            piece.delete(self.family, &TableElement::of_session(self.id, self.list.of, id, target));
             affinity.endpoints.remove(&target);
             affinity.targets.remove(&id);
         }
@@ -309,9 +305,12 @@ impl OpenList<'_> {
     fn element(&self, slot: usize, target: Target, id: EndpointId) -> TableElement<'static> {
         // Lists have at most 65,536 slots.
         let slot = u32::try_from(slot).unwrap_or(u32::MAX);
-        match self.affinity {
-            Some(_) => TableElement::AffinitySlot(self.id, slot, id),
-            None => TableElement::Endpoint(self.id, self.list.protocol, slot, target),
+        match (&self.affinity, self.list.of) {
+            (None, ListUse::Port(protocol)) => {
+                TableElement::Endpoint(self.id, protocol, slot, target)
+            }
+            // Those of port ranges all have affinity.
+            (Some(_), _) | (None, ListUse::Ranges) => TableElement::AffinitySlot(self.id, slot, id),
         }
     }
 
@@ -323,8 +322,8 @@ impl OpenList<'_> {
             return *id;
         }
         let id = affinity.new_id(target);
-        let protocol = self.list.protocol;
-        piece.add(self.family, &TableElement::AffinityEndpoint(self.id, protocol, id, target));
+        let element = TableElement::of_session(self.id, self.list.of, id, target);
+        piece.add(self.family, &element);
         id
     }
 }

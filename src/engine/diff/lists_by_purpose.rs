@@ -72,11 +72,12 @@ mod tests {
     use super::*;
     use crate::desired::Scope;
     use crate::model::Protocol;
+    use crate::ruleset::ListUse;
 
     fn list(number: u16) -> ServiceList {
-        let (family, protocol, scope) = (Family::Ip, Protocol::Tcp, Scope::Cluster);
+        let (family, of, scope) = (Family::Ip, ListUse::Port(Protocol::Tcp), Scope::Cluster);
         let port = NonZeroU16::new(number).unwrap();
-        ServiceList { family, protocol, port, scope, id: ListId::plain(number.into()) }
+        ServiceList { family, of, port, scope, id: ListId::plain(number.into()) }
     }
 
     #[test]

@@ -125,7 +125,7 @@ impl Pack for Frontend {
             Self::Address { address: IpAddr::V4(address), protocol, port } => {
                 Some(PackedFrontend { address, port, protocol })
             }
-            Self::Address { .. } | Self::NodePort { .. } => None,
+            Self::Address { .. } | Self::NodePort { .. } | Self::Ranges { .. } => None,
         }
     }
 
@@ -141,7 +141,10 @@ impl Pack for Member {
     fn pack(self) -> Option<u32> {
         match self {
             Self::ClusterIp(IpAddr::V4(address)) => Some(address.to_bits()),
-            Self::ClusterIp(IpAddr::V6(_)) | Self::NodePortIp(_) | Self::Hairpin(..) => None,
+            Self::ClusterIp(IpAddr::V6(_))
+            | Self::NodePortIp(_)
+            | Self::Hairpin(..)
+            | Self::RangeHairpin(_) => None,
         }
     }
 

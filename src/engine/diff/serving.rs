@@ -36,12 +36,17 @@ pub struct Serving {
     desired: HashMap<Frontend, Option<Targets>>,
     /// A frontend or an endpoint of another protocol changed.
     pub(super) have_others_changed: bool,
+    /// Port ranges of UDP, or their endpoints, changed.
+    pub(super) have_ranges_changed: bool,
 }
 
 impl Serving {
     /// Sets the desired endpoints of a frontend; `None` removes the frontend.
     pub(super) fn set_desired(&mut self, frontend: Frontend, targets: Option<Targets>) {
         let is_udp = frontend.protocol() == Protocol::Udp;
+        let is_of_ranges = matches!(frontend, Frontend::Ranges { .. });
+        self.have_ranges_changed |=
+            is_udp && is_of_ranges && self.committed.get(&frontend) != targets.as_ref();
         self.have_others_changed |= !is_udp;
         if is_udp && self.committed.get(&frontend) == targets.as_ref() {
             self.desired.remove(&frontend);
@@ -72,6 +77,11 @@ impl Serving {
     /// Returns whether a frontend or an endpoint of TCP or SCTP changed since the last call.
     pub fn take_changes_of_others(&mut self) -> bool {
         std::mem::take(&mut self.have_others_changed)
+    }
+
+    /// Returns whether port ranges of UDP, or their endpoints, changed since the last call.
+    pub fn take_changes_of_ranges(&mut self) -> bool {
+        std::mem::take(&mut self.have_ranges_changed)
     }
 
     /// Returns the endpoints of a frontend after the last commit that concerned it, sorted.

@@ -65,7 +65,7 @@ impl Settled {
         let mut touched = Touched::default();
         self.cluster.apply(event, &mut touched);
         for name in touched.services.keys() {
-            self.timeouts.request(name, self.cluster.session_affinity(name));
+            self.timeouts.request(name, self.cluster.session_timeout(name));
             let view = self.cluster.service(name);
             self.slots.request(name, view.and_then(|view| SlotDemand::of(&view)));
         }

@@ -10,6 +10,7 @@ use nft::Family;
 
 use super::list::List;
 use crate::model::{Protocol, Target};
+use crate::ruleset::ListUse;
 use crate::ruleset::NamedList;
 use crate::ruleset::number::ListId;
 
@@ -103,7 +104,8 @@ impl UnreadLists {
         self.elements = self.elements.saturating_sub(read.endpoints.len());
         for (id, protocol, slot, target) in read.endpoints {
             if self.contain(id) {
-                let list = lists.entry(id).or_insert(List::new(read.family, protocol));
+                let list =
+                    lists.entry(id).or_insert(List::new(read.family, ListUse::Port(protocol)));
                 list.put(slot as usize, target);
             }
         }

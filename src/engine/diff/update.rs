@@ -17,8 +17,11 @@ use super::progress::{Progress, Updated};
 use crate::desired::{self, DesiredFrontend, DesiredPort, DesiredService, Label, Scope, SmallSet};
 use crate::model::{Cluster, EndpointChanges, ObjectName, Problem, Protocol};
 use crate::piece::{Full, Piece};
-use crate::ruleset::Frontend;
 use crate::ruleset::number::{Flags, ListId, Route, SizeClass};
+use crate::ruleset::{Frontend, ListUse};
+
+/// The annotation with port ranges, as a field.
+const PORT_RANGES: &str = "metadata.annotations[deltaproxy.io/port-ranges]";
 
 /// A service during its update.
 struct ServiceUpdate<'a> {
@@ -141,7 +144,7 @@ impl Diff {
                 if !is_served[family.index()] || endpoints()?.next().is_none() {
                     continue;
                 }
-                let purpose = (family, port.protocol, port.port, Scope::Cluster);
+                let purpose = (family, ListUse::Port(port.protocol), port.port, Scope::Cluster);
                 let list = lists.find(purpose, false).or_else(|| lists.find(purpose, true))?;
                 let patch = Patch::new(self.lists[family.index()].get(list.id)?, endpoints()?)?;
                 if !patch.is_nothing() {
@@ -218,6 +221,7 @@ impl ServiceUpdate<'_> {
             for it in port.frontends.iter().filter(|it| won.contains(&it.frontend)) {
                 piece.fits_limit(FRONTEND_ELEMENTS)?;
                 let state = DesiredState::of(&self.lists, port, it);
+                self.diff.note_ranges(it.frontend, state.blocks);
                 if self.diff.install(it.frontend, state, piece)? == Progress::AfterCommit {
                     progress = Progress::AfterCommit;
                 }
@@ -273,9 +277,12 @@ impl ServiceUpdate<'_> {
                 continue;
             }
             let Some(id) = self.list(port, scope) else { continue };
-            let DesiredPort { family, protocol, port: number, .. } = *port;
-            let list = ServiceList { family, protocol, port: number, scope, id };
-            self.lists.push(list);
+            let (family, of) = (port.family, port.list_use());
+            let list = ServiceList { family, of, port: port.port, scope, id };
+            // The port ranges of all protocols have one.
+            if !self.lists.contains(&list) {
+                self.lists.push(list);
+            }
             if !self.former_lists.contains(&list) {
                 self.former_lists.push(list);
                 self.holdings.lists.push(list);
@@ -295,6 +302,10 @@ impl ServiceUpdate<'_> {
             if let Some(list) = self.list_of_kind(port, scope, true) {
                 return Some(list);
             }
+            if port.list_use() == ListUse::Ranges {
+                self.add_problem(port, PORT_RANGES, "no number is free for its endpoint list");
+                return None;
+            }
             let message = "no list number with affinity is free; it works without affinity";
             self.add_problem(port, "spec.sessionAffinity", message);
         }
@@ -313,22 +324,21 @@ impl ServiceUpdate<'_> {
         has_affinity: bool,
     ) -> Option<ListId> {
         let known = self.known_list(port, scope, has_affinity);
-        known.or_else(|| self.diff.lists[port.family.index()].add(port.protocol, has_affinity))
+        known.or_else(|| self.diff.lists[port.family.index()].add(port.list_use(), has_affinity))
     }
 
     /// Returns the list of the service, or one found with its frontends.
     fn known_list(&self, port: &DesiredPort, scope: Scope, has_affinity: bool) -> Option<ListId> {
         let lists = &self.diff.lists[port.family.index()];
         let own = self.former_lists.find(purpose_of(port, scope), has_affinity);
-        let exists =
-            |id: &ListId| lists.get(*id).is_some_and(|list| list.protocol == port.protocol);
+        let exists = |id: &ListId| lists.get(*id).is_some_and(|it| it.of == port.list_use());
         if let Some(own) = own.map(|list| list.id).filter(exists) {
             return Some(own);
         }
         let can_adopt = |list: &ListId| {
             // A list that the service already holds is that of another scope.
             let is_own = self.former_lists.has(port.family, *list);
-            !is_own && lists.can_adopt(*list, port.protocol, has_affinity)
+            !is_own && lists.can_adopt(*list, port.list_use(), has_affinity)
         };
         self.found_list(port, scope).filter(can_adopt)
     }

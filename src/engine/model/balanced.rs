@@ -6,8 +6,8 @@ use std::ops::Bound::{Excluded, Unbounded};
 use ahash::HashMap;
 
 use super::name::ObjectName;
+use super::protocol::Protocol;
 use super::scheduler::Scheduler;
-use super::service::Protocol;
 use super::shares::{self, EVEN, Share};
 use super::target::Target;
 use super::weights::Weight;

@@ -20,7 +20,7 @@ use super::external_addresses::{ExternalAddresses, Internal};
 use super::name::ObjectName;
 use super::node::{Node, Peer, ServiceCidr};
 use super::peers::Peers;
-use super::prefix_lengths::{PrefixLengths, SourceLengths};
+use super::prefix_lengths::{PrefixLengths, UsedLengths, of_port_ranges, of_source_ranges};
 use super::scheduler::Scheduler;
 use super::service::{EndedConnections, Service};
 use super::service_view::{Handed, ServiceView};
@@ -50,7 +50,8 @@ pub struct Cluster {
 #[derive(Debug, Default)]
 struct ChainNeeds {
     slices_in_service_cidrs: SlicesInServiceCidrs,
-    source_lengths: SourceLengths,
+    source_lengths: UsedLengths,
+    port_lengths: UsedLengths,
     /// `None` while all connections are kept.
     ended: Option<Box<EndedEndpoints>>,
 }
@@ -196,6 +197,11 @@ impl Cluster {
         self.needs.source_lengths.of(family)
     }
 
+    /// Returns the lengths of the blocks of the port ranges of all services.
+    pub fn port_lengths(&self, family: Family) -> PrefixLengths {
+        self.needs.port_lengths.of(family)
+    }
+
     /// Returns whether an endpoint may be a cluster IP.
     pub fn may_have_cluster_ip_endpoints(&self) -> bool {
         self.needs.slices_in_service_cidrs.may_have_cluster_ips()
@@ -240,8 +246,8 @@ impl Cluster {
                 let entry = self.services.entry(name.clone()).or_default();
                 let stored = StoredService::new(service, listing, &mut self.lists);
                 let node = self.node.as_ref().map(|own| &own.object);
-                let ranges = stored.source_ranges();
-                self.needs.source_lengths.set(&name, ranges, stored.ports(), node);
+                self.needs.source_lengths.set(&name, of_source_ranges(&stored, node));
+                self.needs.port_lengths.set(&name, of_port_ranges(&stored));
                 match &mut entry.service {
                     Some(known) if known.is_same(&stored) => known.listing = listing,
                     known => {
@@ -263,7 +269,8 @@ impl Cluster {
     fn remove_service(&mut self, name: &ObjectName, touched: &mut Touched) {
         self.balanced.note(name, None);
         let Some(entry) = self.services.get_mut(name) else { return };
-        self.needs.source_lengths.set(name, &[], &[], None);
+        self.needs.source_lengths.set(name, [PrefixLengths::default(); 2]);
+        self.needs.port_lengths.set(name, [PrefixLengths::default(); 2]);
         if entry.service.take().is_some() {
             touched.add(name.clone(), Extent::Whole);
         }
@@ -379,8 +386,7 @@ impl Cluster {
             let guarded =
                 self.services.iter().filter_map(|(name, it)| Some((name, it.service.as_ref()?)));
             for (name, service) in guarded.filter(|(_, it)| it.has_source_ranges()) {
-                let ranges = service.source_ranges();
-                self.needs.source_lengths.set(name, ranges, service.ports(), Some(&node));
+                self.needs.source_lengths.set(name, of_source_ranges(service, Some(&node)));
             }
         }
         self.node = Some(OwnNode { object: node, listing });

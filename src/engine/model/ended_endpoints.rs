@@ -10,7 +10,8 @@ use ahash::HashMap;
 use nft::family::Family;
 
 use super::name::ObjectName;
-use super::service::{EndedConnections, Protocol};
+use super::protocol::Protocol;
+use super::service::EndedConnections;
 use super::stored::{StoredService, StoredSlice};
 use super::target::Target;
 

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
-use super::service::{Protocol, ServicePort};
+use super::protocol::Protocol;
+use super::service::ServicePort;
 
 /// One port of an EndpointSlice.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

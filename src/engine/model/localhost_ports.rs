@@ -8,7 +8,7 @@ use nft::family::Family;
 
 use super::cluster::Cluster;
 use super::name::ObjectName;
-use super::service::Protocol;
+use super::protocol::Protocol;
 use super::usable::has_usable;
 
 /// The TCP node ports of a service that have IPv6 endpoints; at least one.

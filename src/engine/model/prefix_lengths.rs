@@ -6,15 +6,16 @@ use nft::family::Family;
 
 use super::name::ObjectName;
 use super::node::Node;
-use super::service::{Protocol, ServicePort};
+use super::protocol::Protocol;
+use super::stored::StoredService;
 
 /// Prefix lengths of one family from 1 on, for each protocol in the order of [`Protocol::ALL`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PrefixLengths([u128; Protocol::ALL.len()]);
 
-/// The prefix lengths of the source ranges of all services, in both families.
+/// The prefix lengths that the services need, of source ranges or of port ranges, in both families.
 #[derive(Debug, Default)]
-pub(super) struct SourceLengths {
+pub(super) struct UsedLengths {
     by_service: HashMap<ObjectName, [PrefixLengths; 2]>,
     /// Number of services with each length.
     services: HashMap<(Family, Protocol, u8), usize>,
@@ -75,33 +76,16 @@ impl FromIterator<(Protocol, u8)> for PrefixLengths {
     }
 }
 
-impl SourceLengths {
-    /// Sets the ranges and ports of a service. Ranges with an address of the node also admit load
-    /// balancer addresses.
-    pub(super) fn set(
-        &mut self,
-        service: &ObjectName,
-        ranges: &[IpNet],
-        ports: &[ServicePort],
-        node: Option<&Node>,
-    ) {
-        if ranges.is_empty() && self.by_service.is_empty() {
+impl UsedLengths {
+    /// Sets the lengths of a service.
+    pub(super) fn set(&mut self, service: &ObjectName, lengths: [PrefixLengths; 2]) {
+        let has_any = lengths.iter().any(|it| !it.is_empty());
+        if !has_any && self.by_service.is_empty() {
             return;
         }
-        // A service may have thousands of ports.
-        let mut used = Protocol::ALL.to_vec();
-        used.retain(|protocol| ports.iter().any(|port| port.protocol == *protocol));
-        let lengths = Family::ALL.map(|family| {
-            let own = ranges.iter().filter(|range| Family::of(range.addr()) == family);
-            let mut on_node = node.iter().flat_map(|node| &node.addresses);
-            let admits_node = on_node.any(|address| own.clone().any(|it| it.contains(address)));
-            let single = own.clone().map(IpNet::max_prefix_len).take(usize::from(admits_node));
-            let own = own.map(looked_up_length).chain(single);
-            own.flat_map(|it| used.iter().map(move |of| (*of, it))).collect::<PrefixLengths>()
-        });
-        let former = match ranges {
-            [] => self.by_service.remove(service),
-            _ => self.by_service.insert(service.clone(), lengths),
+        let former = match has_any {
+            false => self.by_service.remove(service),
+            true => self.by_service.insert(service.clone(), lengths),
         };
         for family in Family::ALL {
             let former = former.unwrap_or_default()[family.index()];
@@ -124,11 +108,45 @@ impl SourceLengths {
     }
 }
 
+/// Returns the lengths of the source ranges of a service with these ports and port ranges. Ranges with
+/// an address of the node also admit load balancer addresses.
+pub(super) fn of_source_ranges(service: &StoredService, node: Option<&Node>) -> [PrefixLengths; 2] {
+    let ranges = service.source_ranges();
+    if ranges.is_empty() {
+        return [PrefixLengths::default(); 2];
+    }
+    // A service may have thousands of ports.
+    let mut used = Protocol::ALL.to_vec();
+    used.retain(|protocol| {
+        service.ports().iter().any(|port| port.protocol == *protocol)
+            || service.port_ranges().iter().any(|range| range.protocol == *protocol)
+    });
+    Family::ALL.map(|family| {
+        let own = ranges.iter().filter(|range| Family::of(range.addr()) == family);
+        let mut on_node = node.iter().flat_map(|node| &node.addresses);
+        let admits_node = on_node.any(|address| own.clone().any(|it| it.contains(address)));
+        let single = own.clone().map(IpNet::max_prefix_len).take(usize::from(admits_node));
+        let own = own.map(looked_up_length).chain(single);
+        own.flat_map(|it| used.iter().map(move |of| (*of, it))).collect()
+    })
+}
+
+/// Returns the lengths of the port ranges of a service.
+pub(super) fn of_port_ranges(service: &StoredService) -> [PrefixLengths; 2] {
+    let blocks = service
+        .port_ranges()
+        .iter()
+        .flat_map(|range| range.blocks().into_iter().map(|block| (range.protocol, block.length())));
+    [blocks.collect(); 2]
+}
+
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroU16;
 
     use super::*;
+    use crate::model::stored::SharedLists;
+    use crate::model::{Service, ServicePort};
 
     #[test]
     fn a_length_is_in_use_as_long_as_a_service_has_it() {
@@ -143,8 +161,8 @@ mod tests {
             pod_cidrs: Vec::new(),
             leaving: false,
         };
-        let mut lengths = SourceLengths::default();
-        let in_use = |lengths: &SourceLengths, protocol| {
+        let mut lengths = UsedLengths::default();
+        let in_use = |lengths: &UsedLengths, protocol| {
             Family::ALL.map(|family| lengths.of(family).of(protocol).collect::<Vec<_>>())
         };
         let (tcp, udp) = (Protocol::Tcp, Protocol::Udp);
@@ -153,14 +171,24 @@ mod tests {
             protocols.iter().map(|it| ServicePort { protocol: *it, ..port.clone() }).collect()
         };
         let all = ["10.0.0.0/8", "10.1.0.0/24", "fd00::/33"];
-        lengths.set(&a, &ranges(&all), &ports(&[tcp, tcp, udp]), None);
-        lengths.set(&b, &ranges(&["192.0.2.0/24"]), &ports(&[tcp]), Some(&node));
+        let set =
+            |lengths: &mut UsedLengths, name: &ObjectName, texts: &[&str], of: &[Protocol]| {
+                let service = Service {
+                    source_ranges: ranges(texts),
+                    ports: ports(of),
+                    ..Service::new(name.clone(), Vec::new())
+                };
+                let service = StoredService::new(service, 0, &mut SharedLists::default());
+                lengths.set(name, of_source_ranges(&service, Some(&node).filter(|_| *name == b)));
+            };
+        set(&mut lengths, &a, &all, &[tcp, tcp, udp]);
+        set(&mut lengths, &b, &["192.0.2.0/24"], &[tcp]);
         assert_eq!(in_use(&lengths, tcp), [vec![8, 24, 32], vec![36]]);
-        lengths.set(&a, &ranges(&["192.0.2.0/25"]), &ports(&[udp]), None);
+        set(&mut lengths, &a, &["192.0.2.0/25"], &[udp]);
         assert_eq!(in_use(&lengths, tcp), [vec![24, 32], vec![]]);
         assert_eq!(in_use(&lengths, udp), [vec![25], vec![]]);
-        lengths.set(&a, &[], &ports(&[udp]), None);
-        lengths.set(&b, &[], &[], None);
+        set(&mut lengths, &a, &[], &[udp]);
+        set(&mut lengths, &b, &[], &[]);
         assert!(Family::ALL.into_iter().all(|family| lengths.of(family).is_empty()));
     }
 }

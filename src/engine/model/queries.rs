@@ -76,6 +76,16 @@ impl Cluster {
         u32::try_from(timeout.as_secs()).ok().filter(|seconds| *seconds > 0)
     }
 
+    /// Returns the timeout with which the sessions of a service are routed; 0 if it has port ranges and
+    /// no session affinity.
+    pub fn session_timeout(&self, name: &ObjectName) -> Option<u32> {
+        let of_ranges = || {
+            let ranges = self.stored_service(name)?.port_ranges();
+            (!ranges.is_empty()).then_some(0)
+        };
+        self.session_affinity(name).or_else(of_ranges)
+    }
+
     /// Returns the ports of a service if each client may be sent to any usable endpoint: without
     /// session affinity, and with internal traffic policy `Cluster`.
     pub fn ports_served_by_all_endpoints(&self, name: &ObjectName) -> Option<&[ServicePort]> {

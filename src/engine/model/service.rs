@@ -1,6 +1,5 @@
 //! Service reduced to what routing needs.
 
-use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
@@ -9,6 +8,8 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::name::ObjectName;
+use super::port_ranges::PortRange;
+use super::protocol::Protocol;
 use super::scheduler::Scheduler;
 use super::weights::Weights;
 
@@ -48,6 +49,8 @@ pub struct Service {
     pub health_check_node_port: Option<NonZeroU16>,
     /// The usable entries of `spec.ports`.
     pub ports: Vec<ServicePort>,
+    /// Annotation `deltaproxy.io/port-ranges`, ascending and disjoint.
+    pub port_ranges: Vec<PortRange>,
 }
 
 impl Service {
@@ -69,6 +72,7 @@ impl Service {
             ended_connections: None,
             health_check_node_port: None,
             ports: Vec::new(),
+            port_ranges: Vec::new(),
         }
     }
 }
@@ -87,11 +91,25 @@ pub struct ServicePort {
 }
 
 impl ServicePort {
+    /// Returns what stands for all port ranges of a protocol. Their endpoints are those of all slices,
+    /// and get the port of the packet.
+    pub fn of_ranges(protocol: Protocol) -> Self {
+        Self { name: OF_RANGES.into(), protocol, port: NonZeroU16::MIN, node_port: None }
+    }
+
+    /// Returns whether it stands for port ranges.
+    pub fn is_of_ranges(&self) -> bool {
+        &*self.name == OF_RANGES
+    }
+
     /// Returns a TCP port without node port.
     pub fn tcp(name: &str, port: NonZeroU16) -> Self {
         Self { name: name.into(), protocol: Protocol::Tcp, port, node_port: None }
     }
 }
+
+/// The name of the port ranges of a service, which no port can have.
+const OF_RANGES: &str = "*";
 
 /// Endpoints that traffic may be sent to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -119,45 +137,4 @@ pub enum EndedConnections {
     Keep,
     /// The next packet of either side is answered with RST.
     Reset,
-}
-
-/// A transport protocol that services can use; the values are IANA protocol numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Protocol {
-    /// Transmission Control Protocol.
-    Tcp = 6,
-    /// User Datagram Protocol.
-    Udp = 17,
-    /// Stream Control Transmission Protocol.
-    Sctp = 132,
-}
-
-impl Protocol {
-    /// All protocols of service ports, the most used first.
-    pub const ALL: [Self; 3] = [Self::Tcp, Self::Udp, Self::Sctp];
-
-    /// Returns its place in [`Protocol::ALL`].
-    pub(super) fn index(self) -> usize {
-        match self {
-            Self::Tcp => 0,
-            Self::Udp => 1,
-            Self::Sctp => 2,
-        }
-    }
-
-    /// Returns the IANA protocol number, as in the IP header.
-    pub fn number(self) -> u8 {
-        self as u8
-    }
-}
-
-impl fmt::Display for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tcp => "tcp",
-            Self::Udp => "udp",
-            Self::Sctp => "sctp",
-        })
-    }
 }

@@ -10,8 +10,10 @@ use super::balanced::Shares;
 use super::by_node;
 use super::event::Problem;
 use super::node::Node;
+use super::port_ranges::PortBlock;
+use super::protocol::Protocol;
 use super::scheduler::Scheduler;
-use super::service::{Protocol, Service, ServicePort};
+use super::service::{Service, ServicePort};
 use super::stored::StoredSlice;
 use super::target::{Target, TargetList};
 use super::usable::{UsableEndpoints, entries};
@@ -45,6 +47,19 @@ pub struct Handed {
 }
 
 impl ServiceView<'_> {
+    /// Returns what stands for the port ranges of each protocol, with the blocks of their ports,
+    /// ascending.
+    pub fn range_ports(&self) -> Vec<(ServicePort, Arc<[PortBlock]>)> {
+        let of_protocol = |protocol| {
+            let all = self.service.port_ranges.iter();
+            let ranges = all.filter(|range| range.protocol == protocol);
+            let mut blocks: Vec<_> = ranges.flat_map(|range| range.blocks()).collect();
+            blocks.sort_unstable();
+            (!blocks.is_empty()).then(|| (ServicePort::of_ranges(protocol), blocks.into()))
+        };
+        Protocol::ALL.into_iter().filter_map(of_protocol).collect()
+    }
+
     /// Returns whether nodes hand external packets of `family` to each other.
     pub fn is_handed(&self, family: Family) -> bool {
         self.handed.is_some_and(|handed| handed.families[family.index()])

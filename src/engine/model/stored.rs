@@ -15,6 +15,7 @@ use super::endpoint::EndpointPort;
 use super::endpoints::{EndpointSlice, Endpoints, ZoneLists};
 use super::interner::Interner;
 use super::name::ObjectName;
+use super::port_ranges::PortRange;
 use super::scheduler::Scheduler;
 use super::service::{EndedConnections, Forwarding, Service, ServicePort, TrafficPolicy};
 use super::weights::{Weighing, Weight, Weights};
@@ -60,6 +61,7 @@ struct Unusual {
     forwarding: Option<Forwarding>,
     ended_connections: Option<EndedConnections>,
     health_check_node_port: Option<NonZeroU16>,
+    port_ranges: Box<[PortRange]>,
 }
 
 /// A slice without the name of its service.
@@ -86,6 +88,7 @@ impl StoredService {
             forwarding: service.forwarding,
             ended_connections: service.ended_connections,
             health_check_node_port: service.health_check_node_port,
+            port_ranges: service.port_ranges.into(),
         };
         Self {
             created: u32::try_from(service.created.max(0)).unwrap_or(u32::MAX),
@@ -158,6 +161,7 @@ impl StoredService {
             unusual.session_affinity.is_none()
                 && unusual.scheduler.is_none()
                 && unusual.weights.is_none()
+                && unusual.port_ranges.is_empty()
                 && unusual.internal_traffic_policy == TrafficPolicy::Cluster
         });
         is_plain.then_some(&self.ports)
@@ -191,6 +195,7 @@ impl StoredService {
             forwarding: unusual.forwarding,
             ended_connections: unusual.ended_connections,
             health_check_node_port: unusual.health_check_node_port,
+            port_ranges: unusual.port_ranges.to_vec(),
             ..plain
         }
     }
@@ -204,6 +209,10 @@ impl StoredService {
     pub(super) fn has_external_addresses(&self) -> bool {
         let has = |it: &Unusual| !it.external_ips.is_empty() || !it.load_balancer_ips.is_empty();
         self.unusual.as_deref().is_some_and(has)
+    }
+
+    pub(super) fn port_ranges(&self) -> &[PortRange] {
+        self.unusual.as_ref().map_or(&[], |unusual| &unusual.port_ranges)
     }
 
     pub(super) fn has_source_ranges(&self) -> bool {

@@ -15,6 +15,13 @@ pub struct Target {
     pub port: NonZeroU16,
 }
 
+impl Target {
+    /// Returns an endpoint of port ranges, for which the port has no meaning.
+    pub const fn of_ranges(address: IpAddr) -> Self {
+        Self { address, port: NonZeroU16::MIN }
+    }
+}
+
 /// Feeds the hasher with as few writes as possible: services with thousands of endpoints hash each
 /// of them.
 impl Hash for Target {

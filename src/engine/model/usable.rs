@@ -85,9 +85,9 @@ pub(super) fn relevant<'a>(
 ) -> impl Iterator<Item = (&'a StoredSlice, NonZeroU16)> + Clone {
     let slices = slices.iter().filter(move |slice| slice.is_of(family));
     slices.flat_map(move |slice| {
-        EndpointPort::serving(&slice.ports, port)
-            .iter()
-            .map(move |slice_port| (slice, slice_port.port))
+        let of_ranges = port.is_of_ranges().then_some((slice, NonZeroU16::MIN));
+        let served = EndpointPort::serving(&slice.ports, port).iter();
+        served.map(move |slice_port| (slice, slice_port.port)).chain(of_ranges)
     })
 }
 

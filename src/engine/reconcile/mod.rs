@@ -181,7 +181,7 @@ impl Engine {
         let mut services: SmallVec<[_; 2]> = self.touched.services.drain().collect();
         services.sort_unstable_by(|(a, _): &(ObjectName, Extent), (b, _)| a.cmp(b));
         for (name, _) in &services {
-            self.tables.timeouts.request(name, self.cluster.session_affinity(name));
+            self.tables.timeouts.request(name, self.cluster.session_timeout(name));
             self.listeners.note(name, &self.cluster);
             if !self.diff.excluded.is_empty() {
                 self.diff.excluded.remove(name);

@@ -105,6 +105,12 @@ impl Engine {
         self.gather_stale_flows();
     }
 
+    /// Returns whether all UDP flows should be compared, because the endpoints of port ranges changed
+    /// since the last call.
+    pub fn takes_changed_ranges(&mut self) -> bool {
+        std::mem::take(&mut self.flows.are_ranges_due)
+    }
+
     /// Returns the service that an element of a transaction belongs to.
     pub fn service_of(
         &self,

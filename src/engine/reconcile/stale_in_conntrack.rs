@@ -63,6 +63,8 @@ pub(super) struct StaleFlows {
     ended: Ended,
     /// Committed changes may have made connections of TCP or SCTP stale.
     pub(super) are_others_due: bool,
+    /// Committed changes may have made UDP flows to port ranges stale, of any port.
+    pub(super) are_ranges_due: bool,
 }
 
 impl StaleFlows {
@@ -82,6 +84,7 @@ impl StaleFlows {
             return;
         }
         self.are_others_due |= diff.serving.take_changes_of_others();
+        self.are_ranges_due |= diff.serving.take_changes_of_ranges();
         let changes = node.serving.take_changes(|address| diff.node_port_ips.is_settled(address));
         if !changes.is_empty() {
             let ports = diff.serving.node_ports().into_iter();
@@ -124,17 +127,34 @@ struct Judge<'a> {
 impl Judge<'_> {
     fn is_stale(&self, flow: &Flow) -> bool {
         let allows = |frontend| self.diff.allows(&frontend, &flow.answered_by);
-        let allowed = allows(at_address(flow)).or_else(|| {
-            self.node.serving.serves(flow.sent_to.address).then(|| allows(at_node_port(flow)))?
-        });
+        let allowed =
+            allows(at_address(flow)).or_else(|| self.allows_in_range(flow)).or_else(|| {
+                self.node
+                    .serving
+                    .serves(flow.sent_to.address)
+                    .then(|| allows(at_node_port(flow)))?
+            });
         // The rules translate every packet to a frontend.
         allowed.map_or_else(|| flow.is_translated() && self.was_ours(flow), |allowed| !allowed)
+    }
+
+    /// Returns whether the port ranges of an address lead a flow to its endpoint; `None` if they never
+    /// did.
+    fn allows_in_range(&self, flow: &Flow) -> Option<bool> {
+        let (ranges, Flow { sent_to, answered_by, .. }) = (ranges_at(flow), flow);
+        let is_endpoint = self.diff.allows(&ranges, &Target::of_ranges(answered_by.address))?;
+        let keeps_port = answered_by.port == sent_to.port;
+        if self.diff.has_port_in_range(&ranges, sent_to.port) {
+            return Some(is_endpoint && keeps_port);
+        }
+        // The range had the port before.
+        (is_endpoint && keeps_port).then_some(false)
     }
 
     /// Returns whether a frontend that no longer exists translated the flow.
     fn was_ours(&self, flow: &Flow) -> bool {
         let (ended, address) = (self.ended, flow.sent_to.address);
-        if ended.contains(&at_address(flow)) {
+        if ended.contains(&at_address(flow)) || ended.contains(&ranges_at(flow)) {
             return true;
         }
         if self.node.has(address) {
@@ -149,6 +169,10 @@ impl Judge<'_> {
 
 fn at_address(Flow { protocol, sent_to: Target { address, port }, .. }: &Flow) -> Frontend {
     Frontend::Address { address: *address, protocol: *protocol, port: *port }
+}
+
+fn ranges_at(Flow { protocol, sent_to, .. }: &Flow) -> Frontend {
+    Frontend::Ranges { address: sent_to.address, protocol: *protocol }
 }
 
 fn at_node_port(Flow { protocol, sent_to: Target { address, port }, .. }: &Flow) -> Frontend {

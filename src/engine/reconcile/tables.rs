@@ -20,7 +20,7 @@ use crate::direct::Direct;
 use crate::model::{Cluster, ObjectName, Problem, Target};
 use crate::routing::Routing;
 use crate::ruleset::base::Base;
-use crate::ruleset::{Layouts, Masquerade, NodePorts, OptionalChains, Settings};
+use crate::ruleset::{Layouts, Masquerade, NodePorts, OptionalChains, SetId, Settings};
 
 /// Our tables, without elements.
 ///
@@ -189,6 +189,14 @@ impl Tables {
         let chains = &mut self.optional_chains;
         let drop = |family: Family| chains[family.index()].drop_unused(cluster, family);
         self.timeouts.forget_unused() | Family::ALL.map(drop).contains(&true)
+    }
+
+    /// Keeps the sets of port ranges of a table that was read until their elements are deleted; returns
+    /// whether they are not desired yet.
+    pub(super) fn keep_range_sets(&mut self, family: Family, contents: &Contents) -> bool {
+        let is_found = contents.sets.iter().any(|set| set.name == SetId::PortRanges.name());
+        let chains = &mut self.optional_chains[family.index()];
+        is_found && !std::mem::replace(&mut chains.range_sets, true)
     }
 
     /// Adds to the optional chains those that services need; returns whether there are new ones.

@@ -50,7 +50,11 @@ const CLIENT: &[Field] =
 const JUMPS: usize = 4;
 
 /// Returns the chains, each after those that it refers to.
-pub(super) fn chains(phrases: Phrases, timeouts: &NumberedTimeouts, seed: u32) -> Vec<ChainSpec> {
+pub(super) fn chains(
+    phrases: Phrases,
+    timeouts: &NumberedTimeouts,
+    (seed, has_ranges): (u32, bool),
+) -> Vec<ChainSpec> {
     let powers = || SizeClass::LARGEST_SESSION.powers();
     let draws = powers().map(|size| draw_for(phrases, size, size.most()));
     let again = jumps("affinity-draw-of-many");
@@ -72,7 +76,11 @@ pub(super) fn chains(phrases: Phrases, timeouts: &NumberedTimeouts, seed: u32) -
         ChainSpec::new("affinity-forget", forget(phrases))
             .with_comment("the endpoint is gone: back to SSSS:TTFS, to draw another"),
     ];
-    chains.extend(timeouts.values().flat_map(|seconds| timeout_chains(phrases, *seconds)));
+    let translate = translations(phrases, has_ranges);
+    chains.extend(timeouts.values().flat_map(|seconds| match seconds {
+        0 => without_affinity(phrases, &translate).into(),
+        _ => Vec::from(timeout_chains(phrases, *seconds, &translate)),
+    }));
     let dispatch = timeouts.iter().map(|(timeout, seconds)| {
         vec![compare(TIMEOUT_BITS, timeout.bits()), goto(chain_of(*seconds))]
     });
@@ -106,27 +114,49 @@ fn seconds_of(chain: &str) -> Option<u32> {
     (chain_of(seconds) == chain).then_some(seconds)
 }
 
-fn timeout_chains(phrases: Phrases, seconds: u32) -> [ChainSpec; 3] {
+/// Returns the rules that translate a packet with the number of an endpoint.
+fn translations(phrases: Phrases, has_ranges: bool) -> Vec<Vec<Phrase>> {
+    let key = [Field::L4Proto, Field::Priority];
+    let mut rules = vec![vec![phrases.translate(&key, SetId::AffinityEndpoints.name())]];
+    if has_ranges {
+        rules.push(vec![
+            phrases.translate_address(&[Field::Priority], SetId::RangeEndpoints.name()),
+        ]);
+    }
+    rules
+}
+
+/// Returns the chains for port ranges without affinity: each connection draws an endpoint.
+fn without_affinity(phrases: Phrases, translate: &[Vec<Phrase>]) -> [ChainSpec; 2] {
+    let name = chain_of(0);
+    let new = Name::from(format!("{name}-new"));
+    let draw = vec![jump("affinity-draw")];
+    let again = vec![phrases.look_up(&[SESSION], SetId::AffinityLists)];
+    let rules = [draw].into_iter().chain(translate.iter().cloned()).chain([again]);
+    [
+        ChainSpec::new(new.clone(), rules),
+        ChainSpec::new(name, [vec![jump(new.clone())], vec![jump(new)]]),
+    ]
+}
+
+fn timeout_chains(phrases: Phrases, seconds: u32, translate: &[Vec<Phrase>]) -> [ChainSpec; 3] {
     let name = chain_of(seconds);
     let [known, new] = ["known", "new"].map(|part| Name::from(format!("{name}-{part}")));
     let timeout = Duration::from_secs(seconds.into());
     let remember = || client(phrases, ElementChange::Update(Some(timeout)));
     let look_up = || phrases.look_up(CLIENT, SetId::AffinityClients);
-    let key = [Field::L4Proto, Field::Priority];
-    let translate = || phrases.translate(&key, SetId::AffinityEndpoints.name());
     let give_up = || vec![goto("affinity-forget")];
     [
-        ChainSpec::new(known.clone(), [vec![remember()], vec![translate()], give_up()]),
+        ChainSpec::new(known.clone(), [&[vec![remember()]], translate, &[give_up()]].concat()),
         // Another packet of the client may have drawn at the same time: the first element stays.
         ChainSpec::new(
             new.clone(),
             [
-                vec![jump("affinity-draw")],
-                vec![remember()],
-                vec![look_up()],
-                vec![translate()],
-                give_up(),
-            ],
+                &[vec![jump("affinity-draw")], vec![remember()], vec![look_up()]],
+                translate,
+                &[give_up()],
+            ]
+            .concat(),
         ),
         ChainSpec::new(
             name,
@@ -182,7 +212,7 @@ mod tests {
         let timeouts: NumberedTimeouts =
             [(1, 10_800), (7, 60)].map(|(n, secs)| (Timeout::new(n).unwrap(), secs)).into();
         let decoded = |rule: &Rule| ListedRule::of(rule, "t", 0);
-        let chains = chains(Phrases(Family::Ip), &timeouts, 1);
+        let chains = chains(Phrases(Family::Ip), &timeouts, (1, false));
         let rules: Vec<_> = chains.iter().flat_map(|spec| &*spec.rules).map(decoded).collect();
         assert_eq!(timeouts_of(rules.iter()), timeouts);
     }

@@ -7,15 +7,15 @@ use ipnet::IpNet;
 use nft::{BaseChain, Expression, Family, Flowtable, HookPoint, ListedRule, Set, Verdict};
 
 use super::chain::{ChainSpec, compare, rule_of};
-use super::element::{Unserved, source_number};
+use super::element::Unserved;
 use super::field::{Field, NODE_PORT, SERVICE};
 use super::lookups::Lookups;
 use super::number::{AFFINITY, CHOSEN_NODE, LOCAL, MASQUERADE};
 use super::phrase::{self, Phrase, Phrases, goto, jump, priority_bits, verdict};
 use super::sets::{SetId, TableSets};
 use super::settings::{OptionalChains, Settings};
-use super::{affinity, draw, established, reset};
-use crate::model::{PrefixLengths, Protocol};
+use super::{affinity, draw, established, range_rules, reset, source_rules};
+use crate::model::Protocol;
 
 /// Chains and sets of a table, without elements.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -34,7 +34,7 @@ impl Base {
     pub fn new(sets: &TableSets, settings: &Settings) -> Self {
         Self {
             chains: chains(sets.family, settings),
-            sets: sets.of_tables(settings.ends_connections).map(Arc::clone).collect(),
+            sets: sets.of_tables(settings.optional_sets()).map(Arc::clone).collect(),
             flowtable: settings.offload.map(|_| established::flowtable()),
         }
     }
@@ -43,10 +43,12 @@ impl Base {
 fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
     let phrases = Phrases(family);
     let mut chains = draw::chains(phrases, settings.hash_seed);
-    chains.extend(affinity::chains(phrases, &settings.timeouts, settings.hash_seed));
+    let has_ranges = settings.optional_sets().port_ranges;
+    let seed = (settings.hash_seed, has_ranges);
+    chains.extend(affinity::chains(phrases, &settings.timeouts, seed));
     chains.extend([
         ChainSpec::new(CHOOSE, choose()),
-        ChainSpec::new("internal-traffic", internal_traffic(phrases, settings.lookups))
+        ChainSpec::new("internal-traffic", internal_traffic(phrases, settings))
             .with_comment("from pods and this node: the list of all endpoints"),
         ChainSpec::new("external-local", external_local(settings))
             .with_comment("external traffic policy Local is for sources outside the cluster"),
@@ -72,9 +74,20 @@ fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
     if settings.node_ports.everywhere {
         chains.push(ChainSpec::new(LOCAL_NODE_PORTS, node_ports(phrases)));
     }
+    if has_ranges {
+        chains.extend(range_rules::chains(phrases, settings, goto(NO_ENDPOINT)));
+    }
     let lengths = settings.optional_chains.source_ranges;
     if !lengths.is_empty() {
-        chains.extend(source_chains(phrases, lengths));
+        chains.extend(source_rules::chains(phrases, lengths, source_rules::SourceSets::OF_PORTS));
+        if has_ranges {
+            chains.extend(source_rules::chains(
+                phrases,
+                lengths,
+                source_rules::SourceSets::OF_RANGES,
+            ));
+            chains.push(range_rules::sources_of(phrases, settings));
+        }
     }
     chains.extend(settings.offload.map(|_| established::chain(phrases, settings)));
     if settings.optional_chains.ended_endpoints {
@@ -107,11 +120,16 @@ fn base_chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
         let rules = if is_needed { vec![established, rule] } else { Vec::new() };
         base(name, "filter", point, priority, rules)
     };
-    let OptionalChains { source_ranges, cluster_ip_endpoints, ended_endpoints } =
+    let OptionalChains { source_ranges, range_sets, cluster_ip_endpoints, ended_endpoints, .. } =
         settings.optional_chains;
     let phrases = Phrases(family);
     let pre_dnat = |name, point| {
-        filter(name, point, -110, !source_ranges.is_empty(), restricted_services(phrases))
+        let is_needed = !source_ranges.is_empty();
+        let mut chain = filter(name, point, -110, is_needed, source_rules::restricted(phrases));
+        if is_needed && range_sets {
+            chain.put_last(&range_rules::restricted(phrases));
+        }
+        chain
     };
     let after_dnat = |name, point| {
         let check = vec![goto(CLUSTER_IPS_CHECK)];
@@ -221,6 +239,9 @@ fn services(family: Family, settings: &Settings, chosen_node: bool) -> Vec<Vec<P
         rules.insert(1, vec![phrase::priority(CHOSEN_NODE).equal(), lookup, jump(OF_CHOSEN_NODE)]);
     }
     let mut rules = settings.lookups.repeat(rules);
+    if settings.optional_sets().port_ranges {
+        rules.push(vec![jump(range_rules::CHAIN)]);
+    }
     if settings.node_ports.localhost && family == Family::Ip6 {
         rules.push(vec![phrase::destination(loopback(family)).equal(), goto(LOCALHOST)]);
     }
@@ -334,7 +355,8 @@ fn external_local(settings: &Settings) -> Vec<Vec<Phrase>> {
     from_pod.into_iter().chain([from_node]).chain(choose()).collect()
 }
 
-fn internal_traffic(phrases: Phrases, lookups: Lookups) -> Vec<Vec<Phrase>> {
+fn internal_traffic(phrases: Phrases, settings: &Settings) -> Vec<Vec<Phrase>> {
+    let lookups = settings.lookups;
     let chosen = || goto(CHOOSE);
     let service = vec![phrases.look_up(SERVICE, SetId::InternalServices), chosen()];
     let node_port = vec![phrases.look_up(NODE_PORT, SetId::InternalNodePorts)];
@@ -342,43 +364,11 @@ fn internal_traffic(phrases: Phrases, lookups: Lookups) -> Vec<Vec<Phrase>> {
         Lookups::Repeated => vec![service, node_port],
         Lookups::Once => lookups.repeat([service, [node_port, vec![chosen()]].concat()]),
     };
+    if settings.optional_sets().port_ranges {
+        rules.extend(lookups.repeat([[range_rules::internal(phrases), vec![chosen()]].concat()]));
+    }
     rules.extend(choose());
     rules
-}
-
-/// Runs before DNAT, while the destination is still the service's address.
-fn restricted_services(phrases: Phrases) -> Vec<Phrase> {
-    let is_restricted = phrases.in_set(SERVICE, SetId::RestrictedServices.name());
-    vec![is_restricted, goto(FIREWALL_SOURCES)]
-}
-
-/// The chain for packets to frontends with source ranges.
-pub(super) const FIREWALL_SOURCES: &str = "firewall-sources";
-
-/// Returns the chains that look the source up, once for each prefix length in use, the largest
-/// networks first: they admit most sources. Where one protocol alone has ranges, no rule compares it.
-fn source_chains(phrases: Phrases, lengths: PrefixLengths) -> Vec<ChainSpec> {
-    let admitted = |protocol| {
-        lengths.of(protocol).map(move |length| {
-            let number = Field::Number(source_number(protocol, length));
-            let key = [Field::SourceNetwork(length), number, Field::Daddr, Field::Dport];
-            vec![phrases.in_set(&key, SetId::SourceRanges.name()), verdict(Verdict::Accept)]
-        })
-    };
-    let used = || Protocol::ALL.into_iter().filter(|it| lengths.of(*it).next().is_some());
-    let name = |protocol| format!("{protocol}-sources");
-    let (mut chains, mut rules) = (Vec::new(), Vec::new());
-    if used().count() == 1 {
-        rules.extend(used().flat_map(admitted));
-    } else {
-        chains.extend(used().map(|it| ChainSpec::new(name(it), admitted(it))));
-        rules.extend(used().map(|it| vec![phrase::protocol(it.number()), jump(name(it))]));
-    }
-    // It only counts, so the packet is dropped also if its lookup misses.
-    rules.push(vec![phrases.in_set(SERVICE, SetId::SourceRefusals.name())]);
-    rules.push(vec![phrase::counter(), verdict(Verdict::Drop)]);
-    chains.push(ChainSpec::new(FIREWALL_SOURCES, rules));
-    chains
 }
 
 /// The chain for packets to frontends without usable endpoints.
@@ -433,7 +423,7 @@ fn cluster_ips_check(phrases: Phrases, settings: &Settings) -> Vec<Vec<Phrase>> 
 /// sets no status; such a packet goes where it would go anyway.
 fn masquerading(phrases: Phrases, settings: &Settings) -> Vec<Vec<Phrase>> {
     let hairpin = [Field::Saddr, Field::Daddr, Field::L4Proto, Field::Dport];
-    vec![
+    let mut rules = vec![
         vec![phrase::ct_status_dnat(), phrase::clear_priority()],
         vec![
             phrase::has_mark(settings.masquerade.mark),
@@ -446,5 +436,9 @@ fn masquerading(phrases: Phrases, settings: &Settings) -> Vec<Vec<Phrase>> {
             phrases.in_set(&hairpin, SetId::HairpinConnections.name()),
             phrase::masquerade(),
         ],
-    ]
+    ];
+    if settings.optional_sets().port_ranges {
+        rules.push(range_rules::hairpin(phrases));
+    }
+    rules
 }

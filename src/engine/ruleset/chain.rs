@@ -31,6 +31,12 @@ impl ChainSpec {
         Arc::make_mut(&mut self.rules).insert(0, rule);
     }
 
+    /// Adds a rule after the others.
+    pub(super) fn put_last(&mut self, phrases: &[Phrase]) {
+        let rule = rule_of(&self.chain.name, phrases);
+        Arc::make_mut(&mut self.rules).push(rule);
+    }
+
     /// Sets the comment, at most 128 bytes.
     pub(crate) fn with_comment(mut self, comment: &str) -> Self {
         self.chain = self.chain.with_comment(comment);

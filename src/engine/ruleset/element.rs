@@ -9,10 +9,18 @@ use std::time::Duration;
 use ipnet::IpNet;
 use nft::{Element, ElementView, Family, Value};
 
-use super::fields::Fields;
-use super::number::{EndpointId, ListId, Route, SizeClass};
+use super::number::{EndpointId, ListId, Route};
 use super::sets::SetId;
-use crate::model::{Protocol, Target};
+use crate::model::{PortBlock, Protocol, Target};
+
+/// The packets that a list is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ListUse {
+    /// Those to one port, of this protocol.
+    Port(Protocol),
+    /// Those to port ranges, of any protocol. They keep their port.
+    Ranges,
+}
 
 /// The destination of packets to a service port: the key of most of our maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,6 +43,13 @@ pub enum Frontend {
         /// Destination port before DNAT.
         port: NonZeroU16,
     },
+    /// The port ranges of an address of a service.
+    Ranges {
+        /// Destination address before DNAT.
+        address: IpAddr,
+        /// Transport protocol.
+        protocol: Protocol,
+    },
 }
 
 /// The fate of packets to a frontend without usable endpoints.
@@ -55,6 +70,8 @@ pub enum Member {
     NodePortIp(IpAddr),
     /// A local endpoint, which may send packets to itself through a service.
     Hairpin(Target, Protocol),
+    /// The address of a local endpoint of port ranges, which may do so with any port.
+    RangeHairpin(IpAddr),
 }
 
 /// The owner of an element, as its key shows.
@@ -89,6 +106,10 @@ pub enum TableElement<'a> {
     AffinitySlot(ListId, u32, EndpointId),
     /// The address and port of an endpoint of a list with affinity.
     AffinityEndpoint(ListId, Protocol, EndpointId, Target),
+    /// The address of an endpoint of a list whose packets keep their port.
+    RangeEndpoint(ListId, EndpointId, IpAddr),
+    /// Ports of the port ranges of a frontend.
+    PortBlock(Frontend, PortBlock),
     /// Timeout and size of a list with affinity.
     AffinityList(ListId, Route),
     /// An endpoint of TCP whose connections end, the time after which the kernel forgets it, and the
@@ -100,7 +121,7 @@ impl Frontend {
     /// Returns the family of its table.
     pub fn family(&self) -> Family {
         match self {
-            Self::Address { address, .. } => Family::of(*address),
+            Self::Address { address, .. } | Self::Ranges { address, .. } => Family::of(*address),
             Self::NodePort { family, .. } => *family,
         }
     }
@@ -108,7 +129,9 @@ impl Frontend {
     /// Returns its transport protocol.
     pub fn protocol(&self) -> Protocol {
         match self {
-            Self::Address { protocol, .. } | Self::NodePort { protocol, .. } => *protocol,
+            Self::Address { protocol, .. }
+            | Self::NodePort { protocol, .. }
+            | Self::Ranges { protocol, .. } => *protocol,
         }
     }
 
@@ -120,14 +143,16 @@ impl Frontend {
             Self::NodePort { protocol, port, .. } => {
                 Value::new().proto(protocol.number()).port(port.get())
             }
+            Self::Ranges { address, protocol } => Value::new().ip(address).proto(protocol.number()),
         }
     }
 
-    /// Returns the set of its kind: service addresses or node ports.
-    fn choose(&self, services: SetId, node_ports: SetId) -> SetId {
+    /// Returns the set of its kind: service addresses, node ports or port ranges.
+    fn choose(&self, services: SetId, node_ports: SetId, ranges: SetId) -> SetId {
         match self {
             Self::Address { .. } => services,
             Self::NodePort { .. } => node_ports,
+            Self::Ranges { .. } => ranges,
         }
     }
 }
@@ -139,6 +164,10 @@ impl fmt::Display for Frontend {
                 write!(f, "{}/{protocol}", SocketAddr::new(*address, port.get()))
             }
             Self::NodePort { protocol, port, .. } => write!(f, "node port {port}/{protocol}"),
+            Self::Ranges { address: IpAddr::V4(address), protocol } => {
+                write!(f, "{address}:*/{protocol}")
+            }
+            Self::Ranges { address, protocol } => write!(f, "[{address}]:*/{protocol}"),
         }
     }
 }
@@ -156,45 +185,17 @@ impl Member {
     /// Returns the family of its table.
     pub fn family(&self) -> Family {
         match self {
-            Self::ClusterIp(address) | Self::NodePortIp(address) => Family::of(*address),
+            Self::ClusterIp(address) | Self::NodePortIp(address) | Self::RangeHairpin(address) => {
+                Family::of(*address)
+            }
             Self::Hairpin(target, _) => Family::of(target.address),
         }
     }
 }
 
-impl Subject {
-    /// Reads the subject from the key of an element; `None` for sets that services share.
-    pub fn read(family: Family, set: SetId, key: &[u8]) -> Option<Self> {
-        let mut key = Fields::new(key);
-        match set {
-            SetId::Endpoints => ListId::from_plain_key(key.number()?).map(Self::List),
-            SetId::AffinitySlots | SetId::AffinityLists => {
-                ListId::from_session_key(key.number()?).map(Self::List)
-            }
-            SetId::AffinityEndpoints => {
-                key.protocol()?;
-                ListId::from_endpoint(key.number()?).map(|(list, _)| Self::List(list))
-            }
-            SetId::ClusterIps
-            | SetId::NodePortIps
-            | SetId::HairpinConnections
-            | SetId::AffinityClients
-            | SetId::EndedEndpoints => None,
-            SetId::Services
-            | SetId::NodePorts
-            | SetId::InternalServices
-            | SetId::InternalNodePorts
-            | SetId::UnservedServices
-            | SetId::UnservedNodePorts
-            | SetId::RestrictedServices
-            | SetId::SourceRefusals => key.frontend(family, set).map(Self::Frontend),
-            SetId::SourceRanges => key.source_range(family).map(|it| Self::Frontend(it.0)),
-        }
-    }
-}
-
 impl Unserved {
-    const ALL: [Self; 2] = [Self::Refuse, Self::Drop];
+    /// Both.
+    pub(super) const ALL: [Self; 2] = [Self::Refuse, Self::Drop];
 
     /// Returns the packet priority that represents it: `1:0` or `1:1`.
     pub const fn priority(self) -> u32 {
@@ -206,19 +207,49 @@ impl Unserved {
 }
 
 impl TableElement<'_> {
+    /// Returns the element of an endpoint of a list with affinity.
+    pub fn of_session(list: ListId, of: ListUse, id: EndpointId, target: Target) -> Self {
+        match of {
+            ListUse::Port(protocol) => Self::AffinityEndpoint(list, protocol, id, target),
+            ListUse::Ranges => Self::RangeEndpoint(list, id, target.address),
+        }
+    }
+
     /// Returns the set or map of the element.
     pub fn set(&self) -> SetId {
         match self {
             Self::Endpoint(..) => SetId::Endpoints,
-            Self::Route(it, ..) => it.choose(SetId::Services, SetId::NodePorts),
-            Self::Internal(it, _) => it.choose(SetId::InternalServices, SetId::InternalNodePorts),
-            Self::Unserved(it, ..) => it.choose(SetId::UnservedServices, SetId::UnservedNodePorts),
+            Self::Route(it, ..) => {
+                it.choose(SetId::Services, SetId::NodePorts, SetId::RangeServices)
+            }
+            Self::Internal(it, _) => it.choose(
+                SetId::InternalServices,
+                SetId::InternalNodePorts,
+                SetId::InternalRangeServices,
+            ),
+            Self::Unserved(it, ..) => it.choose(
+                SetId::UnservedServices,
+                SetId::UnservedNodePorts,
+                SetId::UnservedRangeServices,
+            ),
             Self::Member(Member::ClusterIp(_)) => SetId::ClusterIps,
             Self::Member(Member::NodePortIp(_)) => SetId::NodePortIps,
             Self::Member(Member::Hairpin(..)) => SetId::HairpinConnections,
-            Self::Restricted(_) => SetId::RestrictedServices,
-            Self::SourceRange(..) => SetId::SourceRanges,
-            Self::SourceRefusals(_) => SetId::SourceRefusals,
+            // Source ranges are for addresses alone.
+            Self::Restricted(it) => it.choose(
+                SetId::RestrictedServices,
+                SetId::RestrictedServices,
+                SetId::RestrictedRangeServices,
+            ),
+            Self::SourceRange(it, _) => {
+                it.choose(SetId::SourceRanges, SetId::SourceRanges, SetId::RangeSources)
+            }
+            Self::SourceRefusals(it) => {
+                it.choose(SetId::SourceRefusals, SetId::SourceRefusals, SetId::RangeSourceRefusals)
+            }
+            Self::PortBlock(..) => SetId::PortRanges,
+            Self::RangeEndpoint(..) => SetId::RangeEndpoints,
+            Self::Member(Member::RangeHairpin(_)) => SetId::RangeHairpins,
             Self::AffinitySlot(..) => SetId::AffinitySlots,
             Self::AffinityEndpoint(..) => SetId::AffinityEndpoints,
             Self::AffinityList(..) => SetId::AffinityLists,
@@ -248,12 +279,26 @@ impl TableElement<'_> {
                     Frontend::Address { address, port, .. } => source.ip(address).port(port.get()),
                     // Source ranges are for addresses alone.
                     Frontend::NodePort { port, .. } => source.port(port.get()),
+                    Frontend::Ranges { address, .. } => source.ip(address),
                 }
             }
             Self::AffinitySlot(list, slot, _) => Value::new().class_id(list.key()).integer(*slot),
             Self::AffinityEndpoint(list, protocol, id, _) => {
                 Value::new().proto(protocol.number()).class_id(list.endpoint(*id))
             }
+            Self::RangeEndpoint(list, id, _) => Value::new().class_id(list.endpoint(*id)),
+            Self::PortBlock(frontend, block) => {
+                let number = source_number(frontend.protocol(), block.length());
+                let key = Value::new().port(block.first()).integer(number);
+                match *frontend {
+                    Frontend::Ranges { address, .. } | Frontend::Address { address, .. } => {
+                        key.ip(address)
+                    }
+                    // Node ports have no ranges.
+                    Frontend::NodePort { .. } => key,
+                }
+            }
+            Self::Member(Member::RangeHairpin(address)) => Value::new().ip(*address).ip(*address),
             Self::AffinityList(list, _) => Value::new().class_id(list.key()),
             Self::Ended(Target { address, port }, ..) => {
                 Value::new().ip(*address).proto(Protocol::Tcp.number()).port(port.get())
@@ -269,6 +314,7 @@ impl TableElement<'_> {
             Self::Endpoint(_, _, _, target) | Self::AffinityEndpoint(_, _, _, target) => {
                 (Some(Value::new().ip(target.address).port(target.port.get())), None)
             }
+            Self::RangeEndpoint(_, _, address) => (Some(Value::new().ip(address)), None),
             Self::Route(_, route, label) => (class(route.bits()), label),
             Self::Unserved(_, unserved, label) => (class(unserved.priority()), label),
             Self::Ended(_, _, label) => (None, label),
@@ -277,7 +323,8 @@ impl TableElement<'_> {
             Self::Member(_)
             | Self::Restricted(_)
             | Self::SourceRange(..)
-            | Self::SourceRefusals(_) => (None, None),
+            | Self::SourceRefusals(_)
+            | Self::PortBlock(..) => (None, None),
         };
         let timeout = if let Self::Ended(_, timeout, _) = self { Some(*timeout) } else { None };
         Element { data, comment: label.map(Arc::from), timeout, ..self.to_key() }
@@ -290,7 +337,7 @@ pub(super) fn source_number(protocol: Protocol, length: u8) -> u32 {
 }
 
 /// The factor of the protocol in the key of a source range.
-const SOURCE_PROTOCOL: u32 = 1_000;
+pub(super) const SOURCE_PROTOCOL: u32 = 1_000;
 
 /// Returns the key of a slot of a plain list.
 pub fn slot_key(list: ListId, protocol: Protocol, slot: u32) -> Value {
@@ -321,119 +368,13 @@ impl<'a> TableElement<'a> {
                 TableElement::AffinityEndpoint(list, protocol, id, target)
             }
             Self::AffinityList(list, route) => TableElement::AffinityList(list, route),
+            Self::RangeEndpoint(list, id, address) => {
+                TableElement::RangeEndpoint(list, id, address)
+            }
+            Self::PortBlock(frontend, block) => TableElement::PortBlock(frontend, block),
             Self::Ended(target, ..) => TableElement::Ended(target, Duration::ZERO, None),
         };
         (element, None)
-    }
-
-    /// Reads an element of one of our sets; `None` if this program never writes such an element.
-    pub fn read(family: Family, set: SetId, view: &ElementView<'a>) -> Option<Self> {
-        let mut key = Fields::new(view.key);
-        let element = match set {
-            SetId::Endpoints => {
-                let list = ListId::from_plain_key(key.number()?)?;
-                let (protocol, slot) = (key.protocol()?, key.number()?);
-                let is_slot = slot < SizeClass::LARGEST.most();
-                Self::Endpoint(list, protocol, slot, target(family, view).filter(|_| is_slot)?)
-            }
-            SetId::Services | SetId::NodePorts => {
-                Self::Route(key.frontend(family, set)?, route(view)?, view.comment)
-            }
-            SetId::InternalServices | SetId::InternalNodePorts => {
-                Self::Internal(key.frontend(family, set)?, route(view)?)
-            }
-            SetId::UnservedServices | SetId::UnservedNodePorts => {
-                let priority = priority(view)?;
-                let unserved = Unserved::ALL.into_iter().find(|it| it.priority() == priority)?;
-                Self::Unserved(key.frontend(family, set)?, unserved, view.comment)
-            }
-            SetId::ClusterIps => Self::Member(Member::ClusterIp(key.address(family)?)),
-            SetId::NodePortIps => Self::Member(Member::NodePortIp(key.address(family)?)),
-            SetId::HairpinConnections => {
-                let (address, again) = (key.address(family)?, key.address(family)?);
-                let protocol = key.protocol().filter(|_| address == again)?;
-                Self::Member(Member::Hairpin(Target { address, port: key.port()? }, protocol))
-            }
-            SetId::RestrictedServices => Self::Restricted(key.frontend(family, set)?),
-            SetId::SourceRanges => {
-                let (frontend, range) = key.source_range(family)?;
-                Self::SourceRange(frontend, range)
-            }
-            SetId::SourceRefusals => Self::SourceRefusals(key.frontend(family, set)?),
-            SetId::AffinitySlots => {
-                let list = ListId::from_session_key(key.number()?)?;
-                let slot = key.number().filter(|it| *it < SizeClass::LARGEST.most())?;
-                let (of, id) = ListId::from_endpoint(priority(view)?)?;
-                Self::AffinitySlot(list, slot, Some(id).filter(|_| of == list)?)
-            }
-            SetId::AffinityEndpoints => {
-                let protocol = key.protocol()?;
-                let (list, id) = ListId::from_endpoint(key.number()?)?;
-                Self::AffinityEndpoint(list, protocol, id, target(family, view)?)
-            }
-            SetId::AffinityLists => {
-                let list = ListId::from_session_key(key.number()?)?;
-                // Rules restore this value after they have tested the flag, so the lookup key has
-                // it.
-                let route = Route::from_bits(priority(view)?)?;
-                Self::AffinityList(list, Some(route).filter(|it| it.list() == Some(list))?)
-            }
-            SetId::AffinityClients => return None,
-            SetId::EndedEndpoints => {
-                let address = key.address(family)?;
-                key.protocol().filter(|it| *it == Protocol::Tcp)?;
-                let left = view.expires.unwrap_or_default();
-                Self::Ended(Target { address, port: key.port()? }, left, view.comment)
-            }
-        };
-        key.is_empty().then_some(element)
-    }
-}
-
-/// Returns an element that deletes one that this program never writes.
-pub fn stray(view: &ElementView<'_>) -> Option<Element> {
-    Value::from_bytes(view.key).map(Element::new)
-}
-
-/// Returns the endpoint in the data of an element.
-pub fn target(family: Family, view: &ElementView<'_>) -> Option<Target> {
-    let mut fields = Fields::new(view.data?);
-    let target = Target { address: fields.address(family)?, port: fields.port()? };
-    fields.is_empty().then_some(target)
-}
-
-/// Returns the list and the endpoint of an element of `affinity-clients`.
-pub fn recorded_client(view: &ElementView<'_>) -> Option<(ListId, EndpointId)> {
-    ListId::from_endpoint(priority(view)?)
-}
-
-fn route(view: &ElementView<'_>) -> Option<Route> {
-    Route::from_bits(priority(view)?)
-}
-
-fn priority(view: &ElementView<'_>) -> Option<u32> {
-    view.data?.try_into().ok().map(u32::from_ne_bytes)
-}
-
-impl Fields<'_> {
-    /// Reads a source range as rules look it up: without host bits, and not of length 0.
-    fn source_range(&mut self, family: Family) -> Option<(Frontend, IpNet)> {
-        let (source, number) = (self.address(family)?, self.number()?);
-        let (address, port) = (self.address(family)?, self.port()?);
-        let length = u8::try_from(number % SOURCE_PROTOCOL).ok().filter(|length| *length > 0)?;
-        let mut protocols = Protocol::ALL.into_iter();
-        let protocol = protocols.find(|it| source_number(*it, length) == number)?;
-        let range = IpNet::new(source, length).ok().filter(|it| *it == it.trunc())?;
-        Some((Frontend::Address { address, protocol, port }, range))
-    }
-
-    fn frontend(&mut self, family: Family, set: SetId) -> Option<Frontend> {
-        if set.is_of_node_ports() {
-            let protocol = self.protocol()?;
-            return Some(Frontend::NodePort { family, protocol, port: self.port()? });
-        }
-        let (address, protocol) = (self.address(family)?, self.protocol()?);
-        Some(Frontend::Address { address, protocol, port: self.port()? })
     }
 }
 
@@ -441,7 +382,7 @@ impl Fields<'_> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::number::{Flags, Timeout};
+    use super::super::number::{Flags, SizeClass, Timeout};
     use super::*;
 
     fn any_target(family: Family) -> impl Strategy<Value = Target> {
@@ -454,7 +395,7 @@ mod tests {
 
     fn any_element(family: Family) -> impl Strategy<Value = TableElement<'static>> {
         let numbers = (0x100u32..=0xff_ffff, 1u32..=0xffff, 0u32..8_192, 1u16..=0x7fff);
-        let choice = (0usize..11, any::<bool>(), any::<bool>());
+        let choice = (0usize..15, any::<bool>(), any::<bool>());
         (any_target(family), numbers, choice).prop_map(
             move |(target, (list, session, slot, id), (kind, node_port, flag))| {
                 let (list, session) = (ListId::plain(list), ListId::session(session));
@@ -465,6 +406,9 @@ mod tests {
                     Frontend::Address { address, protocol, port }
                 };
                 let service = Frontend::Address { address, protocol, port };
+                let ranges = Frontend::Ranges { address, protocol };
+                let length = u8::try_from(1 + slot % 32).unwrap();
+                let network = IpNet::new_assert(address, length).trunc();
                 let flags = Flags { masquerade: flag, local: !flag };
                 let size = SizeClass::of(slot as usize);
                 let route = Route::new(list, None, size, flags);
@@ -480,13 +424,17 @@ mod tests {
                         Member::ClusterIp(address)
                     }),
                     5 => TableElement::Restricted(service),
-                    6 => TableElement::SourceRange(
-                        service,
-                        IpNet::new_assert(address, u8::try_from(1 + slot % 32).unwrap()).trunc(),
-                    ),
+                    6 => TableElement::SourceRange(service, network),
                     7 => TableElement::AffinitySlot(session, slot, id),
                     8 => TableElement::AffinityEndpoint(session, protocol, id, target),
                     9 => TableElement::SourceRefusals(service),
+                    10 => TableElement::RangeEndpoint(session, id, address),
+                    11 => TableElement::PortBlock(
+                        ranges,
+                        PortBlock::new(port.get() & 0xfff0, 12).unwrap(),
+                    ),
+                    12 => TableElement::Route(ranges, sticky, Some("default/web:*")),
+                    13 => TableElement::SourceRange(ranges, network),
                     _ => TableElement::AffinityList(session, sticky),
                 }
             },

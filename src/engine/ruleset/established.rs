@@ -64,12 +64,21 @@ pub(super) fn of_services(
     settings: &Settings,
     [services, node_ports]: [SetId; 2],
     then: &[Phrase],
-) -> [Vec<Phrase>; 2] {
+) -> Vec<Vec<Phrase>> {
     let of_map = |key, map| [&[phrases.look_up(key, map), phrase::clear_priority()], then].concat();
     let mut node_port = of_map(FIRST_NODE_PORT, node_ports);
     if !settings.node_ports.everywhere {
         let address = phrases.in_set(&[Field::OriginalDaddr], SetId::NodePortIps.name());
         node_port.insert(0, address);
     }
-    [of_map(FIRST_SERVICE, services), node_port]
+    let mut rules = vec![of_map(FIRST_SERVICE, services), node_port];
+    if settings.optional_sets().port_ranges {
+        // The address is that of a service, whatever the port.
+        let ranges = match services {
+            SetId::UnservedServices => SetId::UnservedRangeServices,
+            _ => SetId::RangeServices,
+        };
+        rules.push(of_map(&[Field::OriginalDaddr, Field::L4Proto], ranges));
+    }
+    rules
 }

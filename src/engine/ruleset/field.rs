@@ -3,6 +3,8 @@
 use nft::expression::{Bitwise, Hash, Numgen, Payload, Reg, ct, ip, ip6, meta, th};
 use nft::{Expression, Family, key};
 
+use crate::model::port_mask;
+
 /// A field of the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Field {
@@ -19,6 +21,9 @@ pub enum Field {
     Sport,
     /// Destination port: `th dport`.
     Dport,
+    /// The first bits of the destination port, at least one: `th dport & 0xff00`. nft(8) loads it as the
+    /// first field only.
+    PortBlock(u8),
     /// Destination address of the packet that began the connection: `ct original ip daddr`.
     OriginalDaddr,
     /// Destination port of the packet that began the connection: `ct original proto-dst`.
@@ -71,6 +76,9 @@ pub const SERVICE: &[Field] = &[Field::Daddr, Field::L4Proto, Field::Dport];
 /// The fields of [`SERVICE`] of a packet from there.
 pub const FROM_SERVICE: &[Field] = &[Field::Saddr, Field::L4Proto, Field::Sport];
 
+/// The fields of a packet for the port ranges of an address.
+pub const RANGE_SERVICE: &[Field] = &[Field::Daddr, Field::L4Proto];
+
 /// The fields of a packet for a node port.
 pub const NODE_PORT: &[Field] = &[Field::L4Proto, Field::Dport];
 
@@ -86,7 +94,8 @@ impl Field {
                 Self::Saddr | Self::SourceNetwork(_) | Self::Daddr | Self::OriginalDaddr,
                 Family::Ip,
             )
-            | (Self::L4Proto | Self::Sport | Self::Dport | Self::OriginalDport, _)
+            | (Self::L4Proto | Self::Sport | Self::Dport | Self::PortBlock(_), _)
+            | (Self::OriginalDport, _)
             | (Self::Priority | Self::Mark | Self::PriorityBits(_) | Self::Random(_), _)
             | (Self::Number(_) | Self::Hash { .. }, _) => 1,
             (Self::Network { length, .. } | Self::Transport { length, .. }, _) => {
@@ -110,6 +119,11 @@ impl Field {
                 Family::Ip => ct::original_ip_daddr(to),
                 Family::Ip6 => ct::original_ip6_daddr(to),
             }],
+            Self::PortBlock(length) => {
+                let mask = port_mask(length);
+                let masked = Bitwise::mask_xor(to, mask.to_be_bytes(), [0; 2]);
+                [th::dport(to)].into_iter().chain((mask != u16::MAX).then_some(masked)).collect()
+            }
             Self::OriginalDport => vec![ct::original_proto_dst(to)],
             Self::L4Proto => vec![meta::l4proto(to)],
             Self::Priority => vec![meta::priority(to)],

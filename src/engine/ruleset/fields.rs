@@ -7,7 +7,7 @@ use nft::Family;
 
 use crate::model::Protocol;
 
-/// Concatenated fields, each padded to four bytes.
+/// Concatenated fields, each padded to four bytes with zeros.
 pub(crate) struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -31,14 +31,19 @@ impl<'a> Fields<'a> {
 
     /// Reads a protocol; `None` for one that no service has.
     pub(crate) fn protocol(&mut self) -> Option<Protocol> {
-        let [number, ..] = self.take::<4>()?;
+        let [number, 0, 0, 0] = self.take::<4>()? else { return None };
         Protocol::ALL.into_iter().find(|protocol| protocol.number() == number)
     }
 
     /// Reads a port in network byte order.
     pub(crate) fn port(&mut self) -> Option<NonZeroU16> {
-        let [high, low, ..] = self.take::<4>()?;
-        NonZeroU16::new(u16::from_be_bytes([high, low]))
+        self.port_or_0().and_then(NonZeroU16::new)
+    }
+
+    /// Reads the first bits of a port in network byte order.
+    pub(crate) fn port_or_0(&mut self) -> Option<u16> {
+        let [high, low, 0, 0] = self.take::<4>()? else { return None };
+        Some(u16::from_be_bytes([high, low]))
     }
 
     /// Reads a number in host byte order.

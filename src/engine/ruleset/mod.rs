@@ -29,23 +29,25 @@ mod layout;
 mod lookups;
 pub mod number;
 pub mod phrase;
+mod range_rules;
+mod read_element;
 mod refusal;
 mod reset;
 mod sets;
 mod settings;
 mod slots;
+mod source_rules;
 
 pub use chain::ChainSpec;
-pub use element::{
-    Frontend, Member, Subject, TableElement, Unserved, recorded_client, slot_key, stray, target,
-};
+pub use element::{Frontend, ListUse, Member, Subject, TableElement, Unserved, slot_key};
 pub use established::flowtable;
 pub(crate) use fields::Fields;
 pub use layout::{
     LAYOUT, LEAST_CONNECTIONS, TABLE, TABLE_COMMENT, table, table_comment, without_scheduler,
 };
 pub use lookups::Lookups;
+pub use read_element::{recorded_client, stray, target};
 pub use refusal::Refusal;
-pub use sets::{CLIENTS, Layouts, SetId, TableSets};
+pub use sets::{CLIENTS, Layouts, OptionalSets, SetId, TableSets};
 pub use settings::{LocalDetector, Masquerade, NodePorts, OptionalChains, Settings};
 pub use slots::{ListSlot, NamedList, read_slots};

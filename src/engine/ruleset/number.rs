@@ -337,6 +337,8 @@ impl TableSize {
 impl Timeout {
     /// The highest number.
     pub const LAST: u8 = 0x7f;
+    /// The number of sessions that remember no client: those of port ranges without affinity.
+    pub const NONE: Self = Self(Self::LAST);
 
     /// Returns the timeout with a number from 1 to [`Timeout::LAST`].
     pub fn new(number: u8) -> Option<Self> {

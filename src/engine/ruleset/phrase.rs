@@ -70,6 +70,15 @@ impl Phrases {
         phrase
     }
 
+    /// Translates the destination to the address of the key in a map, and keeps the port; the rule ends
+    /// without one: `dnat to meta priority map @range-endpoints`.
+    pub fn translate_address(self, key: &[Field], map: impl Into<Name>) -> Phrase {
+        let Self(family) = self;
+        let mut phrase = self.load(key, Lookup::in_map(map, FIRST, FIRST));
+        phrase.push(Nat::destination_address(family.number(), FIRST));
+        phrase
+    }
+
     /// Adds an element, renews its timeout, or deletes it: `update @clients { ip saddr timeout 10m
     /// : meta priority }`.
     pub fn change_element(

@@ -7,8 +7,10 @@ use std::fmt;
 use nft::expression::Data;
 use nft::{Counter, Expression, ListedRule, Verdict};
 
-use super::base::{CLUSTER_IPS_CHECK, FIREWALL_SOURCES, LOCALHOST, NO_ENDPOINT, PRE_DNAT};
+use super::base::{CLUSTER_IPS_CHECK, LOCALHOST, NO_ENDPOINT, PRE_DNAT};
+use super::range_rules::SOURCES;
 use super::reset::ENDED;
+use super::source_rules::FIREWALL_SOURCES;
 use crate::model::Protocol;
 
 crate::named! {
@@ -50,7 +52,7 @@ impl Refusal {
         let reason = match (&*rule.chain, verdict) {
             (NO_ENDPOINT, Verdict::Goto(_)) => Self::NoEndpoint,
             (NO_ENDPOINT, Verdict::Drop) => Self::NoLocalEndpoint,
-            (FIREWALL_SOURCES, Verdict::Drop) => Self::SourceRange,
+            (FIREWALL_SOURCES | SOURCES, Verdict::Drop) => Self::SourceRange,
             (CLUSTER_IPS_CHECK, Verdict::Goto(_)) => Self::UnknownPort,
             (CLUSTER_IPS_CHECK, Verdict::Drop) => Self::UnallocatedAddress,
             (PRE_DNAT, Verdict::Drop) => Self::Loopback,
@@ -92,6 +94,8 @@ mod tests {
         Settings {
             optional_chains: OptionalChains {
                 source_ranges: [(Protocol::Tcp, 8), (Protocol::Tcp, 24)].into_iter().collect(),
+                port_ranges: [(Protocol::Udp, 8), (Protocol::Tcp, 16)].into_iter().collect(),
+                range_sets: true,
                 cluster_ip_endpoints: true,
                 ended_endpoints: true,
             },

@@ -54,7 +54,40 @@ crate::named! {
         /// `address . protocol . port` of endpoints whose connections end; only in tables of daemons
         /// that end some.
         EndedEndpoints = "ended-endpoints",
+        /// `first bits of the port . protocol and their number . address`; this set and the following
+        /// ones only in tables with port ranges.
+        PortRanges = "port-ranges",
+        /// `address . protocol : route`
+        RangeServices = "range-services",
+        /// `address . protocol : route`; as `internal-services`.
+        InternalRangeServices = "internal-range-services",
+        /// `address . protocol : refuse or drop`
+        UnservedRangeServices = "unserved-range-services",
+        /// `address . protocol`
+        RestrictedRangeServices = "restricted-range-services",
+        /// `source network . protocol and prefix length . address`
+        RangeSources = "range-sources",
+        /// `address . protocol`; as `source-refusals`.
+        RangeSourceRefusals = "range-source-refusals",
+        /// `list and endpoint : address`
+        RangeEndpoints = "range-endpoints",
+        /// `address . address`
+        RangeHairpins = "range-hairpins",
     }
+}
+
+/// The sets that only some tables have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OptionalSets {
+    /// Connections may be ended.
+    pub ended_endpoints: bool,
+    /// Services have port ranges.
+    pub port_ranges: bool,
+}
+
+impl OptionalSets {
+    /// All of them.
+    pub const ALL: Self = Self { ended_endpoints: true, port_ranges: true };
 }
 
 /// The sets and maps of one table.
@@ -78,15 +111,23 @@ pub const CLIENTS: u32 = 32 * CLIENT_HASHES;
 pub(super) const CLIENT_HASHES: u32 = 32_768;
 
 impl SetId {
-    /// Returns the sets of a table. One exists only if connections may be ended.
-    fn of_tables(ends_connections: bool) -> impl Iterator<Item = Self> {
-        Self::ALL.into_iter().filter(move |set| *set != Self::EndedEndpoints || ends_connections)
+    /// Returns the sets of a table with these options.
+    fn of_tables(optional: OptionalSets) -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(move |set| match set {
+            Self::EndedEndpoints => optional.ended_endpoints,
+            set => optional.port_ranges || !(Self::PortRanges..).contains(set),
+        })
     }
 
     /// Returns the sets of a table whose elements the daemon writes: packets write the clients of
     /// affinity.
-    pub fn written(ends_connections: bool) -> impl Iterator<Item = Self> {
-        Self::of_tables(ends_connections).filter(|set| *set != Self::AffinityClients)
+    pub fn written(optional: OptionalSets) -> impl Iterator<Item = Self> {
+        Self::of_tables(optional).filter(|set| *set != Self::AffinityClients)
+    }
+
+    /// Returns whether only some tables have it.
+    pub fn is_optional(self) -> bool {
+        Self::of_tables(OptionalSets::default()).all(|usual| usual != self)
     }
 
     /// Returns the set with this name.
@@ -99,6 +140,20 @@ impl SetId {
         matches!(self, Self::NodePorts | Self::InternalNodePorts | Self::UnservedNodePorts)
     }
 
+    /// Returns whether its keys are addresses with port ranges.
+    pub const fn is_of_ranges(self) -> bool {
+        matches!(
+            self,
+            Self::PortRanges
+                | Self::RangeServices
+                | Self::InternalRangeServices
+                | Self::UnservedRangeServices
+                | Self::RestrictedRangeServices
+                | Self::RangeSources
+                | Self::RangeSourceRefusals
+        )
+    }
+
     /// Returns whether it belongs to lists with affinity.
     pub const fn is_of_affinity(self) -> bool {
         matches!(
@@ -107,6 +162,7 @@ impl SetId {
                 | Self::AffinityEndpoints
                 | Self::AffinityLists
                 | Self::AffinityClients
+                | Self::RangeEndpoints
         )
     }
 
@@ -145,6 +201,19 @@ impl SetId {
                 "SSSS:0 . place of clients : SSSS:EEEE, the endpoint they had last; only packets write it"
             }
             Self::EndedEndpoints => "endpoints that are gone; counts the packets that were reset",
+            Self::PortRanges => {
+                "port & mask . 17008: UDP (17), 8 bits in the mask . service address with this range"
+            }
+            Self::RangeServices => "service address with port ranges : session, as in services",
+            Self::InternalRangeServices => "as internal-services, for port ranges",
+            Self::UnservedRangeServices => "as unserved-services, for port ranges",
+            Self::RestrictedRangeServices => "as restricted-services, for port ranges",
+            Self::RangeSources => "as source-ranges, for port ranges",
+            Self::RangeSourceRefusals => "as source-refusals, for port ranges",
+            Self::RangeEndpoints => "SSSS:EEEE : endpoint, which gets the packet's port",
+            Self::RangeHairpins => {
+                "endpoints of port ranges on this node, which may reach themselves"
+            }
         }
     }
 
@@ -156,11 +225,17 @@ impl SetId {
     /// `internal-services` or `internal-nodeports`.
     const fn counts(self, counters: Counters) -> bool {
         match self {
-            Self::Services | Self::NodePorts => !matches!(counters, Counters::Off),
-            Self::Endpoints | Self::AffinityEndpoints => matches!(counters, Counters::Endpoints),
+            Self::Services | Self::NodePorts | Self::RangeServices => {
+                !matches!(counters, Counters::Off)
+            }
+            Self::Endpoints | Self::AffinityEndpoints | Self::RangeEndpoints => {
+                matches!(counters, Counters::Endpoints)
+            }
             Self::UnservedServices
             | Self::UnservedNodePorts
             | Self::SourceRefusals
+            | Self::UnservedRangeServices
+            | Self::RangeSourceRefusals
             | Self::EndedEndpoints => true,
             Self::InternalServices
             | Self::InternalNodePorts
@@ -171,7 +246,12 @@ impl SetId {
             | Self::SourceRanges
             | Self::AffinitySlots
             | Self::AffinityLists
-            | Self::AffinityClients => false,
+            | Self::AffinityClients
+            | Self::PortRanges
+            | Self::InternalRangeServices
+            | Self::RestrictedRangeServices
+            | Self::RangeSources
+            | Self::RangeHairpins => false,
         }
     }
 
@@ -200,6 +280,16 @@ impl SetId {
             Self::AffinityEndpoints => (&[protocol, class], &[address, port]),
             Self::AffinityLists => (&[class], &[class]),
             Self::AffinityClients => (&[class, Type::Integer], &[class]),
+            Self::PortRanges => (&[port, Type::Integer, address], &[]),
+            Self::RangeServices | Self::InternalRangeServices | Self::UnservedRangeServices => {
+                (&[address, protocol], &[class])
+            }
+            Self::RestrictedRangeServices | Self::RangeSourceRefusals => {
+                (&[address, protocol], &[])
+            }
+            Self::RangeSources => (&[address, Type::Integer, address], &[]),
+            Self::RangeEndpoints => (&[class], &[address]),
+            Self::RangeHairpins => (&[address, address], &[]),
         };
         Set {
             name: self.name().into(),
@@ -231,8 +321,8 @@ impl TableSets {
     }
 
     /// Returns those that a table has, in the order of creation.
-    pub(super) fn of_tables(&self, ends_connections: bool) -> impl Iterator<Item = &Arc<Set>> {
-        SetId::of_tables(ends_connections).map(|set| self.get(set))
+    pub(super) fn of_tables(&self, optional: OptionalSets) -> impl Iterator<Item = &Arc<Set>> {
+        SetId::of_tables(optional).map(|set| self.get(set))
     }
 
     /// Returns the nftables set or map.

@@ -8,6 +8,7 @@ use nft::Name;
 use super::affinity::NumberedTimeouts;
 use super::lookups::Lookups;
 use super::phrase::{self, Comparison, Phrase};
+use super::sets::OptionalSets;
 use crate::flowtable::Threshold;
 use crate::model::PrefixLengths;
 
@@ -67,6 +68,10 @@ pub struct NodePorts {
 pub struct OptionalChains {
     /// The prefix lengths of source ranges; the chains that check them exist if there is any.
     pub source_ranges: PrefixLengths,
+    /// The lengths of the blocks of port ranges, each of which a rule looks up.
+    pub port_ranges: PrefixLengths,
+    /// The sets of port ranges, and the rules that look them up.
+    pub range_sets: bool,
     /// The chains that refuse packets whose endpoint is a cluster IP.
     pub cluster_ip_endpoints: bool,
     /// The chains that end connections to endpoints that are gone.
@@ -82,6 +87,16 @@ pub enum LocalDetector {
     Interface(Name),
     /// The input interface has a name with this prefix, at most 15 bytes.
     InterfacePrefix(Name),
+}
+
+impl Settings {
+    /// Returns the sets that the table has beside the usual ones.
+    pub fn optional_sets(&self) -> OptionalSets {
+        OptionalSets {
+            ended_endpoints: self.ends_connections,
+            port_ranges: self.optional_chains.range_sets,
+        }
+    }
 }
 
 impl LocalDetector {

@@ -56,6 +56,7 @@ impl Kernel {
         let sets = match frontend {
             Frontend::Address { .. } => [SetId::Services, SetId::UnservedServices],
             Frontend::NodePort { .. } => [SetId::NodePorts, SetId::UnservedNodePorts],
+            Frontend::Ranges { .. } => [SetId::RangeServices, SetId::UnservedRangeServices],
         };
         sets.into_iter().find_map(|set| self.service_at(table, frontend, set))
     }

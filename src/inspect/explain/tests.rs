@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use engine::counters::Counters;
 use engine::flowtable::Threshold;
+use engine::model::PrefixLengths;
 use engine::model::{Protocol, Target};
 use engine::ruleset::base::Base;
 use engine::ruleset::number::{Flags, ListId, Route as Number, SizeClass, Timeout};
@@ -42,6 +43,8 @@ fn settings() -> Settings {
     Settings {
         optional_chains: OptionalChains {
             source_ranges: [(Protocol::Tcp, 8), (Protocol::Tcp, 24)].into_iter().collect(),
+            port_ranges: PrefixLengths::default(),
+            range_sets: false,
             cluster_ip_endpoints: true,
             ended_endpoints: true,
         },

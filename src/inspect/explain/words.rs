@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 
 use engine::model::{HashedSource, Target};
-use engine::ruleset::number::{Flags, Route};
+use engine::ruleset::number::{Flags, Route, Timeout};
 use engine::ruleset::{SetId, TABLE, TableElement, Unserved, without_scheduler};
 use nft::expression::Data;
 use nft::{ElementView, Family, Verdict};
@@ -115,9 +115,12 @@ fn found(event: &Event, family: Family) -> Option<String> {
         TableElement::Member(engine::ruleset::Member::NodePortIp(address)) => {
             format!("{address} is an address that accepts node ports")
         }
-        TableElement::Member(engine::ruleset::Member::Hairpin(..)) => {
-            "an endpoint on this node reaches itself".to_owned()
+        TableElement::PortBlock(frontend, _) => {
+            format!("the port is in a port range of {frontend}")
         }
+        TableElement::Member(
+            engine::ruleset::Member::Hairpin(..) | engine::ruleset::Member::RangeHairpin(_),
+        ) => "an endpoint on this node reaches itself".to_owned(),
         TableElement::Restricted(frontend) => {
             format!("only sources in loadBalancerSourceRanges may use {frontend}")
         }
@@ -133,7 +136,8 @@ fn found(event: &Event, family: Family) -> Option<String> {
         }
         TableElement::Endpoint(..)
         | TableElement::AffinitySlot(..)
-        | TableElement::AffinityEndpoint(..) => return None,
+        | TableElement::AffinityEndpoint(..)
+        | TableElement::RangeEndpoint(..) => return None,
     })
 }
 
@@ -170,7 +174,7 @@ fn route_words(route: Route) -> String {
         (local && masquerade, ", endpoints on this node if direct return has chosen it"),
         (local && !masquerade, ", external traffic policy Local: endpoints on this node only"),
         (masquerade && !local, ", masquerade whatever the source"),
-        (route.timeout().is_some(), ", session affinity"),
+        (route.timeout().is_some_and(|it| it != Timeout::NONE), ", session affinity"),
     ] {
         words.push_str(if is_set { text } else { "" });
     }

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::iter::Peekable;
 
 use super::connections::{Connections, Counts};
-use super::format::cells::socket;
 use super::services::{Entry, Services};
 
 /// Sort key of services, descending; equal ones by name.
@@ -122,7 +121,7 @@ impl Services {
         let rows = rows.into_iter().map(|(place, target, counts)| {
             let entry = &self.entries[place];
             let (label, address) = (entry.label.to_string(), self.address(&entry.frontend));
-            DrainingEndpoint { label, address, endpoint: socket(target).to_string(), counts }
+            DrainingEndpoint { label, address, endpoint: entry.endpoint(target), counts }
         });
         Top { rows: rows.collect(), count }
     }

@@ -88,7 +88,8 @@ impl<'a> Listing<'a> {
         if !self.is_selected[place as usize] || !self.is_wanted(place, connection) {
             return;
         }
-        let key = (place, connection.answered_by, connection.client, connection.id);
+        let target = self.services.endpoint_of(place, connection);
+        let key = (place, target, connection.client, connection.id);
         let is_new = self.list.listed.insert(key, *connection).is_none();
         if is_new && self.list.listed.len() > MOST {
             self.list.listed.pop_last();

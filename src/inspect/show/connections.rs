@@ -166,7 +166,7 @@ impl<'a> Counting<'a> {
             ids.push(connection.id);
         }
         let has_begun = self.former.is_some_and(|ids| ids.binary_search(&connection.id).is_err());
-        let key = (place, connection.answered_by);
+        let key = (place, self.services.endpoint_of(place, connection));
         if self.pairs.len() >= MAX_PAIRS && !self.pairs.contains_key(&key) {
             self.connections.left_out += 1;
             return;

@@ -86,6 +86,7 @@ impl Reading {
             match *member {
                 Member::NodePortIp(address) => services.add_node_port_ip(address),
                 Member::Hairpin(target, protocol) => services.add_local(target, protocol),
+                Member::RangeHairpin(address) => services.add_local_address(address),
                 Member::ClusterIp(_) => {}
             }
         }
@@ -158,8 +159,14 @@ impl TableReading {
         if let (TableElement::Route(frontend, ..), Some(counted)) = (element, counted) {
             self.counted.insert(*frontend, counted);
         }
-        if let TableElement::AffinityEndpoint(list, _, _, target) = *element {
-            self.add_counter(list, target, counted);
+        match *element {
+            TableElement::AffinityEndpoint(list, _, _, target) => {
+                self.add_counter(list, target, counted);
+            }
+            TableElement::RangeEndpoint(list, _, address) => {
+                self.add_counter(list, Target::of_ranges(address), counted);
+            }
+            _ => {}
         }
     }
 
@@ -188,8 +195,8 @@ impl TableReading {
                 route: state.route(),
                 internal: state.internal(),
                 unserved: state.unserved(),
-                has_source_ranges: state.source_ranges().is_some(),
-                source_ranges: state.source_ranges().unwrap_or_default().to_vec(),
+                blocks: state.blocks().to_vec(),
+                source_ranges: state.source_ranges().map(<[_]>::to_vec),
                 is_cluster_ip: self.is_cluster_ip(frontend, state),
                 counted: self.counted.get(&frontend).copied(),
                 refused: self.refused.of(&frontend).to_vec(),
@@ -201,7 +208,10 @@ impl TableReading {
     }
 
     fn is_cluster_ip(&self, frontend: Frontend, state: &FrontendState) -> bool {
-        let Frontend::Address { address, .. } = frontend else { return false };
+        let (Frontend::Address { address, .. } | Frontend::Ranges { address, .. }) = frontend
+        else {
+            return false;
+        };
         match state.route() {
             Some(route) => is_to_cluster_ip(route),
             None => self.found.members().binary_search(&Member::ClusterIp(address)).is_ok(),

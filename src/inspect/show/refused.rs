@@ -35,6 +35,8 @@ impl RefusedByFrontend {
             | TableElement::SourceRange(..)
             | TableElement::AffinitySlot(..)
             | TableElement::AffinityEndpoint(..)
+            | TableElement::RangeEndpoint(..)
+            | TableElement::PortBlock(..)
             | TableElement::AffinityList(..)
             | TableElement::Ended(..) => return,
         };

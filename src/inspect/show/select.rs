@@ -146,7 +146,7 @@ fn node_ports(services: &Services, target: Target, protocol: Option<Protocol>) -
             let is_same = (family, port) == (Family::of(target.address), target.port);
             is_same && protocol.is_none_or(|protocol| protocol == own)
         }
-        Frontend::Address { .. } => false,
+        Frontend::Address { .. } | Frontend::Ranges { .. } => false,
     });
     meant.map(|(place, _)| place).collect()
 }

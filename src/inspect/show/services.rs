@@ -2,12 +2,12 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops;
 
 use ahash::{HashMap, HashSet};
 use conntrack::Connection;
-use engine::model::{Protocol, Target};
+use engine::model::{PortBlock, PortRange, Protocol, Target};
 use engine::ruleset::affinity::NumberedTimeouts;
 use engine::ruleset::number::{EndpointId, ListId, Route};
 use engine::ruleset::{Frontend, Refusal, Unserved, without_scheduler};
@@ -52,10 +52,10 @@ pub struct Entry {
     pub internal: Option<Route>,
     /// Treatment of packets without an endpoint.
     pub unserved: Option<Unserved>,
-    /// Only some sources are allowed; true for load balancer addresses only.
-    pub has_source_ranges: bool,
-    /// These sources, in order.
-    pub source_ranges: Vec<IpNet>,
+    /// The allowed sources, in order, of load balancer addresses only; `None` if all are.
+    pub source_ranges: Option<Vec<IpNet>>,
+    /// Ports of port ranges, ascending; empty for a single port.
+    pub blocks: Vec<PortBlock>,
     /// The frontend is a cluster IP.
     pub is_cluster_ip: bool,
     /// Nodes hand packets to this address to each other, by table direct-return.
@@ -105,13 +105,31 @@ impl Entry {
             route: None,
             internal: None,
             unserved: None,
-            has_source_ranges: false,
-            source_ranges: Vec::new(),
+            source_ranges: None,
+            blocks: Vec::new(),
             is_cluster_ip: false,
             is_direct: false,
             counted: None,
             refused: Vec::new(),
         }
+    }
+
+    /// Returns whether packets keep their port, so that an endpoint has none of its own.
+    pub fn keeps_port(&self) -> bool {
+        matches!(self.frontend, Frontend::Ranges { .. })
+    }
+
+    /// Formats an endpoint, with its port if it has one of its own.
+    pub(super) fn endpoint(&self, target: Target) -> String {
+        match self.keeps_port() {
+            true => target.address.to_string(),
+            false => SocketAddr::new(target.address, target.port.get()).to_string(),
+        }
+    }
+
+    /// Returns its port ranges, such as `10000-20000`.
+    pub fn port_ranges(&self) -> Vec<String> {
+        PortRange::joined(&self.blocks)
     }
 
     /// Sets the label and the scheduler by the comment in the tables.
@@ -167,6 +185,12 @@ impl Services {
         self.local.insert((target, protocol));
     }
 
+    /// Adds the address of an endpoint of port ranges on this node.
+    pub(super) fn add_local_address(&mut self, address: IpAddr) {
+        let endpoint = |protocol| (Target::of_ranges(address), protocol);
+        self.local.extend(Protocol::ALL.map(endpoint));
+    }
+
     /// Limits NodePorts of a family to the addresses from [`Self::add_node_port_ip`].
     pub(super) fn restrict_node_ports(&mut self, family: Family) {
         self.node_port_ips[family.index()] = Some(BTreeSet::new());
@@ -203,6 +227,15 @@ impl Services {
         self.local.contains(&(target, protocol))
     }
 
+    /// Returns the endpoint of a connection to a frontend, as the lists have it.
+    pub(super) fn endpoint_of(&self, place: u32, connection: &Connection) -> Target {
+        let keeps_port = self.entries.get(place as usize).is_some_and(Entry::keeps_port);
+        match keeps_port {
+            true => Target::of_ranges(connection.answered_by.address),
+            false => connection.answered_by,
+        }
+    }
+
     /// Returns the list of a route.
     pub(super) fn list(&self, family: Family, route: Option<Route>) -> Option<&EndpointList> {
         self.lists[family.index()].get(&route?.list()?)
@@ -219,12 +252,20 @@ impl Services {
     pub fn frontend_of(&self, sent_to: Target, protocol: Protocol) -> Option<u32> {
         let Target { address, port } = sent_to;
         let at_address = Frontend::Address { address, protocol, port };
-        self.by_frontend.get(&at_address).copied().or_else(|| {
+        let of_port = self.by_frontend.get(&at_address).copied().or_else(|| {
             let family = Family::of(address);
             let addresses = self.node_port_ips[family.index()].as_ref();
             let has_node_ports = addresses.is_none_or(|addresses| addresses.contains(&address));
             let node_port = Frontend::NodePort { family, protocol, port };
             self.by_frontend.get(&node_port).copied().filter(|_| has_node_ports)
+        });
+        let has_port = |place: &u32| {
+            let entry = self.entries.get(*place as usize);
+            entry.is_some_and(|it| it.blocks.iter().any(|block| block.contains(port)))
+        };
+        of_port.or_else(|| {
+            let ranges = Frontend::Ranges { address, protocol };
+            self.by_frontend.get(&ranges).copied().filter(has_port)
         })
     }
 
@@ -232,7 +273,9 @@ impl Services {
     /// that the tables name.
     pub(super) fn is_at(&self, entry: &Entry, address: IpAddr) -> bool {
         match entry.frontend {
-            Frontend::Address { address: own, .. } => own == address,
+            Frontend::Address { address: own, .. } | Frontend::Ranges { address: own, .. } => {
+                own == address
+            }
             Frontend::NodePort { family, .. } => {
                 let addresses = self.node_port_addresses(family);
                 addresses.is_some_and(|addresses| addresses.contains(&address))

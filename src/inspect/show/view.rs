@@ -74,12 +74,14 @@ impl<'a> View<'a> {
             connections.of(place).for_each(|(_, counts)| sum.add(counts));
             sum
         });
-        let clients = entry.route.or(entry.internal);
+        let scheduler = self.scheduler(entry);
+        let has_clients = matches!(scheduler, Scheduler::Affinity(..));
+        let clients = entry.route.or(entry.internal).filter(|_| has_clients);
         Some(Row {
             entry,
             kind: kind(self.services, entry),
             policy: self.policy(entry, place),
-            scheduler: self.scheduler(entry),
+            scheduler,
             endpoints,
             connections,
             clients: clients.and_then(|it| self.clients.of_route(entry.frontend.family(), it)),
@@ -94,7 +96,11 @@ impl<'a> View<'a> {
             (_, Some(route)) if route.list().is_some_and(ListId::has_affinity) => {
                 let timeouts = &self.services.timeouts[entry.frontend.family().index()];
                 let seconds = route.timeout().and_then(|timeout| timeouts.get(&timeout));
-                Scheduler::Affinity(self.choice(entry, route), seconds.copied())
+                match seconds.copied() {
+                    // Port ranges without affinity.
+                    Some(0) => Scheduler::Chosen(self.choice(entry, route)),
+                    seconds => Scheduler::Affinity(self.choice(entry, route), seconds),
+                }
             }
             (_, Some(route)) => Scheduler::Chosen(self.choice(entry, route)),
         }
@@ -239,8 +245,10 @@ fn kind(services: &Services, entry: &Entry) -> Kind {
             Kind::ClosedNodePort
         }
         Frontend::NodePort { .. } => Kind::NodePort,
-        Frontend::Address { .. } if entry.has_source_ranges => Kind::LoadBalancer,
-        Frontend::Address { .. } if entry.is_cluster_ip => Kind::ClusterIp,
-        Frontend::Address { .. } => Kind::External,
+        Frontend::Address { .. } | Frontend::Ranges { .. } => match entry {
+            Entry { source_ranges: Some(_), .. } => Kind::LoadBalancer,
+            Entry { is_cluster_ip: true, .. } => Kind::ClusterIp,
+            _ => Kind::External,
+        },
     }
 }

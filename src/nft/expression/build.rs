@@ -134,6 +134,20 @@ impl Nat {
         }
         .into()
     }
+
+    /// Returns a translation of the destination to an address of `family`, which keeps the port.
+    pub fn destination_address(family: u8, address: Reg) -> Expression {
+        Self {
+            kind: NFT_NAT_DNAT,
+            family: family.into(),
+            address: Some(address),
+            last_address: Some(address),
+            port: None,
+            last_port: None,
+            flags: Some(NF_NAT_RANGE_MAP_IPS),
+        }
+        .into()
+    }
 }
 
 impl Masq {

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use engine::model::{EndedConnections, Forwarding, HashedSource, Scheduler, Weights};
+use engine::model::{EndedConnections, Forwarding, HashedSource, PortRange, Scheduler, Weights};
 
 use super::converter::{Findings, MAX_LABEL};
 use super::metadata::{
-    AFFINITY_SCOPE, CILIUM_FORWARDING, ENDED_CONNECTIONS, FORWARDING, ObjectMeta, SCHEDULER,
-    WEIGHTED, WEIGHTS, annotation, label,
+    AFFINITY_SCOPE, CILIUM_FORWARDING, ENDED_CONNECTIONS, FORWARDING, ObjectMeta, PORT_RANGES,
+    SCHEDULER, WEIGHTED, WEIGHTS, annotation, label,
 };
 
 /// Returns the scheduler in the annotation, or the nearest one. `None` for an unknown name: the
@@ -95,6 +95,16 @@ pub(super) fn affinity_of_all_ports(
             None
         }
     }
+}
+
+/// Returns the port ranges of a Service; none if one is wrong.
+pub(super) fn port_ranges(metadata: &ObjectMeta, findings: &mut Findings) -> Vec<PortRange> {
+    let text = annotation(metadata, PORT_RANGES).filter(|text| !text.trim().is_empty());
+    let Some(text) = text else { return Vec::new() };
+    PortRange::parse_list(text).unwrap_or_else(|expected| {
+        findings.leave_out(format_args!("metadata.annotations[{PORT_RANGES}]"), expected);
+        Vec::new()
+    })
 }
 
 /// Returns what becomes of connections whose endpoint is gone. `None` for an unknown value: the node's

@@ -44,6 +44,8 @@ pub(super) const FORWARDING: &str = "deltaproxy.io/forwarding";
 pub(super) const CILIUM_FORWARDING: &str = "service.cilium.io/forwarding-mode";
 /// Annotation with the scope of session affinity: each port of a Service, or all.
 pub(super) const AFFINITY_SCOPE: &str = "deltaproxy.io/affinity-scope";
+/// Annotation with the port ranges of a Service.
+pub(super) const PORT_RANGES: &str = "deltaproxy.io/port-ranges";
 /// Annotation with what becomes of connections of a Service whose endpoints are gone.
 pub(super) const ENDED_CONNECTIONS: &str = "deltaproxy.io/ended-connections";
 /// Annotation with the weight of all endpoints of an EndpointSlice.
@@ -53,7 +55,7 @@ pub(super) const WEIGHT: &str = "deltaproxy.io/weight";
 pub(super) const WEIGHTED: &str = "deltaproxy.io/weighted";
 
 /// Keys of the labels and annotations that are kept.
-const KEPT: [&str; 13] = [
+const KEPT: [&str; 14] = [
     SERVICE_NAME,
     SERVICE_PROXY_NAME,
     HEADLESS,
@@ -64,6 +66,7 @@ const KEPT: [&str; 13] = [
     FORWARDING,
     CILIUM_FORWARDING,
     AFFINITY_SCOPE,
+    PORT_RANGES,
     ENDED_CONNECTIONS,
     TRIGGERED,
     WEIGHT,

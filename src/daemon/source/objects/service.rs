@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use super::address::{parse_ip, parse_usable_ip};
 use super::annotations::{
-    affinity_of_all_ports, ended_connections, forwarding, scheduler, weights,
+    affinity_of_all_ports, ended_connections, forwarding, port_ranges, scheduler, weights,
 };
 use super::converter::{Converter, Findings, MAX_LABEL, keep_distinct};
 use super::metadata::{ObjectMeta, created, label, null_is_absent, object, objects, slim};
@@ -188,6 +188,7 @@ fn convert(
         ended_connections: ended_connections(&object.metadata, findings),
         health_check_node_port: health_check.filter(|_| checked),
         ports: ports(spec, converter, findings),
+        port_ranges: port_ranges(&object.metadata, findings),
     })
 }
 

@@ -7,7 +7,7 @@ use engine::printable::Printable;
 use engine::ruleset::{Refusal, Unserved};
 use nft::Counter;
 
-use super::cells::{OrDash, age, percent, share, socket, write_columns};
+use super::cells::{OrDash, age, percent, share, write_columns};
 use crate::show::row::{EndpointRow, EndpointState, Kind, Policy, Row, Scheduler};
 use crate::show::services::Entry;
 use crate::show::view::View;
@@ -86,7 +86,7 @@ const MOST_LISTED: usize = 20;
 
 /// Describes the sources that may use a load balancer address.
 fn sources(entry: &Entry) -> String {
-    match entry.source_ranges.as_slice() {
+    match entry.source_ranges.as_deref().unwrap_or_default() {
         [] => "no source".to_owned(),
         ranges => format!("sources {} only", listed(ranges)),
     }
@@ -119,7 +119,7 @@ fn write_endpoints(out: &mut dyn Write, view: &View<'_>, row: &Row<'_>) -> io::R
         let is_serving = endpoint.state == EndpointState::Serving;
         let count = |count: u32| OrDash(view.connections.map(|_| count)).to_string();
         let mut cells = vec![
-            format!("    {}", socket(endpoint.target)),
+            format!("    {}", row.entry.endpoint(endpoint.target)),
             place(endpoint).to_owned(),
             OrDash(is_serving.then(|| share(endpoint.share))).to_string(),
         ];

@@ -4,16 +4,17 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
+use std::num::NonZeroU16;
 
 use engine::model::Target;
 use engine::ruleset::{Frontend, Refusal, Unserved};
 use nft::Counter;
 use serde::Serialize;
 
-use super::cells::socket;
 use crate::show::connections::Counts;
 use crate::show::row::{EndpointRow, Row, Scheduler};
+use crate::show::services::Entry;
 use crate::show::view::View;
 
 /// A frontend.
@@ -28,7 +29,12 @@ struct FrontendItem<'a> {
     /// Absent for node ports.
     #[serde(skip_serializing_if = "Option::is_none")]
     address: Option<IpAddr>,
-    port: u16,
+    /// Absent for port ranges.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    port: Option<u16>,
+    /// Ports of port ranges, such as `10000-20000`; absent for a single port.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    port_ranges: Vec<String>,
     /// Addresses of the node that serve a node port; absent if all do.
     #[serde(skip_serializing_if = "Option::is_none")]
     node_addresses: Option<&'a BTreeSet<IpAddr>>,
@@ -65,7 +71,9 @@ struct FrontendItem<'a> {
 #[derive(Debug, Serialize)]
 struct Endpoint {
     address: IpAddr,
-    port: u16,
+    /// Absent for port ranges: it is that of the packet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    port: Option<u16>,
     /// `serving`, `elsewhere`, `draining` or `gone`.
     state: &'static str,
     /// `null` if the endpoint is in no list.
@@ -119,7 +127,7 @@ struct ConnectionsItem {
 struct Draining<'a> {
     service: &'a str,
     frontend: String,
-    endpoint: SocketAddr,
+    endpoint: String,
     connections: u32,
     /// `null` if conntrack stores no timestamps.
     oldest_seconds: Option<u64>,
@@ -205,7 +213,7 @@ pub fn draining_document(
     let items = view.draining().map(|(entry, target, counts)| Draining {
         service: &entry.label,
         frontend: view.address(&entry.frontend),
-        endpoint: socket(target),
+        endpoint: entry.endpoint(target),
         connections: counts.live(),
         oldest_seconds: view.age(counts.oldest).map(|age| age.as_secs()),
     });
@@ -217,12 +225,13 @@ impl<'a> FrontendItem<'a> {
         let (service, port_name) = row.entry.name();
         let frontend = &row.entry.frontend;
         let (address, port) = match *frontend {
-            Frontend::Address { address, port, .. } => (Some(address), port),
-            Frontend::NodePort { port, .. } => (None, port),
+            Frontend::Address { address, port, .. } => (Some(address), Some(port)),
+            Frontend::NodePort { port, .. } => (None, Some(port)),
+            Frontend::Ranges { address, .. } => (Some(address), None),
         };
         let family = frontend.family();
         let node_addresses = match frontend {
-            Frontend::Address { .. } => None,
+            Frontend::Address { .. } | Frontend::Ranges { .. } => None,
             Frontend::NodePort { .. } => view.services.node_port_addresses(family),
         };
         let (scheduler, choice, affinity_seconds) = match row.scheduler {
@@ -236,11 +245,18 @@ impl<'a> FrontendItem<'a> {
             port_name,
             family: family.name(),
             address,
-            port: port.get(),
+            port: port.map(NonZeroU16::get),
+            port_ranges: row.entry.port_ranges(),
             node_addresses,
             protocol: frontend.protocol().to_string(),
             kind: row.kind.name(),
-            source_ranges: row.entry.source_ranges.iter().map(ToString::to_string).collect(),
+            source_ranges: row
+                .entry
+                .source_ranges
+                .iter()
+                .flatten()
+                .map(ToString::to_string)
+                .collect(),
             policy: row.policy.map(|policy| policy.name()),
             scheduler,
             choice,
@@ -250,19 +266,19 @@ impl<'a> FrontendItem<'a> {
             connections: row.connections.as_ref().map(|counts| ConnectionsItem::new(view, counts)),
             counted: row.entry.counted.map(Counted::from),
             refused: row.entry.refused.iter().copied().map(Refused::from).collect(),
-            endpoints: row.endpoints.iter().map(|it| Endpoint::new(view, it)).collect(),
+            endpoints: row.endpoints.iter().map(|it| Endpoint::new(view, row.entry, it)).collect(),
         }
     }
 }
 
 impl Endpoint {
-    fn new(view: &View<'_>, endpoint: &EndpointRow) -> Self {
+    fn new(view: &View<'_>, entry: &Entry, endpoint: &EndpointRow) -> Self {
         let Target { address, port } = endpoint.target;
         let connections =
             view.connections.map(|_| ConnectionsItem::new(view, &endpoint.connections));
         Self {
             address,
-            port: port.get(),
+            port: (!entry.keeps_port()).then_some(port.get()),
             state: endpoint.state.name(),
             local: endpoint.is_local,
             slots: endpoint.slots,

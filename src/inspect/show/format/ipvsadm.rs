@@ -11,7 +11,6 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use engine::ruleset::Frontend;
 use nft::family::Family;
 
-use super::cells::socket;
 use crate::show::row::{Choice, EndpointState, Row, Scheduler};
 use crate::show::view::View;
 
@@ -46,7 +45,7 @@ pub fn ipvsadm(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
             };
             let counts = &endpoint.connections;
             let (active, inactive) = (counts.active, counts.new.saturating_add(counts.ended));
-            let remote = socket(endpoint.target).to_string();
+            let remote = row.entry.endpoint(endpoint.target);
             writeln!(out, "  -> {remote:<28} Masq    {weight:<6} {active:<10} {inactive:<10}")?;
         }
     }
@@ -72,6 +71,8 @@ fn local(view: &View<'_>, frontend: &Frontend) -> SocketAddr {
     let alone = addresses.filter(|it| it.len() == 1).and_then(BTreeSet::first);
     match (*frontend, alone) {
         (Frontend::Address { address, port, .. }, _) => SocketAddr::new(address, port.get()),
+        // As a virtual server of all ports, with `-p`.
+        (Frontend::Ranges { address, .. }, _) => SocketAddr::new(address, 0),
         (Frontend::NodePort { port, .. }, Some(alone)) => SocketAddr::new(*alone, port.get()),
         (Frontend::NodePort { family: Family::Ip, port, .. }, _) => {
             SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port.get())

@@ -78,7 +78,7 @@ pub fn draining(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
     let lines = view.draining().map(|(entry, target, counts)| {
         let mut line = frontend(view, entry);
         let oldest = OrDash(view.age(counts.oldest).map(age)).to_string();
-        line.extend([socket(target).to_string(), counts.live().to_string(), oldest]);
+        line.extend([entry.endpoint(target), counts.live().to_string(), oldest]);
         line
     });
     let mut lines = lines.peekable();

@@ -188,8 +188,8 @@ impl SampleServices {
         let range = |text: &&str| text.parse().unwrap();
         let mut entries = std::mem::take(&mut self.services.entries);
         for entry in entries.iter_mut().filter(|entry| &*entry.label == "default/empty") {
-            (entry.has_source_ranges, entry.is_cluster_ip) = (true, false);
-            entry.source_ranges = ranges.iter().map(range).collect();
+            entry.is_cluster_ip = false;
+            entry.source_ranges = Some(ranges.iter().map(range).collect());
         }
         self.services.finish(entries);
         self
