@@ -367,12 +367,13 @@ fn connections_of_ended_endpoints_leave_the_flowtable_and_end_and_others_return_
     assert!(!of_a.is_empty() && !of_c.is_empty());
     let end_all = |connections: &mut [(Connection, String)]| {
         for (connection, server) in connections {
-            eventually("the end of a connection", SOON, || match connection.ask() {
-                Answer::Refused => Some(()),
-                answer => {
-                    assert_eq!(answer.server(), *server);
-                    None
+            eventually("the end of a connection", SOON, || {
+                let answer = connection.ask();
+                if answer == Answer::Refused {
+                    return Some(());
                 }
+                assert_eq!(answer.server(), *server);
+                None
             });
         }
     };
