@@ -156,9 +156,9 @@ fn sip_and_ftp_of_the_page_reach_one_endpoint_by_all_ports() {
     for (ranges, ports) in [(sip, &sip_ports[..]), (ftp, &ftp_ports[..])] {
         let mut lab = Lab::new();
         let names = ["a", "b", "c", "d"];
-        let serve = |(name, (protocol, port)): (&&str, &(Protocol, u16))| match protocol {
-            Protocol::Tcp => lab.world.host(name).serve_tcp(*port, name),
-            _ => lab.world.host(name).serve_udp(*port, name),
+        let serve = |(name, (protocol, port)): (&&str, &(Protocol, u16))| {
+            let host = lab.world.host(name);
+            if *protocol == tcp { host.serve_tcp(*port, name) } else { host.serve_udp(*port, name) }
         };
         let pairs = names.iter().flat_map(|name| ports.iter().map(move |port| (name, port)));
         let _servers: Vec<_> = pairs.map(serve).collect();

@@ -87,7 +87,8 @@ impl PortRange {
             let fitting = (last - first + 1).ilog2();
             let bits = aligned.min(fitting).min(u32::from(BITS) - 1);
             // Both fit: `first` is a port, and the bits are fewer than 16.
-            let (start, length) = (first as u16, BITS - bits as u8);
+            let length = BITS - u8::try_from(bits).unwrap_or_default();
+            let start = u16::try_from(first).unwrap_or_default();
             blocks.push(PortBlock { first: start, length });
             first += 1 << bits;
         }

@@ -83,9 +83,10 @@ impl UsedLengths {
         if !has_any && self.by_service.is_empty() {
             return;
         }
-        let former = match has_any {
-            false => self.by_service.remove(service),
-            true => self.by_service.insert(service.clone(), lengths),
+        let former = if has_any {
+            self.by_service.insert(service.clone(), lengths)
+        } else {
+            self.by_service.remove(service)
         };
         for family in Family::ALL {
             let former = former.unwrap_or_default()[family.index()];

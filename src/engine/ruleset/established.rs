@@ -49,20 +49,20 @@ pub(super) fn chain(phrases: Phrases, settings: &Settings) -> ChainSpec {
         return ChainSpec::new(ESTABLISHED, [vec![to_cluster_ip, add()]])
             .with_comment("connections to ClusterIPs skip later rules");
     }
-    let served = [SetId::Services, SetId::NodePorts];
+    let served = [SetId::Services, SetId::NodePorts, SetId::RangeServices];
     ChainSpec::new(ESTABLISHED, of_services(phrases, settings, served, &[add()]))
         .with_comment("connections to services skip later rules")
 }
 
-/// Returns the rules that do `then` with packets of connections to the service addresses and the node
-/// ports in two maps.
+/// Returns the rules that do `then` with packets of connections to the service addresses, the node
+/// ports and the addresses with port ranges in three maps.
 ///
 /// nftables has no map lookup that ignores the data, so the route goes into the priority and is
 /// cleared at once.
 pub(super) fn of_services(
     phrases: Phrases,
     settings: &Settings,
-    [services, node_ports]: [SetId; 2],
+    [services, node_ports, ranges]: [SetId; 3],
     then: &[Phrase],
 ) -> Vec<Vec<Phrase>> {
     let of_map = |key, map| [&[phrases.look_up(key, map), phrase::clear_priority()], then].concat();
@@ -74,10 +74,6 @@ pub(super) fn of_services(
     let mut rules = vec![of_map(FIRST_SERVICE, services), node_port];
     if settings.optional_sets().port_ranges {
         // The address is that of a service, whatever the port.
-        let ranges = match services {
-            SetId::UnservedServices => SetId::UnservedRangeServices,
-            _ => SetId::RangeServices,
-        };
         rules.push(of_map(&[Field::OriginalDaddr, Field::L4Proto], ranges));
     }
     rules

@@ -101,30 +101,10 @@ impl<'a> TableElement<'a> {
                 let (address, again) = (key.address(family)?, key.address(family)?);
                 Self::Member(Member::RangeHairpin(Some(address).filter(|it| *it == again)?))
             }
-            SetId::AffinitySlots => {
-                let list = ListId::from_session_key(key.number()?)?;
-                let slot = key.number().filter(|it| *it < SizeClass::LARGEST.most())?;
-                let (of, id) = ListId::from_endpoint(priority(view)?)?;
-                Self::AffinitySlot(list, slot, Some(id).filter(|_| of == list)?)
-            }
-            SetId::AffinityEndpoints => {
-                let protocol = key.protocol()?;
-                let (list, id) = ListId::from_endpoint(key.number()?)?;
-                Self::AffinityEndpoint(list, protocol, id, target(family, view)?)
-            }
-            SetId::RangeEndpoints => {
-                let (list, id) = ListId::from_endpoint(key.number()?)?;
-                let mut data = Fields::new(view.data?);
-                let address = data.address(family).filter(|_| data.is_empty())?;
-                Self::RangeEndpoint(list, id, address)
-            }
-            SetId::AffinityLists => {
-                let list = ListId::from_session_key(key.number()?)?;
-                // Rules restore this value after they have tested the flag, so the lookup key has
-                // it.
-                let route = Route::from_bits(priority(view)?)?;
-                Self::AffinityList(list, Some(route).filter(|it| it.list() == Some(list))?)
-            }
+            SetId::AffinitySlots
+            | SetId::AffinityEndpoints
+            | SetId::RangeEndpoints
+            | SetId::AffinityLists => Self::read_session(family, set, &mut key, view)?,
             SetId::AffinityClients => return None,
             SetId::EndedEndpoints => {
                 let address = key.address(family)?;
@@ -134,6 +114,35 @@ impl<'a> TableElement<'a> {
             }
         };
         key.is_empty().then_some(element)
+    }
+
+    /// Reads an element of a list with affinity, and its key.
+    fn read_session(
+        family: Family,
+        set: SetId,
+        key: &mut Fields<'_>,
+        view: &ElementView<'a>,
+    ) -> Option<Self> {
+        if set == SetId::AffinityEndpoints {
+            let protocol = key.protocol()?;
+            let (list, id) = ListId::from_endpoint(key.number()?)?;
+            return Some(Self::AffinityEndpoint(list, protocol, id, target(family, view)?));
+        }
+        if set == SetId::RangeEndpoints {
+            let (list, id) = ListId::from_endpoint(key.number()?)?;
+            let mut data = Fields::new(view.data?);
+            let address = data.address(family).filter(|_| data.is_empty())?;
+            return Some(Self::RangeEndpoint(list, id, address));
+        }
+        let list = ListId::from_session_key(key.number()?)?;
+        if set == SetId::AffinitySlots {
+            let slot = key.number().filter(|it| *it < SizeClass::LARGEST.most())?;
+            let (of, id) = ListId::from_endpoint(priority(view)?)?;
+            return Some(Self::AffinitySlot(list, slot, Some(id).filter(|_| of == list)?));
+        }
+        // Rules restore this value after they have tested the flag, so the lookup key has it.
+        let route = Route::from_bits(priority(view)?)?;
+        Some(Self::AffinityList(list, Some(route).filter(|it| it.list() == Some(list))?))
     }
 }
 

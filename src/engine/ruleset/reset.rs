@@ -35,8 +35,9 @@ pub(super) fn check() -> [Phrase; 3] {
 /// port end.
 pub(super) fn chains(phrases: Phrases, settings: &Settings) -> [ChainSpec; 3] {
     let end = [phrase::counter(), goto(RESET)];
-    let (served, unserved) =
-        ([SetId::Services, SetId::NodePorts], [SetId::UnservedServices, SetId::UnservedNodePorts]);
+    let served = [SetId::Services, SetId::NodePorts, SetId::RangeServices];
+    let unserved =
+        [SetId::UnservedServices, SetId::UnservedNodePorts, SetId::UnservedRangeServices];
     let rules = [served, unserved].map(|maps| of_services(phrases, settings, maps, &end));
     let ended = |key| phrases.in_set(key, SetId::EndedEndpoints.name());
     let tcp = || phrase::protocol(Protocol::Tcp.number());

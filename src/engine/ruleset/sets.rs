@@ -113,10 +113,11 @@ pub(super) const CLIENT_HASHES: u32 = 32_768;
 impl SetId {
     /// Returns the sets of a table with these options.
     fn of_tables(optional: OptionalSets) -> impl Iterator<Item = Self> {
-        Self::ALL.into_iter().filter(move |set| match set {
-            Self::EndedEndpoints => optional.ended_endpoints,
-            set => optional.port_ranges || !(Self::PortRanges..).contains(set),
-        })
+        let lacks = move |set: &Self| {
+            *set == Self::EndedEndpoints && !optional.ended_endpoints
+                || *set >= Self::PortRanges && !optional.port_ranges
+        };
+        Self::ALL.into_iter().filter(move |set| !lacks(set))
     }
 
     /// Returns the sets of a table whose elements the daemon writes: packets write the clients of

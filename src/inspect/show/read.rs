@@ -159,14 +159,11 @@ impl TableReading {
         if let (TableElement::Route(frontend, ..), Some(counted)) = (element, counted) {
             self.counted.insert(*frontend, counted);
         }
-        match *element {
-            TableElement::AffinityEndpoint(list, _, _, target) => {
-                self.add_counter(list, target, counted);
-            }
-            TableElement::RangeEndpoint(list, _, address) => {
-                self.add_counter(list, Target::of_ranges(address), counted);
-            }
-            _ => {}
+        if let TableElement::AffinityEndpoint(list, _, _, target) = *element {
+            self.add_counter(list, target, counted);
+        }
+        if let TableElement::RangeEndpoint(list, _, address) = *element {
+            self.add_counter(list, Target::of_ranges(address), counted);
         }
     }
 

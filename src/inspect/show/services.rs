@@ -121,9 +121,10 @@ impl Entry {
 
     /// Formats an endpoint, with its port if it has one of its own.
     pub(super) fn endpoint(&self, target: Target) -> String {
-        match self.keeps_port() {
-            true => target.address.to_string(),
-            false => SocketAddr::new(target.address, target.port.get()).to_string(),
+        if self.keeps_port() {
+            target.address.to_string()
+        } else {
+            SocketAddr::new(target.address, target.port.get()).to_string()
         }
     }
 
@@ -230,9 +231,10 @@ impl Services {
     /// Returns the endpoint of a connection to a frontend, as the lists have it.
     pub(super) fn endpoint_of(&self, place: u32, connection: &Connection) -> Target {
         let keeps_port = self.entries.get(place as usize).is_some_and(Entry::keeps_port);
-        match keeps_port {
-            true => Target::of_ranges(connection.answered_by.address),
-            false => connection.answered_by,
+        if keeps_port {
+            Target::of_ranges(connection.answered_by.address)
+        } else {
+            connection.answered_by
         }
     }
 
