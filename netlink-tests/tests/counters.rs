@@ -202,11 +202,17 @@ fn only_the_sets_of_the_setting_have_counters() {
         let net = Net::new();
         let _ = apply_all(&mut Proxy::start(net.node(), counting(setting)));
         for set in SetId::ALL.into_iter().filter(|set| *set != SetId::EndedEndpoints) {
-            let is_frontend = matches!(set, SetId::Services | SetId::NodePorts);
-            let is_endpoint = matches!(set, SetId::Endpoints | SetId::AffinityEndpoints);
+            let is_frontend =
+                matches!(set, SetId::Services | SetId::NodePorts | SetId::RangeServices);
+            let is_endpoint =
+                matches!(set, SetId::Endpoints | SetId::AffinityEndpoints | SetId::RangeEndpoints);
             let is_refusing = matches!(
                 set,
-                SetId::UnservedServices | SetId::UnservedNodePorts | SetId::SourceRefusals
+                SetId::UnservedServices
+                    | SetId::UnservedNodePorts
+                    | SetId::SourceRefusals
+                    | SetId::UnservedRangeServices
+                    | SetId::RangeSourceRefusals
             );
             let is_counted = is_refusing
                 || is_frontend && setting >= Counters::Services
@@ -365,6 +371,33 @@ fn the_daemon_has_metrics_of_services_and_endpoints_which_never_become_less() {
     udp(2);
     let page = wait_for(node, "service_connections", "", 5);
     assert_eq!(value(&page, "deltaproxy_counted_connections_total"), Some(5));
+}
+
+#[test]
+fn connections_to_port_ranges_count_by_service_and_endpoint() {
+    let lab = Lab::without_objects(routing());
+    let node = lab.world.node();
+    let ranges = Service::new("ranges", "10.96.0.30");
+    let ranges = ranges.annotation("deltaproxy.io/port-ranges", "udp/8000-9000");
+    let slice = Slice::new("ranges").endpoints("a");
+    let manifests = Manifests::new(&[("ranges", &ranges), ("slice", &slice)]);
+    let _daemon = manifests.run_with(node, &["--healthz-bind-address=", "--counters", "endpoints"]);
+    let to = destination("10.96.0.30:8080", Family::Ipv4);
+    let serves = || matches!(lab.world.ask_fast("pod", to, Protocol::Udp), Answer::From { .. });
+    eventually("the service", SOON, || serves().then_some(()));
+    let labels = "{namespace=\"default\",service=\"ranges\",port=\"*\"";
+    let of_endpoint = ",endpoint=\"10.244.1.5:0\"";
+    for metric in [
+        format!("deltaproxy_service_connections_total{labels}}}"),
+        format!("deltaproxy_endpoint_connections_total{labels}{of_endpoint}}}"),
+    ] {
+        eventually(&metric, SOON, || value(&metrics(node), &metric).filter(|count| *count == 1));
+    }
+    let row = shown(node, "default/ranges");
+    assert_eq!(row["counted"]["connections"], 1, "{row}");
+    assert_eq!(row["endpoints"][0]["counted"]["connections"], 1, "{row}");
+    assert!(row["endpoints"][0].get("port").is_none() && row.get("port").is_none(), "{row}");
+    assert_eq!(row["port_ranges"], json!(["8000-9000"]));
 }
 
 /// `nft reset rules` and `nft reset element` need no ownership of the table.

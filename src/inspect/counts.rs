@@ -82,9 +82,10 @@ impl ConnectionSums {
         let counting = |set| tables.iter().filter(move |table| has_counters(table, set));
         self.sample = self.sample.wrapping_add(1);
         let mut is_whole = true;
-        for table in counting(SetId::Services) {
-            is_whole &= self.read_frontends(reader, table.family, SetId::Services)?;
-            is_whole &= self.read_frontends(reader, table.family, SetId::NodePorts)?;
+        for set in [SetId::Services, SetId::NodePorts, SetId::RangeServices] {
+            for table in counting(set) {
+                is_whole &= self.read_frontends(reader, table.family, set)?;
+            }
         }
         // A torn read may lack existing elements.
         if is_whole {
@@ -95,9 +96,16 @@ impl ConnectionSums {
         for table in counting(SetId::Endpoints) {
             self.find_internal_lists(reader, table.family, SetId::InternalServices)?;
             self.find_internal_lists(reader, table.family, SetId::InternalNodePorts)?;
+            if has_counters(table, SetId::RangeEndpoints) {
+                self.find_internal_lists(reader, table.family, SetId::InternalRangeServices)?;
+            }
         }
         if counting(SetId::Endpoints).next().is_some() {
-            self.read_endpoints(reader)?;
+            let mut has_ranges = [false; 2];
+            for table in counting(SetId::RangeEndpoints) {
+                has_ranges[table.family.index()] = true;
+            }
+            self.read_endpoints(reader, has_ranges)?;
         }
         Ok(())
     }
@@ -169,8 +177,13 @@ impl ConnectionSums {
         })
     }
 
-    /// Adds the counts of the endpoints of the busiest service ports.
-    fn read_endpoints(&mut self, reader: &mut TableReader) -> Result<(), ReadError> {
+    /// Adds the counts of the endpoints of the busiest service ports. `has_ranges`: the tables have the
+    /// set of endpoints of port ranges.
+    fn read_endpoints(
+        &mut self,
+        reader: &mut TableReader,
+        has_ranges: [bool; 2],
+    ) -> Result<(), ReadError> {
         let mut wanted: HashMap<(Family, ListId), (NamedList, Arc<str>)> = HashMap::default();
         let mut slots = 0_u32;
         for (label, port) in self.busiest() {
@@ -205,6 +218,9 @@ impl ConnectionSums {
             )?;
             if !sticky.is_empty() {
                 read_affinity(reader, family, &mut each)?;
+                if has_ranges[family.index()] {
+                    read_ranges(reader, family, &mut each)?;
+                }
             }
         }
         let sample = self.sample;
@@ -244,6 +260,21 @@ fn read_affinity(
     let read = reader.elements(family, SetId::AffinityEndpoints, &mut |element, counter| {
         if let TableElement::AffinityEndpoint(list, protocol, id, target) = element {
             each(EndpointKey { family, list, protocol, number: id.into() }, target, counter);
+        }
+    });
+    read.map(|_| ())
+}
+
+fn read_ranges(
+    reader: &mut TableReader,
+    family: Family,
+    each: &mut dyn FnMut(EndpointKey, Target, Option<Counter>),
+) -> Result<(), ReadError> {
+    let read = reader.elements(family, SetId::RangeEndpoints, &mut |element, counter| {
+        if let TableElement::RangeEndpoint(list, id, address) = element {
+            // A list of port ranges is for all protocols.
+            let key = EndpointKey { family, list, protocol: Protocol::Tcp, number: id.into() };
+            each(key, Target::of_ranges(address), counter);
         }
     });
     read.map(|_| ())

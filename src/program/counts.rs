@@ -116,7 +116,9 @@ fn service_counts(counts: &ConnectionSums) -> ServiceCounts {
         let (name, port_name) = label.split_once(':').unwrap_or((label, ""));
         let (namespace, service) = name.split_once('/').unwrap_or(("", name));
         let endpoints = port.endpoints.iter().map(|(target, counter)| {
-            (SocketAddr::new(target.address, target.port.get()), counted(*counter))
+            // An endpoint of port ranges has no port of its own.
+            let own_port = if port_name == "*" { 0 } else { target.port.get() };
+            (SocketAddr::new(target.address, own_port), counted(*counter))
         });
         let mut endpoints: Vec<_> = endpoints.collect();
         endpoints.sort_unstable_by_key(|(endpoint, _)| *endpoint);

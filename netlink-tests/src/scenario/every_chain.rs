@@ -38,7 +38,21 @@ pub fn objects_for_every_chain() -> Vec<Box<dyn Object>> {
         Box::new(Slice::new("by-port").endpoints("a b c")),
         Box::new(sticky("sticky", 10_800)),
         Box::new(Slice::new("sticky").endpoints(&many.join(" "))),
+        Box::new(with_ranges()),
+        Box::new(Slice::new("ranges").endpoints("a b c")),
+        Box::new(Service::new("empty-ranges", "10.96.0.20").annotation(PORT_RANGES, "tcp/*")),
     ]
+}
+
+const PORT_RANGES: &str = "deltaproxy.io/port-ranges";
+
+fn with_ranges() -> Service {
+    let ranges = ["10.244.0.0/16", "fd00:10:244::/48"];
+    Service::new("ranges", "10.96.0.19")
+        .load_balancer_ip("198.51.100.4")
+        .external_local()
+        .spec("loadBalancerSourceRanges", json!(ranges))
+        .annotation(PORT_RANGES, "udp/10000-20000,sctp/9")
 }
 
 fn hashed(name: &str, cluster_ip: &str, scheduler: &str) -> Service {

@@ -9,8 +9,13 @@ use crate::refusals::refused_packets;
 use crate::tables::{TableReader, TablesError};
 
 /// Sets whose elements count refused packets.
-const COUNTING: [SetId; 3] =
-    [SetId::UnservedServices, SetId::UnservedNodePorts, SetId::SourceRefusals];
+const COUNTING: [SetId; 5] = [
+    SetId::UnservedServices,
+    SetId::UnservedNodePorts,
+    SetId::SourceRefusals,
+    SetId::UnservedRangeServices,
+    SetId::RangeSourceRefusals,
+];
 
 /// Refused packets of each frontend that may refuse some.
 #[derive(Debug, Default)]
