@@ -18,7 +18,7 @@ pub(crate) mod seeds;
 pub(crate) mod steps;
 pub(crate) mod trace;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -297,12 +297,16 @@ impl<K: Shared> World<K> {
     }
 
     /// The source sends events. A new service gets a route one commit after its source ranges, also
-    /// where another one has ended in the same batch.
+    /// where another one has ended, or lost the port, in the same batch.
     fn change(&mut self, events: Vec<Event>) {
-        let ended = |event: &&Event| matches!(event, Event::Service(Change::Gone(_)));
-        if events.iter().any(|event| ended(&event)) {
+        let known: BTreeSet<_> = self.objects.services().map(|it| it.name.clone()).collect();
+        let of_known = |event: &&Event| {
+            matches!(event, Event::Service(Change::Gone(_)))
+                || matches!(event, Event::Service(Change::Is(it)) if known.contains(&it.name))
+        };
+        if events.iter().any(|event| of_known(&event)) {
             let former = self.objects.clone();
-            events.iter().filter(ended).for_each(|event| self.objects.apply(event));
+            events.iter().filter(of_known).for_each(|event| self.objects.apply(event));
             self.keep_served();
             self.objects = former;
         }
@@ -581,8 +585,6 @@ impl<K: Shared> World<K> {
         let found = read_back(&mut kernel, engine.tables().layouts()).expect("it can be read");
         engine.replace_installed_state(found);
         engine.apply(self.objects.all().cloned());
-        // Sets of port ranges exist only while a listed service has one.
-        engine.apply(Resource::ALL.map(Event::Listed));
         engine.learn_devices(devices(self.devices & !REFUSED));
         let Some(links) = self.links() else {
             settle_unencoded(&mut engine, &mut kernel);

@@ -18,12 +18,19 @@ impl OptionalChains {
         }
     }
 
+    /// Adds what port ranges need; returns whether something is new.
+    pub fn add_ranges(&mut self, cluster: &Cluster, family: Family) -> bool {
+        let (former, lengths) = (*self, cluster.port_lengths(family));
+        self.port_ranges = self.port_ranges.union(lengths);
+        self.range_sets |= !lengths.is_empty();
+        *self != former
+    }
+
     /// Adds the chains and rules that the cluster needs; returns whether there are new ones.
     pub fn add(&mut self, cluster: &Cluster, family: Family) -> bool {
         let (former, needed) = (*self, Self::needed(cluster, family));
+        self.add_ranges(cluster, family);
         self.source_ranges = self.source_ranges.union(needed.source_ranges);
-        self.port_ranges = self.port_ranges.union(needed.port_ranges);
-        self.range_sets |= needed.range_sets;
         self.cluster_ip_endpoints |= needed.cluster_ip_endpoints;
         self.ended_endpoints |= needed.ended_endpoints;
         *self != former

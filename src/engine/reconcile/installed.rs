@@ -65,7 +65,7 @@ impl Engine {
             known.adopt(found.clone());
             self.diff.adopt_ended(found.map(|(target, _)| *target));
             self.note_ended();
-            if self.cluster.is_listed() && self.tables.add_optional_chains(&self.cluster) {
+            if self.tables.add_optional_chains(&self.cluster) {
                 self.render_tables();
             }
         }

@@ -193,9 +193,7 @@ impl Engine {
         let inputs = (&self.cluster, self.routing.direct_return.as_ref());
         self.updates.note_demands(inputs, services.iter().map(|(name, _)| name));
         let is_new_timeout = self.tables.timeouts.number_all();
-        // Until all resources are listed, the service address ranges may be unknown.
-        let has_new_chains =
-            self.cluster.is_listed() && self.tables.add_optional_chains(&self.cluster);
+        let has_new_chains = self.tables.add_optional_chains(&self.cluster);
         if is_new_timeout
             || has_new_chains
             || ranges

@@ -199,10 +199,16 @@ impl Tables {
         is_found && !std::mem::replace(&mut chains.range_sets, true)
     }
 
-    /// Adds to the optional chains those that services need; returns whether there are new ones.
+    /// Adds to the optional chains those that services need; returns whether there are new ones. Until
+    /// all resources are listed, the service address ranges may be unknown, and only port ranges are
+    /// added: their elements need sets.
     pub(super) fn add_optional_chains(&mut self, cluster: &Cluster) -> bool {
-        let chains = &mut self.optional_chains;
-        Family::ALL.map(|family| chains[family.index()].add(cluster, family)).contains(&true)
+        let (chains, is_listed) = (&mut self.optional_chains, cluster.is_listed());
+        let mut add = |family: Family| {
+            let chains = &mut chains[family.index()];
+            chains.add_ranges(cluster, family) | (is_listed && chains.add(cluster, family))
+        };
+        Family::ALL.map(&mut add).contains(&true)
     }
 
     /// Records the installed state of a table after a transaction that changed more than elements.

@@ -256,8 +256,9 @@ impl Engine {
             !std::mem::take(&mut self.updates.small_went_first) && self.updates.postponed.is_none();
         let (mut taken, mut is_small) = (0, may_go_first);
         let mut updated = StepServices::default();
-        // Beside a bisection, a step has one service alone.
-        if !self.tables.are_bisecting() && !self.diff.remove_ended(&self.cluster, piece) {
+        let have_all_left = self.diff.remove_ended(&self.cluster, piece);
+        // Beside a bisection, a step has one service alone, and these belong to none.
+        if !have_all_left || self.tables.are_bisecting() && !piece.is_empty() {
             return updated;
         }
         while piece.has_room() && self.tables.admit(&updated) {
