@@ -763,7 +763,7 @@ packet's priority, and nft(8) prints it as two hexadecimal halves, `NNNN:NNFS`:
 | `FS`, lowest five bits (`& 0:1f`) | the [size class](#size-classes): how many slots the list has |
 | `FS`, bit `20` | masquerade, whatever the source |
 | `FS`, bit `40` | local endpoints only (`externalTrafficPolicy: Local`); pods and the node use the internal route |
-| `FS`, bit `80` | session affinity: then the digits are `SSSS:TTFS`, with session `SSSS` and timeout `TT` |
+| `FS`, bit `80` | session affinity, or [port ranges](port-ranges.md): then the digits are `SSSS:TTFS`, with session `SSSS` and timeout `TT`, which is `7f` without affinity |
 
 | route | meaning |
 |---|---|
