@@ -2,7 +2,7 @@
 //! of that name.
 //!
 //! Nothing waits for it. A request is sent only if the readiness of this node changed and the change
-//! lasts, at most one after another; [`course`] has the times. A failed request is repeated after the
+//! lasts, at most one after another; `course.rs` has the times. A failed request is repeated after the
 //! waits of a watch, and one that the server refuses after minutes.
 
 mod course;
