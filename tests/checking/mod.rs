@@ -17,7 +17,7 @@ use daemon::run::{Left, Parts, Run, RunError};
 use daemon::writer::{Requests, Writer};
 use engine::model::{
     Arrival, Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName,
-    Protocol, Resource, Service, ServicePort, TrafficPolicy,
+    PortRange, Protocol, Resource, Service, ServicePort, TrafficPolicy,
 };
 use engine::routing::Routing;
 use engine::ruleset::{self, Layouts, OptionalSets, SetId};
@@ -196,6 +196,10 @@ fn with((service, slices): (Service, [Event; 2])) -> Vec<Event> {
     [Event::Service(Change::Is(service))].into_iter().chain(slices).collect()
 }
 
+fn port_ranges() -> Vec<PortRange> {
+    PortRange::parse_list("tcp/5000-5003").expect("ranges")
+}
+
 /// Services with elements in every set.
 pub(crate) fn objects() -> Vec<Event> {
     let node = Node {
@@ -214,12 +218,14 @@ pub(crate) fn objects() -> Vec<Event> {
         node_port: Some(port(30_053)),
     };
     open.ports.push(dns);
+    open.port_ranges = port_ranges();
     let mut objects = with((open, slices));
     let (mut local, slices) = service(2, 10);
     local.external_traffic_policy = TrafficPolicy::Local;
     local.load_balancer_ips = vec![[192, 0, 2, 1].into(), "fd02::1".parse().expect("an address")];
     let ranges = ["198.51.100.0/24", "203.0.113.0/25", "fd03::/64"];
     local.source_ranges = ranges.map(|range| range.parse().expect("a range")).to_vec();
+    local.port_ranges = port_ranges();
     local.ports[0].node_port = Some(port(30_081));
     objects.extend(with((local, slices)));
     let (mut sticky, slices) = service(3, 2);
@@ -227,6 +233,7 @@ pub(crate) fn objects() -> Vec<Event> {
     objects.extend(with((sticky, slices)));
     let (mut empty, slices) = service(4, 0);
     empty.ports[0].node_port = Some(port(30_082));
+    empty.port_ranges = port_ranges();
     objects.extend(with((empty, slices)));
     objects.push(Event::Node(Change::Is(node)));
     objects
@@ -234,7 +241,8 @@ pub(crate) fn objects() -> Vec<Event> {
 
 /// The sets that [`objects`] fill.
 fn sets() -> impl Iterator<Item = (Family, SetId)> {
-    SetId::written(OptionalSets::default()).flat_map(|set| Family::ALL.map(|family| (family, set)))
+    let optional = OptionalSets { port_ranges: true, ..OptionalSets::default() };
+    SetId::written(optional).flat_map(|set| Family::ALL.map(|family| (family, set)))
 }
 
 fn change(
@@ -258,11 +266,6 @@ fn corrupt<K: Shared>(daemon: &mut Checked<K>, operations: Vec<Operation>) {
     daemon.kernel.corrupt(&Transaction { operations });
 }
 
-/// Whether elements of a set are named by others, so that a lost one is found by reading all.
-fn has_affinity(set: SetId) -> bool {
-    matches!(set, SetId::AffinitySlots | SetId::AffinityEndpoints | SetId::AffinityLists)
-}
-
 pub(crate) async fn each_lost_element_is_written_again(kernel: impl Shared) {
     let mut daemon = Checked::start(kernel, objects()).await;
     let expected = contents(&mut daemon.kernel);
@@ -276,7 +279,8 @@ pub(crate) async fn each_lost_element_is_written_again(kernel: impl Shared) {
             daemon.pass(TWO_ROUNDS).await;
             assert_eq!(contents(&mut daemon.kernel), expected, "{of:?} without {key:?}");
             assert_eq!(daemon.differences()[0], before[0] + 1, "{of:?} without {key:?}");
-            if !has_affinity(of.1) {
+            // Their elements are named by others, so that a lost one is found by reading all.
+            if !of.1.is_of_affinity() {
                 let writes = (daemon.commits(), daemon.full_syncs());
                 assert_eq!(writes, (commits + 1, full_syncs), "{of:?} without {key:?}");
             }

@@ -182,7 +182,7 @@ impl Table {
             };
             match kernel.read_elements(&ruleset::table(family), set.name(), &mut each) {
                 Err(error) if error.is_missing() => {
-                    table.is_missing |= !set.is_optional();
+                    table.is_missing |= SetId::written(OptionalSets::default()).any(|it| it == set);
                 }
                 read => read.expect("it can be read"),
             }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use engine::doubt::{Reading, Reply, Request, Rules, Size};
-use engine::ruleset::{self, Layouts, OptionalSets, SetId, TableElement};
+use engine::ruleset::{self, Layouts, SetId, TableElement};
 use engine::{Changed, ElementId, Finding, InstalledElement};
 use nft::kernel::{ElementRead, Kernel, ReadError};
 use nft::{Family, Value};
@@ -43,7 +43,7 @@ pub fn answer<K: Kernel>(
             Reply::Rules(Rules { family: *family, contents, port: kernel.port() })
         }
         Request::Keys(places) => Reply::Keys(look_up(kernel, places)?),
-        Request::Sizes => Reply::Sizes(count_all(kernel)?),
+        Request::Sizes(sets) => Reply::Sizes(count(kernel, sets)?),
         Request::Dump(sets) => Reply::Dump(dump(kernel, sets)?),
     })
 }
@@ -87,18 +87,12 @@ fn look_up_in_set<K: Kernel>(
 }
 
 /// Returns the number of elements of each set.
-fn count_all<K: Kernel>(kernel: &mut K) -> Result<Vec<Size>, ReadError> {
-    let mut sizes = Vec::new();
-    for family in Family::ALL {
-        let table = ruleset::table(family);
-        for set in SetId::written(OptionalSets::ALL) {
-            let found = kernel.count_elements(&table, set.name())?;
-            if found.is_some() || !set.is_optional() {
-                sizes.push(Size { family, set, found, written: 0 });
-            }
-        }
-    }
-    Ok(sizes)
+fn count<K: Kernel>(kernel: &mut K, sets: &[(Family, SetId)]) -> Result<Vec<Size>, ReadError> {
+    let size = |&(family, set): &(Family, SetId)| {
+        let found = kernel.count_elements(&ruleset::table(family), set.name())?;
+        Ok(Size { family, set, found, written: 0 })
+    };
+    sets.iter().map(size).collect()
 }
 
 /// Returns the elements of sets.

@@ -174,6 +174,13 @@ impl BaseState {
         can_own(*flags, table.flags) && adds_base_chain
     }
 
+    /// Returns the sets of our table whose elements are written.
+    pub(crate) fn written_sets(&self) -> impl Iterator<Item = SetId> {
+        let sets = if let Self::Ours(installed) = self { Some(&installed.sets) } else { None };
+        let sets = sets.into_iter().flatten().filter_map(|name| SetId::by_name(name));
+        sets.filter(|set| set.is_written())
+    }
+
     /// Returns the flags of our table.
     pub(crate) fn flags(&self) -> Option<TableFlags> {
         match self {

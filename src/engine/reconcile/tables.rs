@@ -115,6 +115,13 @@ impl Tables {
         self.of(family).installed.has_flowtable()
     }
 
+    /// Returns the sets of kube-proxy's tables whose elements are written, as far as is known.
+    pub fn written_sets(&self) -> impl Iterator<Item = (Family, SetId)> {
+        let of_family =
+            |family| self.of(family).installed.written_sets().map(move |set| (family, set));
+        Family::ALL.into_iter().flat_map(of_family)
+    }
+
     /// Returns whether this process owns each of our tables that it writes, so that the kernel
     /// refuses changes by other programs.
     pub fn are_owned(&self) -> bool {

@@ -123,12 +123,11 @@ impl SetId {
     /// Returns the sets of a table whose elements the daemon writes: packets write the clients of
     /// affinity.
     pub fn written(optional: OptionalSets) -> impl Iterator<Item = Self> {
-        Self::of_tables(optional).filter(|set| *set != Self::AffinityClients)
+        Self::of_tables(optional).filter(|set| set.is_written())
     }
 
-    /// Returns whether only some tables have it.
-    pub fn is_optional(self) -> bool {
-        Self::of_tables(OptionalSets::default()).all(|usual| usual != self)
+    pub(crate) fn is_written(self) -> bool {
+        self != Self::AffinityClients
     }
 
     /// Returns the set with this name.

@@ -25,8 +25,8 @@ pub enum Request {
     Rules(Family),
     /// Elements by their keys.
     Keys(Vec<ElementId>),
-    /// The number of elements of each set.
-    Sizes,
+    /// The number of elements of these sets.
+    Sizes(Vec<(Family, SetId)>),
     /// The keys of all elements of these sets. Long: commits do not wait for it.
     Dump(Vec<(Family, SetId)>),
 }

@@ -115,7 +115,7 @@ impl Round {
             }
             RoundStage::Sizes | RoundStage::End => {
                 self.stage = RoundStage::End;
-                Request::Sizes
+                Request::Sizes(engine.tables().written_sets().collect())
             }
         };
         self.due = now + self.pause_after(elements, all);

@@ -214,7 +214,7 @@ fn answers(request: &Request, engine: &Engine) -> [Option<Reply>; 2] {
         }
         Request::Dump(_) => [Some(Reply::Dump(Vec::new())), None],
         Request::DirectReturn => [Some(Reply::DirectReturn(direct::Found::default())), None],
-        Request::Tables | Request::TablesWithoutLists | Request::Lists(..) | Request::Sizes => {
+        Request::Tables | Request::TablesWithoutLists | Request::Lists(..) | Request::Sizes(_) => {
             panic!("not the first request")
         }
     }
