@@ -8,9 +8,9 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use ahash::HashMap;
-use engine::model::{Protocol, Target};
+use engine::model::Target;
 use engine::ruleset::number::{ListId, Route};
-use engine::ruleset::{Frontend, NamedList, SetId, TableElement, without_scheduler};
+use engine::ruleset::{Frontend, ListUse, NamedList, SetId, TableElement, without_scheduler};
 use nft::Counter;
 use nft::family::Family;
 use nft::kernel::ReadError;
@@ -68,7 +68,7 @@ struct SeenEndpoint {
 struct EndpointKey {
     family: Family,
     list: ListId,
-    protocol: Protocol,
+    of: ListUse,
     number: u32,
 }
 
@@ -101,11 +101,7 @@ impl ConnectionSums {
             }
         }
         if counting(SetId::Endpoints).next().is_some() {
-            let mut has_ranges = [false; 2];
-            for table in counting(SetId::RangeEndpoints) {
-                has_ranges[table.family.index()] = true;
-            }
-            self.read_endpoints(reader, has_ranges)?;
+            self.read_endpoints(reader, &tables)?;
         }
         Ok(())
     }
@@ -177,12 +173,11 @@ impl ConnectionSums {
         })
     }
 
-    /// Adds the counts of the endpoints of the busiest service ports. `has_ranges`: the tables have the
-    /// set of endpoints of port ranges.
+    /// Adds the counts of the endpoints of the busiest service ports.
     fn read_endpoints(
         &mut self,
         reader: &mut TableReader,
-        has_ranges: [bool; 2],
+        tables: &[OurTable],
     ) -> Result<(), ReadError> {
         let mut wanted: HashMap<(Family, ListId), (NamedList, Arc<str>)> = HashMap::default();
         let mut slots = 0_u32;
@@ -197,7 +192,8 @@ impl ConnectionSums {
             wanted.extend(lists.map(|(f, list)| ((f, list.list), (list, Arc::clone(label)))));
         }
         let mut grown: HashMap<Arc<str>, HashMap<Target, Counter>> = HashMap::default();
-        for family in Family::ALL {
+        for table in tables {
+            let family = table.family;
             let mut each = |key: EndpointKey, target, counter: Option<Counter>| {
                 let of_list = wanted.get(&(family, key.list));
                 let Some(((_, label), counter)) = of_list.zip(counter) else { return };
@@ -213,13 +209,14 @@ impl ConnectionSums {
                 family,
                 plain.into_iter(),
                 &mut |(list, protocol, number), target, counter| {
-                    each(EndpointKey { family, list, protocol, number }, target, counter);
+                    let of = ListUse::Port(protocol);
+                    each(EndpointKey { family, list, of, number }, target, counter);
                 },
             )?;
-            if !sticky.is_empty() {
-                read_affinity(reader, family, &mut each)?;
-                if has_ranges[family.index()] {
-                    read_ranges(reader, family, &mut each)?;
+            let sessions = [SetId::AffinityEndpoints, SetId::RangeEndpoints];
+            for set in sessions.into_iter().filter(|set| has_counters(table, *set)) {
+                if !sticky.is_empty() {
+                    read_sessions(reader, (family, set), &mut each)?;
                 }
             }
         }
@@ -252,29 +249,15 @@ fn has_counters(table: &OurTable, set: SetId) -> bool {
     found.and_then(|found| found.set.as_ref()).is_some_and(|set| set.counter)
 }
 
-fn read_affinity(
+/// Reads the counts of endpoints of lists with affinity.
+fn read_sessions(
     reader: &mut TableReader,
-    family: Family,
+    (family, set): (Family, SetId),
     each: &mut dyn FnMut(EndpointKey, Target, Option<Counter>),
 ) -> Result<(), ReadError> {
-    let read = reader.elements(family, SetId::AffinityEndpoints, &mut |element, counter| {
-        if let TableElement::AffinityEndpoint(list, protocol, id, target) = element {
-            each(EndpointKey { family, list, protocol, number: id.into() }, target, counter);
-        }
-    });
-    read.map(|_| ())
-}
-
-fn read_ranges(
-    reader: &mut TableReader,
-    family: Family,
-    each: &mut dyn FnMut(EndpointKey, Target, Option<Counter>),
-) -> Result<(), ReadError> {
-    let read = reader.elements(family, SetId::RangeEndpoints, &mut |element, counter| {
-        if let TableElement::RangeEndpoint(list, id, address) = element {
-            // A list of port ranges is for all protocols.
-            let key = EndpointKey { family, list, protocol: Protocol::Tcp, number: id.into() };
-            each(key, Target::of_ranges(address), counter);
+    let read = reader.elements(family, set, &mut |element, counter| {
+        if let Some((list, of, id, target)) = element.session() {
+            each(EndpointKey { family, list, of, number: id.into() }, target, counter);
         }
     });
     read.map(|_| ())
@@ -284,6 +267,7 @@ fn read_ranges(
 mod tests {
     use std::num::NonZeroU16;
 
+    use engine::model::Protocol;
     use engine::ruleset::number::{Flags, SizeClass};
 
     use super::*;

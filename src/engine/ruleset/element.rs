@@ -215,6 +215,15 @@ impl TableElement<'_> {
         }
     }
 
+    /// Returns the endpoint of a list with affinity, and the packets that the list is for.
+    pub fn session(&self) -> Option<(ListId, ListUse, EndpointId, Target)> {
+        if let Self::AffinityEndpoint(list, protocol, id, target) = *self {
+            return Some((list, ListUse::Port(protocol), id, target));
+        }
+        let Self::RangeEndpoint(list, id, address) = *self else { return None };
+        Some((list, ListUse::Ranges, id, Target::of_ranges(address)))
+    }
+
     /// Returns the set or map of the element.
     pub fn set(&self) -> SetId {
         match self {

@@ -159,11 +159,8 @@ impl TableReading {
         if let (TableElement::Route(frontend, ..), Some(counted)) = (element, counted) {
             self.counted.insert(*frontend, counted);
         }
-        if let TableElement::AffinityEndpoint(list, _, _, target) = *element {
+        if let Some((list, _, _, target)) = element.session() {
             self.add_counter(list, target, counted);
-        }
-        if let TableElement::RangeEndpoint(list, _, address) = *element {
-            self.add_counter(list, Target::of_ranges(address), counted);
         }
     }
 
