@@ -4,9 +4,9 @@
 //! attribute types and codes are part of the stable interface and never change.
 
 // <linux/netlink.h>
-pub(super) const NLM_F_REQUEST: u16 = 0x1;
-pub(super) const NLM_F_ACK: u16 = 0x4;
-pub(super) const NLM_F_CREATE: u16 = 0x400;
+pub(super) use crate::netlink::message::{
+    ACK as NLM_F_ACK, CREATE as NLM_F_CREATE, REQUEST as NLM_F_REQUEST,
+};
 pub(super) const NLM_F_APPEND: u16 = 0x800;
 
 // <linux/netfilter/nfnetlink.h>

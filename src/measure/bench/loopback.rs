@@ -6,8 +6,8 @@
 use std::io;
 use std::net::Ipv4Addr;
 
-use network::RTM_NEWLINK;
-use network::Rtnetlink;
+use network::{RTM_NEWLINK, Rtnetlink};
+use nft::netlink::message::CREATE;
 
 use super::cluster::{CLUSTER_IP_BITS, FIRST_CLUSTER_IP, FIRST_ENDPOINT};
 
@@ -21,13 +21,12 @@ const LOOPBACK: i32 = 1;
 const RANGES: [(u32, u8); 3] =
     [(FIRST_CLUSTER_IP, CLUSTER_IP_BITS), (FIRST_ENDPOINT, 8), (FIRST_CLIENT, 8)];
 
-// From <linux/rtnetlink.h>, <linux/if_addr.h>, <linux/if.h> and <linux/netlink.h>.
+// From <linux/rtnetlink.h>, <linux/if_addr.h> and <linux/if.h>.
 const RTM_NEWADDR: u16 = 20;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 const IFF_UP: u32 = 1;
 const AF_INET: u8 = 2;
-const NLM_F_CREATE: u16 = 0x400;
 
 /// Sets the loopback of the present network namespace up, with the cluster's addresses.
 ///
@@ -38,12 +37,12 @@ pub(super) fn prepare() -> io::Result<()> {
     // struct ifinfomsg: family, type, index, flags and the mask of changed flags.
     let up = IFF_UP.to_ne_bytes();
     let device = [[0; 4], LOOPBACK.to_ne_bytes(), up, up].concat();
-    requests.change(RTM_NEWLINK, NLM_F_CREATE, &device, |_| {})?;
+    requests.change(RTM_NEWLINK, CREATE, &device, |_| {})?;
     for (first, prefix) in RANGES {
         // struct ifaddrmsg: family, prefix, flags, scope, index.
         let body = [[AF_INET, prefix, 0, 0], LOOPBACK.to_ne_bytes()].concat();
         let address = Ipv4Addr::from(first).octets();
-        requests.change(RTM_NEWADDR, NLM_F_CREATE, &body, |w| {
+        requests.change(RTM_NEWADDR, CREATE, &body, |w| {
             w.bytes(IFA_LOCAL, &address);
             w.bytes(IFA_ADDRESS, &address);
         })?;

@@ -16,7 +16,7 @@ pub const REQUEST: u16 = 0x1;
 pub const MULTI: u16 = 0x2;
 /// Flag `NLM_F_ACK`: the kernel acknowledges success too.
 pub const ACK: u16 = 0x4;
-/// `NLM_F_CREATE`: creates the object if it does not exist.
+/// Flag `NLM_F_CREATE` of a request: the object is created if it does not exist.
 pub const CREATE: u16 = 0x400;
 /// Flag `NLM_F_DUMP_INTR` of an answer: the dumped objects changed during the dump.
 pub const DUMP_INTERRUPTED: u16 = 0x10;
