@@ -9,10 +9,11 @@ use crate::ruleset::OptionalChains;
 
 impl OptionalChains {
     fn needed(cluster: &Cluster, family: Family) -> Self {
+        let port_ranges = cluster.port_lengths(family);
         Self {
             source_ranges: cluster.source_lengths(family),
-            port_ranges: cluster.port_lengths(family),
-            range_sets: !cluster.port_lengths(family).is_empty(),
+            port_ranges,
+            range_sets: !port_ranges.is_empty(),
             cluster_ip_endpoints: cluster.may_have_cluster_ip_endpoints(),
             ended_endpoints: cluster.ended().is_some_and(|ended| ended.has(family)),
         }

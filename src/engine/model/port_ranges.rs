@@ -94,9 +94,7 @@ impl PortRange {
         }
         blocks
     }
-}
 
-impl PortRange {
     /// Returns the ranges of ascending blocks as text, such as `10000-20000`, `5060` or `*`.
     pub fn joined(blocks: &[PortBlock]) -> Vec<String> {
         let mut ranges = Vec::<(u16, u16)>::new();

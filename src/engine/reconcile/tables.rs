@@ -213,7 +213,7 @@ impl Tables {
         let (chains, is_listed) = (&mut self.optional_chains, cluster.is_listed());
         let mut add = |family: Family| {
             let chains = &mut chains[family.index()];
-            chains.add_ranges(cluster, family) | (is_listed && chains.add(cluster, family))
+            if is_listed { chains.add(cluster, family) } else { chains.add_ranges(cluster, family) }
         };
         Family::ALL.map(&mut add).contains(&true)
     }
