@@ -115,7 +115,7 @@ fn ranges_are_at_every_address_with_the_policies_of_the_service() {
 fn source_ranges_apply_to_the_whole_range_and_not_beside_it() {
     let mut lab = Lab::new();
     let outside = json!(["192.0.2.0/24", "fd00:192:0:2::/64"]);
-    let nobody = json!(["203.0.113.0/24", "fd00:203::/32"]);
+    let other_sources = json!(["203.0.113.0/24", "fd00:203::/32"]);
     let with = |ranges| web_everywhere().spec("loadBalancerSourceRanges", ranges);
     // Another service has the next port of the same address.
     let other = Service::new("other", "10.96.0.11").port(80).load_balancer_ip("198.51.100.2");
@@ -128,7 +128,7 @@ fn source_ranges_apply_to_the_whole_range_and_not_beside_it() {
         ("pod", WEB, keeps_source("a c")),
         ("pod", EXTERNAL, masquerades("a c")),
     ]);
-    lab.apply(&[&with(nobody)]);
+    lab.apply(&[&with(other_sources)]);
     lab.check(&[("outside", VIP_IN_RANGE, Silent), ("outside", VIP, masquerades("b"))]);
     lab.apply(&[&web_everywhere()]);
     lab.check(&[("outside", VIP_IN_RANGE, masquerades("a c"))]);

@@ -401,7 +401,7 @@ fn what_may_not_exist_is_destroyed_and_kernels_before_6_3_refuse_it() {
         }
         let missing = transaction(destroyed().into_iter().map(destroy).collect());
         nftables.commit(&missing).unwrap();
-        // All of it but a rule, whose handle nobody chooses.
+        // All of it but a rule: the kernel chooses its handle.
         nftables
             .commit(&transaction(vec![
                 Operation::AddChain(reference(), chain()),
