@@ -14,7 +14,7 @@ use daemon::read_back::read_back;
 use engine::Engine;
 use engine::model::{
     Adjusted, Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName,
-    Resource, Scheduler, Service, ServicePort, Weighing,
+    PortRange, Resource, Scheduler, Service, ServicePort, Weighing,
 };
 use engine::routing::{LeastConnections, Routing};
 use fake_kernel::Fake;
@@ -82,9 +82,12 @@ impl Daemon {
 
     /// The slots of each endpoint of a service, by the last byte of its address.
     fn slots(&mut self, service: u8) -> BTreeMap<u8, usize> {
+        self.slots_of(&format!("default/web-{service}:http lc"))
+    }
+
+    fn slots_of(&mut self, label: &str) -> BTreeMap<u8, usize> {
         let table = Table::read(&mut self.kernel, Family::Ip).expect("a table");
-        let label = format!("default/web-{service}:http lc");
-        let mut routes = table.routes.values().filter(|(_, it)| it.as_deref() == Some(&*label));
+        let mut routes = table.routes.values().filter(|(_, it)| it.as_deref() == Some(label));
         let (route, _) = routes.next().expect("a route of the service");
         let mut slots = BTreeMap::new();
         for (_, target) in table.slots_of(route.list().unwrap()).unwrap().into_values() {
@@ -175,6 +178,22 @@ fn only_services_with_the_scheduler_follow_connections_and_settle() {
     // Once they end, the list is as before.
     daemon.balance_often(20, |_| 0);
     assert_eq!(daemon.slots(1), BTreeMap::from([(1, 1), (2, 1), (3, 1)]));
+}
+
+#[test]
+fn port_ranges_stay_random_and_demand_no_slots() {
+    let Event::Service(Change::Is(of_port)) = service(1, Scheduler::LeastConnections) else {
+        unreachable!()
+    };
+    let port_ranges = PortRange::parse_list("tcp/5000-5003").unwrap();
+    let with_ranges = Event::Service(Change::Is(Service { port_ranges, ..of_port }));
+    let mut daemon = Daemon::start(1_000, balanced(1, &[1, 2, 3]));
+    let demanded = daemon.engine.slots_in_use().requested;
+    daemon.apply(vec![with_ranges]);
+    daemon.balance_often(20, |last| if last == 1 { 60 } else { 0 });
+    assert_eq!(daemon.slots(1), BTreeMap::from([(1, 1), (2, 12), (3, 11)]));
+    assert_eq!(daemon.slots_of("default/web-1:*"), BTreeMap::from([(1, 1), (2, 1), (3, 1)]));
+    assert_eq!(daemon.engine.slots_in_use().requested, demanded);
 }
 
 /// A slice whose endpoints have a weight.

@@ -125,7 +125,7 @@ impl PortRenderer<'_> {
             protocol: port.protocol,
             port: port.port,
             blocks: self.blocks.cloned().unwrap_or_default(),
-            label: Label::new(&view.service.name, port).with_scheduler(view.scheduler()),
+            label: Label::new(&view.service.name, port).with_scheduler(view.scheduler_of(port)),
             endpoints,
             slots: [cluster.0, local.0],
             timeout,
@@ -187,14 +187,10 @@ impl PortRenderer<'_> {
         problems: &mut PortProblems,
     ) -> (SlotPlan, Option<Reduction>) {
         self.limit(list, timeout, problems);
-        // Port ranges of all protocols share their lists, and connections are counted by protocol.
-        let weights = match self.blocks {
-            None => self.view.effective_weights(self.port, self.family, list),
-            Some(_) => self.view.annotated_weights(self.port, self.family, list),
-        };
+        let weights = self.view.effective_weights(self.port, self.family, list);
         let most = if timeout.is_some() { SizeClass::LARGEST_SESSION } else { SizeClass::LARGEST };
         let limits = Limits { most: most.most(), grant: self.grant };
-        SlotPlan::new(self.view.scheduler(), list, weights, limits)
+        SlotPlan::new(self.view.scheduler_of(self.port), list, weights, limits)
     }
 
     /// Reports that a list has fewer slots than it needs.

@@ -249,7 +249,7 @@ fn of_list(view: &ServiceView<'_>, port: &ServicePort, family: Family) -> (u32, 
     let weights = view.annotated_weights(port, family, &mut endpoints).unwrap_or_default();
     let by_weight: usize = weights.iter().map(|weight| usize::from(*weight) - 1).sum();
     let each = if weights.is_empty() { OF_BALANCED } else { 2 * OF_BALANCED };
-    let by_load = match view.scheduler() {
+    let by_load = match view.scheduler_of(port) {
         Scheduler::LeastConnections => (all * each).min(MOST_BALANCED),
         Scheduler::Random | Scheduler::Maglev(_) => 0,
     };

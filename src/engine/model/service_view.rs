@@ -104,6 +104,14 @@ impl ServiceView<'_> {
         }
     }
 
+    /// Returns the scheduler of a port: that of the service. `lc` is [`Scheduler::Random`] for port
+    /// ranges, as connections are counted by protocol, and the ranges of all protocols share lists.
+    pub fn scheduler_of(&self, port: &ServicePort) -> Scheduler {
+        let scheduler = self.scheduler();
+        let is_by_load = scheduler == Scheduler::LeastConnections;
+        if is_by_load && port.is_of_ranges() { Scheduler::Random } else { scheduler }
+    }
+
     /// Removes the endpoints of a port with weight 0 and returns the weights of the others,
     /// multiplied by their shares under scheduler `lc`. Returns `None` if weights have no effect,
     /// because each is 1 or all are 0.
@@ -114,9 +122,9 @@ impl ServiceView<'_> {
         targets: &mut TargetList,
     ) -> Option<Vec<Weight>> {
         let weights = self.annotated_weights(port, family, targets);
-        let shares =
-            self.shares.and_then(|it| it.slots(port.protocol, targets, weights.as_deref()));
-        shares.or(weights)
+        let is_balanced = self.scheduler_of(port) == Scheduler::LeastConnections;
+        let shares = self.shares.filter(|_| is_balanced);
+        shares.and_then(|it| it.slots(port.protocol, targets, weights.as_deref())).or(weights)
     }
 
     /// Removes the endpoints of a port with weight 0 and returns the weights of the others by
