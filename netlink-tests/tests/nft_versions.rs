@@ -185,7 +185,7 @@ fn nft_1_0_6_loads_listings_of_later_ones_once_the_priority_at_hook_output_is_a_
         let refused = old.try_load(copy.node(), &[], &listed);
         assert!(refused.stderr.contains("invalid priority expression"), "{}", refused.stderr);
         let numbered = listed
-            .replace("hook output priority dstnat;", "hook output priority -100;")
+            .replace("hook output priority dstnat - 2;", "hook output priority -102;")
             .replace("hook output priority dstnat - 10;", "hook output priority -110;");
         old.load(copy.node(), &numbered);
         assert_eq!(tables(copy.node()).map(|it| it.sets), tables(net.node()).map(|it| it.sets));
