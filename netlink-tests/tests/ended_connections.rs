@@ -8,6 +8,7 @@ use std::time::Duration;
 use engine::model::EndedSettings;
 use engine::routing::Routing;
 use engine::ruleset::{SetId, table};
+use netlink_tests::http::body;
 use netlink_tests::scenario::{
     EXTERNAL, Endpoint, Lab, Manifests, NODE_PORT, Object, Proxy, Service, Slice, VIP, WEB,
     keeps_source, routing, slice, web_everywhere,
@@ -337,6 +338,9 @@ fn the_daemon_shows_what_ends_and_counts_it_also_after_a_kill() {
         }
     }
     let _daemon = start();
+    let metric = "deltaproxy_service_resets_total{namespace=\"default\",service=\"web\"} 3\n";
+    let resets = || body(node, 10249, "/metrics").contains(metric).then_some(());
+    eventually("the resets of the service", SOON, resets);
     assert_eq!(of_a(&read(&show(&["--output", "json"])))["resets"], 3);
     for selected in [["--namespace", "other"], ["--search", "nothing"]] {
         assert_eq!(show(&selected), "no endpoint is gone whose connections end\n");

@@ -1,7 +1,8 @@
-//! Packets that our rules rejected or dropped, by family and reason.
+//! Packets that our rules rejected or dropped, by family and reason, and by service.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use engine::model::Target;
 use engine::ruleset::Refusal;
 use nft::{Counter, Family};
 
@@ -21,32 +22,63 @@ pub fn refused_packets(tables: &[OurTable]) -> RefusedPackets {
     found
 }
 
-/// Sums over successive reads. They never decrease: the rule that replaces another one begins at
-/// zero, and so the sum grows by its count.
-#[derive(Debug, Default)]
-pub struct RefusalSums {
-    last: RefusedPackets,
-    sums: RefusedPackets,
+/// Sums over successive reads. They never decrease: the rule or element that replaces another one
+/// begins at zero, and so the sum grows by its count.
+#[derive(Debug)]
+pub struct CounterSums<Source, Group> {
+    last: BTreeMap<Source, Counter>,
+    sums: BTreeMap<Group, Counter>,
+}
+
+/// Sums of [`refused_packets`].
+pub type RefusalSums = CounterSums<(Family, Refusal), (Family, Refusal)>;
+
+/// Packets that were answered with RST because their endpoint is gone: by service, from each
+/// endpoint.
+pub type ResetSums = CounterSums<(Box<str>, Target), Box<str>>;
+
+impl<Source, Group> Default for CounterSums<Source, Group> {
+    fn default() -> Self {
+        Self { last: BTreeMap::new(), sums: BTreeMap::new() }
+    }
+}
+
+impl<Source: Ord, Group: Ord> CounterSums<Source, Group> {
+    /// Returns the sums.
+    pub fn sums(&self) -> &BTreeMap<Group, Counter> {
+        &self.sums
+    }
+
+    /// Adds the packets since the last read to the group of their source.
+    fn add_by(&mut self, now: BTreeMap<Source, Counter>, group: impl Fn(&Source) -> Group) {
+        for (source, counter) in &now {
+            let last = self.last.get(source).copied().unwrap_or_default();
+            *self.sums.entry(group(source)).or_default() += counter.since(last);
+        }
+        self.last = now;
+    }
 }
 
 impl RefusalSums {
     /// Adds the packets since the last read.
     pub fn add(&mut self, now: RefusedPackets) {
-        for (key, counter) in &now {
-            let last = self.last.get(key).copied().unwrap_or_default();
-            *self.sums.entry(*key).or_default() += counter.since(last);
-        }
-        self.last = now;
+        self.add_by(now, |key| *key);
     }
+}
 
-    /// Returns the sums.
-    pub fn sums(&self) -> &RefusedPackets {
-        &self.sums
+impl ResetSums {
+    /// Adds the packets since the last read. Forgets services without an ended endpoint.
+    pub fn add(&mut self, now: BTreeMap<(Box<str>, Target), Counter>) {
+        let present: BTreeSet<_> = now.keys().map(|(service, _)| service.clone()).collect();
+        self.add_by(now, |(service, _)| service.clone());
+        self.sums.retain(|service, _| present.contains(service));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU16;
+
     use super::*;
 
     #[test]
@@ -59,6 +91,27 @@ mod tests {
             let counter = |packets| Counter { packets, bytes: 60 * packets };
             sums.add(packets.map(|it| (key, counter(it))).into_iter().collect());
             assert_eq!(sums.sums()[&key], counter(expected));
+        }
+    }
+
+    #[test]
+    fn resets_of_a_service_grow_while_any_of_its_endpoints_is_ended() {
+        let ended = |last, packets| {
+            let port = NonZeroU16::new(8080).unwrap();
+            let endpoint = Target { address: [10, 244, 1, last].into(), port };
+            (("default/web".into(), endpoint), Counter { packets, bytes: 0 })
+        };
+        let mut sums = ResetSums::default();
+        let reads = [
+            (vec![ended(5, 3), ended(6, 1)], Some(4)),
+            (vec![ended(6, 4)], Some(7)),
+            (vec![ended(5, 2), ended(6, 4)], Some(9)),
+            (vec![], None),
+            (vec![ended(5, 1)], Some(1)),
+        ];
+        for (now, expected) in reads {
+            sums.add(now.into_iter().collect());
+            assert_eq!(sums.sums().get("default/web").map(|it| it.packets), expected);
         }
     }
 }

@@ -3,16 +3,18 @@
 //! One read runs at a time, in a thread of its own. The tables are read at most once in
 //! two seconds, and for at most a tenth of the time; other scrapes get the last result.
 
+use std::cmp::Reverse;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use conntrack::{ConntrackTable, ReopenedTable};
 use daemon::observe::{
-    CountStore, Counted, ReadCounts, RefusedCount, ServiceCounts, ServicePortCount,
+    CountStore, Counted, ReadCounts, RefusedCount, ResetCount, ServiceCounts, ServicePortCount,
 };
 use futures::FutureExt;
-use inspect::counts::ConnectionSums;
-use inspect::refusals::{RefusalSums, refused_packets};
+use inspect::counts::{ConnectionSums, MOST_PORTS};
+use inspect::refusals::{RefusalSums, ResetSums, refused_packets};
+use inspect::show::ended_endpoints;
 use inspect::tables::{TableReader, TablesError};
 use nft::Counter;
 use tokio::sync::{Mutex, OwnedMutexGuard};
@@ -42,6 +44,8 @@ pub(super) struct Reads {
     pub(super) elements: bool,
     /// Connections in the flowtable.
     pub(super) offloaded: bool,
+    /// Ended endpoints.
+    pub(super) ended: bool,
 }
 
 /// Sums so far, and the last read.
@@ -52,6 +56,7 @@ struct CountReader {
     reader: Option<TableReader>,
     counts: ConnectionSums,
     refusals: RefusalSums,
+    resets: ResetSums,
     last: LastRead,
 }
 
@@ -79,6 +84,7 @@ impl CountReader {
             Ok(()) => {
                 store.set(self.reads.elements.then(|| service_counts(&self.counts)));
                 store.set_refused(refused_counts(&self.refusals));
+                store.set_resets(reset_counts(&self.resets));
             }
             Err(error) => {
                 // Before the first commit there are no tables, or those of another program.
@@ -88,6 +94,7 @@ impl CountReader {
                 self.reader = None;
                 store.set(None);
                 store.set_refused(Vec::new());
+                store.set_resets(Vec::new());
             }
         }
     }
@@ -98,6 +105,14 @@ impl CountReader {
             none @ None => none.insert(TableReader::open()?),
         };
         self.refusals.add(refused_packets(&reader.tables()?));
+        if self.reads.ended {
+            let all = ended_endpoints(reader, &|_| true)?.into_iter();
+            let counted = all.filter_map(|it| {
+                let packets = Counter { packets: it.resets, bytes: 0 };
+                it.service.map(|service| ((service, it.endpoint), packets))
+            });
+            self.resets.add(counted.collect());
+        }
         if self.reads.elements { self.counts.read(reader) } else { Ok(()) }
     }
 }
@@ -111,10 +126,27 @@ fn refused_counts(refusals: &RefusalSums) -> Vec<RefusedCount> {
     sums.collect()
 }
 
+/// Returns the counts of the services with the most packets.
+fn reset_counts(resets: &ResetSums) -> Vec<ResetCount> {
+    let mut counts: Vec<_> = resets.sums().iter().collect();
+    counts.sort_by_key(|(_, counter)| Reverse(counter.packets));
+    let counts = counts.into_iter().take(MOST_PORTS).map(|(name, counter)| {
+        let (namespace, service) = split_name(name);
+        ResetCount { namespace, service, packets: counter.packets }
+    });
+    counts.collect()
+}
+
+/// Returns the parts of `namespace/name`.
+fn split_name(name: &str) -> (String, String) {
+    let (namespace, service) = name.split_once('/').unwrap_or(("", name));
+    (namespace.to_owned(), service.to_owned())
+}
+
 fn service_counts(counts: &ConnectionSums) -> ServiceCounts {
     let ports = counts.busiest().into_iter().map(|(label, port)| {
         let (name, port_name) = label.split_once(':').unwrap_or((label, ""));
-        let (namespace, service) = name.split_once('/').unwrap_or(("", name));
+        let (namespace, service) = split_name(name);
         let endpoints = port.endpoints.iter().map(|(target, counter)| {
             // An endpoint of port ranges has no port of its own.
             let own_port = if port_name == "*" { 0 } else { target.port.get() };
@@ -123,8 +155,8 @@ fn service_counts(counts: &ConnectionSums) -> ServiceCounts {
         let mut endpoints: Vec<_> = endpoints.collect();
         endpoints.sort_unstable_by_key(|(endpoint, _)| *endpoint);
         ServicePortCount {
-            namespace: namespace.to_owned(),
-            service: service.to_owned(),
+            namespace,
+            service,
             port: port_name.to_owned(),
             counted: counted(port.counted),
             endpoints,

@@ -213,8 +213,12 @@ fn follow_addresses(
 
 /// Returns what is read of the kernel for counts of connections.
 fn reads(config: &Config) -> Reads {
-    let Routing { counters, flowtable, .. } = &config.routing;
-    Reads { elements: *counters != Counters::Off, offloaded: flowtable.is_some() }
+    let Routing { counters, flowtable, ended_connections, .. } = &config.routing;
+    Reads {
+        elements: *counters != Counters::Off,
+        offloaded: flowtable.is_some(),
+        ended: ended_connections.is_some(),
+    }
 }
 
 /// Returns the flags of new tables.

@@ -54,6 +54,17 @@ pub struct RefusedCount {
     pub packets: u64,
 }
 
+/// Packets of a service that were answered with RST because their endpoint is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResetCount {
+    /// Namespace of the service.
+    pub namespace: String,
+    /// Name of the service.
+    pub service: String,
+    /// Packets.
+    pub packets: u64,
+}
+
 /// The last counts.
 #[derive(Clone, Debug, Default)]
 pub struct CountStore(Arc<Stored>);
@@ -63,6 +74,7 @@ struct Stored {
     counts: Mutex<Option<ServiceCounts>>,
     offloaded: Mutex<Option<u64>>,
     refused: Mutex<Vec<RefusedCount>>,
+    resets: Mutex<Vec<ResetCount>>,
 }
 
 impl CountStore {
@@ -80,6 +92,11 @@ impl CountStore {
     /// Stores the refused packets; none if they cannot be read.
     pub fn set_refused(&self, counts: Vec<RefusedCount>) {
         *self.0.refused.lock() = counts;
+    }
+
+    /// Stores the packets that were answered with RST; none if they cannot be read.
+    pub fn set_resets(&self, counts: Vec<ResetCount>) {
+        *self.0.resets.lock() = counts;
     }
 }
 
@@ -100,6 +117,10 @@ impl CountStore {
         let refused = self.0.refused.lock();
         if !refused.is_empty() {
             all.extend(of_refused(&refused));
+        }
+        let resets = self.0.resets.lock();
+        if !resets.is_empty() {
+            all.push(of_resets(&resets));
         }
         let counts = self.0.counts.lock();
         let Some(ServiceCounts { ports, total }) = &*counts else { return all };
@@ -165,6 +186,15 @@ fn of_refused(refused: &[RefusedCount]) -> [Described; 2] {
         series: at_localhost.into(),
     };
     [all, at_localhost]
+}
+
+fn of_resets(resets: &[ResetCount]) -> Described {
+    let series = resets.iter().map(|ResetCount { namespace, service, packets }| {
+        let labels = labels(["namespace", "service"], [&**namespace, service]);
+        (labels, Sample::Whole((*packets).into()))
+    });
+    let help = "Packets answered with RST because their endpoint is gone, by service".to_owned();
+    counter("service_resets", help, series.collect())
 }
 
 impl ServicePortCount {
