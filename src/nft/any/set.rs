@@ -35,7 +35,9 @@ pub struct AnySet {
     pub object_type: u32,
     /// `NFT_SET_POL_*`.
     pub policy: u32,
-    /// Maximum number of elements.
+    /// Maximum number of elements. With it the kernel makes the whole hash table at once. Without
+    /// it the table grows behind the elements: a transaction of 100,000 takes about twice as long,
+    /// and so does a read (`make bench-nft`, Linux 6.18).
     pub size: Option<u32>,
     /// Lengths of the key's fields in bytes, of a concatenation of ranges.
     pub field_lengths: Vec<u32>,

@@ -61,13 +61,26 @@ impl<'a> Unit<'a> {
     }
 }
 
+/// Returns the first bytes of a key as a number. Keys with different numbers have their order, and
+/// most comparisons of a sort need no more.
+fn leading(key: &[u8]) -> u64 {
+    let mut bytes = [0; 8];
+    let length = key.len().min(bytes.len());
+    bytes[..length].copy_from_slice(&key[..length]);
+    u64::from_be_bytes(bytes)
+}
+
 /// Returns the units of a set in the order of their keys.
 fn units(contents: &SetContents) -> Vec<Unit<'_>> {
-    let mut elements: Vec<_> = contents.elements.iter().collect();
+    let mut elements: Vec<_> = contents
+        .elements
+        .iter()
+        .map(|it| (leading(&it.key), Unit { element: it, end: None }))
+        .collect();
     // The end of a range comes before the start of the next one.
-    elements.sort_by(|a, b| (&a.key, &a.key_end, !a.is_end).cmp(&(&b.key, &b.key_end, !b.is_end)));
+    elements.sort_by(|(a, one), (b, other)| a.cmp(b).then_with(|| one.key().cmp(&other.key())));
     let mut units: Vec<Unit<'_>> = Vec::with_capacity(elements.len());
-    for element in elements {
+    for element in elements.into_iter().map(|(_, unit)| unit.element) {
         match units.last_mut() {
             Some(Unit { element: start, end: end @ None })
                 if element.is_end && !start.is_end && !start.is_catch_all() =>

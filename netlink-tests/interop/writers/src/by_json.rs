@@ -19,13 +19,14 @@ fn chain() -> Chain<'static> {
     Chain { family: FAMILY, table: TABLE.into(), name: CHAIN.into(), ..Chain::default() }
 }
 
-fn set() -> Box<Set<'static>> {
+fn set(size: Option<u32>) -> Box<Set<'static>> {
     let set_type = SetTypeValue::Single(SetType::Ipv4Addr);
     Box::new(Set {
         family: FAMILY,
         table: TABLE.into(),
         name: SET.into(),
         set_type,
+        size,
         ..Set::default()
     })
 }
@@ -68,7 +69,7 @@ pub fn load(desired: &Desired) {
     let mut batch = Batch::new();
     batch.add(NfListObject::Table(Table { family: FAMILY, name: TABLE.into(), handle: None }));
     batch.add(NfListObject::Chain(chain()));
-    batch.add(NfListObject::Set(set()));
+    batch.add(NfListObject::Set(set(desired.size)));
     add_contents(&mut batch, desired);
     helper::apply_ruleset(&batch.to_nftables()).unwrap();
 }
@@ -77,7 +78,7 @@ pub fn load(desired: &Desired) {
 pub fn change(desired: &Desired) {
     let mut batch = Batch::new();
     batch.add_cmd(NfCmd::Flush(FlushObject::Chain(chain())));
-    batch.add_cmd(NfCmd::Flush(FlushObject::Set(set())));
+    batch.add_cmd(NfCmd::Flush(FlushObject::Set(set(desired.size))));
     add_contents(&mut batch, desired);
     helper::apply_ruleset(&batch.to_nftables()).unwrap();
 }

@@ -28,8 +28,9 @@ fn contents(desired: &Desired) -> String {
 
 /// Makes the table.
 pub fn load(desired: &Desired) {
+    let size = desired.size.map(|size| format!("size {size}; ")).unwrap_or_default();
     let frame = format!(
-        "add table ip {TABLE}\nadd chain ip {TABLE} {CHAIN}\nadd set ip {TABLE} {SET} {{ type ipv4_addr; }}\n"
+        "add table ip {TABLE}\nadd chain ip {TABLE} {CHAIN}\nadd set ip {TABLE} {SET} {{ type ipv4_addr; {size}}}\n"
     );
     run(&(frame + &contents(desired)));
 }

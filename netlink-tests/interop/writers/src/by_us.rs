@@ -25,7 +25,7 @@ fn table(desired: &Desired) -> WholeTable {
     let mut table = WholeTable::new(TableFamily::Ip, TABLE);
     table.chains.push(Chain::new(CHAIN));
     desired.ports.iter().for_each(|port| table.append_rule(CHAIN, rule(*port)));
-    let set = AnySet::of_types(SET, "ipv4_addr").unwrap();
+    let set = AnySet { size: desired.size, ..AnySet::of_types(SET, "ipv4_addr").unwrap() };
     let elements = desired.addresses.iter().map(|it| AnyElement::new(it.octets().to_vec()));
     table.sets.push(SetContents { set, elements: elements.collect() });
     table

@@ -36,6 +36,8 @@ pub struct Desired {
     pub ports: Vec<u16>,
     /// Elements of the set.
     pub addresses: Vec<Ipv4Addr>,
+    /// Most elements of the set.
+    pub size: Option<u32>,
 }
 
 /// Times of each writer.
@@ -46,7 +48,8 @@ struct Writer {
     name: &'static str,
     /// Makes a table that does not exist.
     load: fn(&Desired),
-    /// Makes the table what is desired, without other knowledge of what it is.
+    /// Makes the table what is desired, without other knowledge of what it is. Who cannot do that
+    /// cannot give a set a size either.
     change: Option<fn(&Desired)>,
 }
 
@@ -72,7 +75,8 @@ fn median(mut times: Vec<Duration>) -> Duration {
 fn measure(what: &str, from: Option<&Desired>, to: &Desired) {
     let mut times: Times = Default::default();
     for _ in 0..ROUNDS {
-        for (writer, times) in WRITERS.iter().zip(&mut times) {
+        let can = |writer: &Writer| to.size.is_none() || writer.change.is_some();
+        for (writer, times) in WRITERS.iter().zip(&mut times).filter(|(writer, _)| can(writer)) {
             by_nft::run("add table ip bench; delete table ip bench");
             match (from, writer.change) {
                 (None, _) => times.push(time(|| (writer.load)(to))),
@@ -139,6 +143,11 @@ fn main() {
     measure("load 100,000 elements", None, &elements);
     measure("change one rule of 1,000", Some(&rules), &other_rule);
     measure("change one element of 100,000", Some(&elements), &other_element);
+    measure_known("the same, the last table kept", &elements, &other_element);
+    let sized = |desired: Desired| Desired { size: Some(ELEMENTS + ELEMENTS / 2), ..desired };
+    let (elements, other_element) = (sized(elements), sized(other_element));
+    measure("load 100,000 elements of a set with a size", None, &elements);
+    measure("change one of them", Some(&elements), &other_element);
     measure_known("the same, the last table kept", &elements, &other_element);
     forwards::measure();
 }
