@@ -5,120 +5,76 @@
 //! it, and else `th dport`.
 #![expect(missing_docs, reason = "nft's words say it")]
 
-/// `ether`: the Ethernet header.
-pub mod ether {
-    use crate::expression::declared::{Expression, Payload};
-    use crate::expression::field::Reg;
-    use crate::key::PAYLOAD_LINK;
+/// Defines a module of fields of a header, each with its offset and length in bytes. A field with
+/// `prefix` also has a function that loads its first bytes.
+macro_rules! header {
+    (
+        $(#[$of_module:meta])* $module:ident: $base:ident;
+        $($name:ident at $offset:literal, $length:literal $(, $prefix:ident)?;)*
+    ) => {
+        $(#[$of_module])*
+        pub mod $module {
+            use crate::expression::declared::{Expression, Payload};
+            use crate::expression::field::Reg;
+            use crate::key::$base;
 
-    pub fn daddr(to: Reg) -> Expression {
-        Payload::load(PAYLOAD_LINK, 0, 6, to)
-    }
+            $(
+                pub fn $name(to: Reg) -> Expression {
+                    Payload::load($base, $offset, $length, to)
+                }
 
-    pub fn saddr(to: Reg) -> Expression {
-        Payload::load(PAYLOAD_LINK, 6, 6, to)
-    }
+                $(
+                    /// The first bytes of the address, as nft(8) loads them for a prefix of whole
+                    /// bytes such as `ip saddr 10.0.0.0/8`.
+                    pub fn $prefix(bytes: u32, to: Reg) -> Expression {
+                        Payload::load($base, $offset, bytes, to)
+                    }
+                )?
+            )*
+        }
+    };
 }
 
-/// `ip`: the IPv4 header. A table of another family than `ip` must match the protocol before.
-pub mod ip {
-    use crate::expression::declared::{Expression, Payload};
-    use crate::expression::field::Reg;
-    use crate::key::PAYLOAD_NETWORK;
-
-    pub fn id(to: Reg) -> Expression {
-        Payload::load(PAYLOAD_NETWORK, 4, 2, to)
-    }
-
-    pub fn frag_off(to: Reg) -> Expression {
-        Payload::load(PAYLOAD_NETWORK, 6, 2, to)
-    }
-
-    pub fn ttl(to: Reg) -> Expression {
-        Payload::load(PAYLOAD_NETWORK, 8, 1, to)
-    }
-
-    pub fn protocol(to: Reg) -> Expression {
-        Payload::load(PAYLOAD_NETWORK, 9, 1, to)
-    }
-
-    pub fn saddr(to: Reg) -> Expression {
-        saddr_prefix(4, to)
-    }
-
-    pub fn daddr(to: Reg) -> Expression {
-        daddr_prefix(4, to)
-    }
-
-    /// The first bytes of the source address, as nft(8) loads them for `ip saddr 10.0.0.0/8`.
-    pub fn saddr_prefix(bytes: u32, to: Reg) -> Expression {
-        Payload::load(PAYLOAD_NETWORK, 12, bytes, to)
-    }
-
-    /// The first bytes of the destination address.
-    pub fn daddr_prefix(bytes: u32, to: Reg) -> Expression {
-        Payload::load(PAYLOAD_NETWORK, 16, bytes, to)
-    }
+header! {
+    /// `ether`: the Ethernet header.
+    ether: PAYLOAD_LINK;
+    daddr at 0, 6;
+    saddr at 6, 6;
 }
 
-/// `ip6`: the IPv6 header. A table of another family than `ip6` must match the protocol before.
-pub mod ip6 {
-    use crate::expression::declared::{Expression, Payload};
-    use crate::expression::field::Reg;
-    use crate::key::PAYLOAD_NETWORK;
-
-    pub fn nexthdr(to: Reg) -> Expression {
-        Payload::load(PAYLOAD_NETWORK, 6, 1, to)
-    }
-
-    pub fn hoplimit(to: Reg) -> Expression {
-        Payload::load(PAYLOAD_NETWORK, 7, 1, to)
-    }
-
-    pub fn saddr(to: Reg) -> Expression {
-        saddr_prefix(16, to)
-    }
-
-    pub fn daddr(to: Reg) -> Expression {
-        daddr_prefix(16, to)
-    }
-
-    /// The first bytes of the source address, as nft(8) loads them for `ip6 saddr fd00::/8`.
-    pub fn saddr_prefix(bytes: u32, to: Reg) -> Expression {
-        Payload::load(PAYLOAD_NETWORK, 8, bytes, to)
-    }
-
-    /// The first bytes of the destination address.
-    pub fn daddr_prefix(bytes: u32, to: Reg) -> Expression {
-        Payload::load(PAYLOAD_NETWORK, 24, bytes, to)
-    }
+header! {
+    /// `ip`: the IPv4 header. A table of another family than `ip` must match the protocol before.
+    ip: PAYLOAD_NETWORK;
+    id at 4, 2;
+    frag_off at 6, 2;
+    ttl at 8, 1;
+    protocol at 9, 1;
+    saddr at 12, 4, saddr_prefix;
+    daddr at 16, 4, daddr_prefix;
 }
 
-/// `th`: the transport header of a protocol with ports.
-pub mod th {
-    use crate::expression::declared::{Expression, Payload};
-    use crate::expression::field::Reg;
-    use crate::key::PAYLOAD_TRANSPORT;
-
-    pub fn sport(to: Reg) -> Expression {
-        Payload::load(PAYLOAD_TRANSPORT, 0, 2, to)
-    }
-
-    pub fn dport(to: Reg) -> Expression {
-        Payload::load(PAYLOAD_TRANSPORT, 2, 2, to)
-    }
+header! {
+    /// `ip6`: the IPv6 header. A table of another family than `ip6` must match the protocol before.
+    ip6: PAYLOAD_NETWORK;
+    nexthdr at 6, 1;
+    hoplimit at 7, 1;
+    saddr at 8, 16, saddr_prefix;
+    daddr at 24, 16, daddr_prefix;
 }
 
-/// `tcp`: the header of TCP. A rule must match the protocol before.
-pub mod tcp {
-    use crate::expression::declared::{Expression, Payload};
-    use crate::expression::field::Reg;
-    pub use crate::expression::words::th::{dport, sport};
-    use crate::key::PAYLOAD_TRANSPORT;
+header! {
+    /// `th`: the transport header of a protocol with ports.
+    th: PAYLOAD_TRANSPORT;
+    sport at 0, 2;
+    dport at 2, 2;
+}
 
-    pub fn flags(to: Reg) -> Expression {
-        Payload::load(PAYLOAD_TRANSPORT, 13, 1, to)
-    }
+header! {
+    /// `tcp`: the header of TCP. A rule must match the protocol before.
+    tcp: PAYLOAD_TRANSPORT;
+    sport at 0, 2;
+    dport at 2, 2;
+    flags at 13, 1;
 }
 
 /// `udp`: the header of UDP. A rule must match the protocol before.
@@ -131,24 +87,28 @@ pub mod sctp {
     pub use crate::expression::words::th::{dport, sport};
 }
 
-/// `icmp`: the header of ICMP. A rule must match the protocol before.
-pub mod icmp {
-    use crate::expression::declared::{Expression, Payload};
-    use crate::expression::field::Reg;
-    use crate::key::PAYLOAD_TRANSPORT;
-
-    pub fn r#type(to: Reg) -> Expression {
-        Payload::load(PAYLOAD_TRANSPORT, 0, 1, to)
-    }
-
-    pub fn code(to: Reg) -> Expression {
-        Payload::load(PAYLOAD_TRANSPORT, 1, 1, to)
-    }
+header! {
+    /// `icmp`: the header of ICMP. A rule must match the protocol before.
+    icmp: PAYLOAD_TRANSPORT;
+    r#type at 0, 1;
+    code at 1, 1;
 }
 
 /// `icmpv6`: the header of ICMPv6. A rule must match the protocol before.
 pub mod icmpv6 {
     pub use crate::expression::words::icmp::{code, r#type};
+}
+
+/// Defines functions, each by an expression of the register and a key.
+macro_rules! keyed {
+    ($($make:ident: { $($(#[$doc:meta])* $name:ident($key:ident);)* })*) => {
+        $($(
+            $(#[$doc])*
+            pub fn $name(register: Reg) -> Expression {
+                $make($key, register)
+            }
+        )*)*
+    };
 }
 
 /// `meta`: metadata of the packet. Numbers are in host byte order, but for `protocol`.
@@ -157,65 +117,27 @@ pub mod meta {
     use crate::expression::field::Reg;
     use crate::key::*;
 
-    pub fn protocol(to: Reg) -> Expression {
-        load(META_PROTOCOL, to)
-    }
-
-    pub fn priority(to: Reg) -> Expression {
-        load(META_PRIORITY, to)
-    }
-
-    pub fn set_priority(from: Reg) -> Expression {
-        set(META_PRIORITY, from)
-    }
-
-    pub fn mark(to: Reg) -> Expression {
-        load(META_MARK, to)
-    }
-
-    pub fn set_mark(from: Reg) -> Expression {
-        set(META_MARK, from)
-    }
-
-    pub fn iif(to: Reg) -> Expression {
-        load(META_IIF, to)
-    }
-
-    pub fn oif(to: Reg) -> Expression {
-        load(META_OIF, to)
-    }
-
-    pub fn iifname(to: Reg) -> Expression {
-        load(META_IIFNAME, to)
-    }
-
-    pub fn oifname(to: Reg) -> Expression {
-        load(META_OIFNAME, to)
-    }
-
-    pub fn iiftype(to: Reg) -> Expression {
-        load(META_IIFTYPE, to)
-    }
-
-    pub fn set_nftrace(from: Reg) -> Expression {
-        set(META_NFTRACE, from)
-    }
-
-    pub fn nfproto(to: Reg) -> Expression {
-        load(META_NFPROTO, to)
-    }
-
-    pub fn l4proto(to: Reg) -> Expression {
-        load(META_L4PROTO, to)
-    }
-
-    pub fn pkttype(to: Reg) -> Expression {
-        load(META_PKTTYPE, to)
-    }
-
-    /// Nanoseconds since 1970.
-    pub fn time(to: Reg) -> Expression {
-        load(META_TIME_NS, to)
+    keyed! {
+        load: {
+            protocol(META_PROTOCOL);
+            priority(META_PRIORITY);
+            mark(META_MARK);
+            iif(META_IIF);
+            oif(META_OIF);
+            iifname(META_IIFNAME);
+            oifname(META_OIFNAME);
+            iiftype(META_IIFTYPE);
+            nfproto(META_NFPROTO);
+            l4proto(META_L4PROTO);
+            pkttype(META_PKTTYPE);
+            /// Nanoseconds since 1970.
+            time(META_TIME_NS);
+        }
+        set: {
+            set_priority(META_PRIORITY);
+            set_mark(META_MARK);
+            set_nftrace(META_NFTRACE);
+        }
     }
 
     fn load(key: u32, to: Reg) -> Expression {
@@ -234,53 +156,36 @@ pub mod ct {
     use crate::expression::field::Reg;
     use crate::key::*;
 
-    pub fn state(to: Reg) -> Expression {
-        load(CT_STATE, to)
-    }
-
-    pub fn direction(to: Reg) -> Expression {
-        load(CT_DIRECTION, to)
-    }
-
-    pub fn status(to: Reg) -> Expression {
-        load(CT_STATUS, to)
-    }
-
-    pub fn mark(to: Reg) -> Expression {
-        load(CT_MARK, to)
-    }
-
-    pub fn set_mark(from: Reg) -> Expression {
-        Ct { to: None, from: Some(from), key: CT_MARK, direction: None }.into()
-    }
-
-    /// Of both directions, 8 bytes.
-    pub fn packets(to: Reg) -> Expression {
-        load(CT_PACKETS, to)
-    }
-
-    /// Of both directions, 8 bytes.
-    pub fn bytes(to: Reg) -> Expression {
-        load(CT_BYTES, to)
-    }
-
-    /// Of the packet that began the connection: `ct original ip daddr`.
-    pub fn original_ip_daddr(to: Reg) -> Expression {
-        load_original(CT_DST_IP, to)
-    }
-
-    /// Of the packet that began the connection: `ct original ip6 daddr`.
-    pub fn original_ip6_daddr(to: Reg) -> Expression {
-        load_original(CT_DST_IP6, to)
-    }
-
-    /// Of the packet that began the connection: `ct original proto-dst`.
-    pub fn original_proto_dst(to: Reg) -> Expression {
-        load_original(CT_PROTO_DST, to)
+    keyed! {
+        load: {
+            state(CT_STATE);
+            direction(CT_DIRECTION);
+            status(CT_STATUS);
+            mark(CT_MARK);
+            /// Of both directions, 8 bytes.
+            packets(CT_PACKETS);
+            /// Of both directions, 8 bytes.
+            bytes(CT_BYTES);
+        }
+        set: {
+            set_mark(CT_MARK);
+        }
+        load_original: {
+            /// Of the packet that began the connection: `ct original ip daddr`.
+            original_ip_daddr(CT_DST_IP);
+            /// Of the packet that began the connection: `ct original ip6 daddr`.
+            original_ip6_daddr(CT_DST_IP6);
+            /// Of the packet that began the connection: `ct original proto-dst`.
+            original_proto_dst(CT_PROTO_DST);
+        }
     }
 
     fn load(key: u32, to: Reg) -> Expression {
         Ct { to: Some(to), from: None, key, direction: None }.into()
+    }
+
+    fn set(key: u32, from: Reg) -> Expression {
+        Ct { to: None, from: Some(from), key, direction: None }.into()
     }
 
     fn load_original(key: u32, to: Reg) -> Expression {
@@ -288,20 +193,23 @@ pub mod ct {
     }
 }
 
-/// `fib`: the routing table.
+/// `fib`: the routing table. Types are `RTN_*` in host byte order.
 pub mod fib {
     use crate::expression::declared::{Expression, Fib};
     use crate::expression::field::Reg;
     use crate::key::{FIB_DADDR, FIB_RESULT_TYPE, FIB_SADDR};
 
-    /// `fib saddr type`: `RTN_*` of the source address, in host byte order.
-    pub fn saddr_type(to: Reg) -> Expression {
-        Fib { to, result: FIB_RESULT_TYPE, flags: FIB_SADDR }.into()
+    keyed! {
+        load_type: {
+            /// `fib saddr type`: that of the source address.
+            saddr_type(FIB_SADDR);
+            /// `fib daddr type`: that of the destination address.
+            daddr_type(FIB_DADDR);
+        }
     }
 
-    /// `fib daddr type`: `RTN_*` of the destination address, in host byte order.
-    pub fn daddr_type(to: Reg) -> Expression {
-        Fib { to, result: FIB_RESULT_TYPE, flags: FIB_DADDR }.into()
+    fn load_type(flags: u32, to: Reg) -> Expression {
+        Fib { to, result: FIB_RESULT_TYPE, flags }.into()
     }
 }
 
