@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use daemon::observe::{
-    CountStore, Counted, Difference, Observe, RefusedCount, ServedContent, ServiceCounts,
-    ServicePortCount, Site, Transaction, bind, serve,
+    CountStore, Counted, Difference, Observe, RefusedCount, ResetCount, ServedContent,
+    ServiceCounts, ServicePortCount, Site, Transaction, bind, serve,
 };
 use daemon::yaml;
 use nft::family::Family;
@@ -52,6 +52,11 @@ fn page() -> String {
     counts.set_refused(vec![RefusedCount {
         family: Family::Ip,
         reason: "no_endpoint",
+        packets: 1,
+    }]);
+    counts.set_resets(vec![ResetCount {
+        namespace: "default".to_owned(),
+        service: "web".to_owned(),
         packets: 1,
     }]);
     metrics.check.differences[Difference::Missing as usize].inc();
