@@ -244,6 +244,18 @@ fn every_invariant_names_its_keepers_and_they_exist() {
     check(&broken);
 }
 
+#[test]
+fn the_map_of_observe_has_each_of_its_modules() {
+    let page = read("docs/architecture.md");
+    let rows = table(&page, "## Map of `observe`");
+    let mapped: BTreeSet<String> =
+        rows.iter().flat_map(|row| quoted(row[0])).map(str::to_owned).collect();
+    let folder = fs::read_dir(root().join("src/daemon/observe")).unwrap();
+    let name = |path: PathBuf| path.file_stem().unwrap().to_string_lossy().into_owned();
+    let modules = folder.map(|entry| name(entry.unwrap().path())).filter(|it| it != "mod");
+    assert_eq!(mapped, modules.collect());
+}
+
 /// A line that begins with "Cannot" names a test; one with "Can" names a test, or a page that
 /// describes it.
 #[test]

@@ -35,7 +35,7 @@ pub struct ConnectionSums {
     sample: u32,
 }
 
-/// ConnectionSums of one service port.
+/// Sums of one service port.
 #[derive(Debug, Default)]
 pub struct Port {
     /// All connections to the service port.

@@ -1,4 +1,4 @@
-//! ServiceGauges of parts of the loop: the desired state, direct return, the background check, and
+//! Metrics of parts of the loop: the desired state, direct return, the background check, and
 //! scheduler `lc`.
 
 use std::collections::BTreeMap;

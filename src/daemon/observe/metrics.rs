@@ -26,7 +26,7 @@ pub struct Metrics {
     pub commits: CommitMetrics,
     /// Metrics of problems, events, flows and the log.
     pub own: Own,
-    /// ServiceGauges of the desired state and of session affinity.
+    /// Gauges of the desired state and of session affinity.
     pub figures: ServiceGauges,
     /// Metrics of direct return.
     pub direct: DirectMetrics,
