@@ -19,7 +19,7 @@ mod source_ranges;
 mod timeouts;
 
 pub use label::Label;
-pub use render::render;
+pub use render::{PORT_RANGES, render};
 pub use service::{DesiredFrontend, DesiredPort, DesiredService, NoLocal, Scope, Traffic};
 pub use slot_budget::{RANGE_BUDGET, SlotBudget, SlotGrants, SlotUse};
 pub use slot_demand::{SlotDemand, SlotGrant};

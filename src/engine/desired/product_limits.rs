@@ -3,6 +3,8 @@
 //! Ports, addresses, source ranges and endpoints are lists of an object, and its elements are their
 //! products. Without limits a short object could need more elements than a node can hold.
 
+use std::net::IpAddr;
+
 use nft::family::Family;
 
 use crate::model::Service;
@@ -42,10 +44,21 @@ pub(super) fn guarded(service: &Service, family: Family) -> usize {
     ports * addresses.count().min(part(FRONTENDS, ports))
 }
 
+/// Returns the number of elements of the port ranges of a service: each address has all blocks.
+pub(super) fn range_elements(service: &Service, family: Family) -> usize {
+    let of_family = |ip: &&IpAddr| Family::of(**ip) == family;
+    let external = service.load_balancer_ips.iter().chain(&service.external_ips).filter(of_family);
+    let external = external.count().min(part(FRONTENDS, ports(service)));
+    blocks(service) * (service.cluster_ips.iter().filter(of_family).count() + external)
+}
+
 /// Returns the ports of a service, and the blocks of its port ranges, which are elements too.
 fn ports(service: &Service) -> usize {
-    let blocks = service.port_ranges.iter().map(|range| range.blocks().len());
-    service.ports.len() + blocks.sum::<usize>()
+    service.ports.len() + blocks(service)
+}
+
+fn blocks(service: &Service) -> usize {
+    service.port_ranges.iter().map(|range| range.blocks().len()).sum()
 }
 
 fn part(all: usize, count: usize) -> usize {
@@ -58,11 +71,12 @@ mod tests {
     use std::num::NonZeroU16;
 
     use super::*;
-    use crate::desired::{DesiredService, Scope, SlotBudget, SlotDemand, render};
+    use crate::desired::{DesiredService, GrantedTimeout, Scope, SlotBudget, SlotDemand, render};
     use crate::model::{
-        Change, Cluster, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, ServicePort,
-        Touched,
+        Change, Cluster, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, PortRange,
+        ServicePort, Touched,
     };
+    use crate::ruleset::number::Timeout;
 
     fn service(ports: u16) -> Service {
         let name = ObjectName::namespaced("default", "web");
@@ -101,7 +115,10 @@ mod tests {
         }
         let slots = SlotBudget::default();
         let grants = slots.of(&name).with_ranges(ranges, &name);
-        render(&cluster.service(&name).unwrap(), None, grants)
+        let view = cluster.service(&name).unwrap();
+        let has_port_ranges = !view.service.port_ranges.is_empty();
+        let none = || GrantedTimeout { number: Timeout::NONE, seconds: 0 };
+        render(&view, has_port_ranges.then(none), grants)
     }
 
     #[track_caller]
@@ -161,6 +178,35 @@ mod tests {
             &greedy,
             "of its 400 source ranges only the first 80 are admitted; services of this namespace \
              have more than its share of the node's source ranges",
+        );
+    }
+
+    #[test]
+    fn port_ranges_come_out_of_the_same_budget_and_are_left_out_as_a_whole() {
+        let with_ranges = |namespace: &str, list: &str| Service {
+            name: ObjectName::namespaced(namespace, "web"),
+            external_ips: addresses(0xc000_0200, 2),
+            port_ranges: PortRange::parse_list(list).unwrap(),
+            ..service(1)
+        };
+        // 13 and 2 blocks, at 3 addresses.
+        let services =
+            [with_ranges("greedy", "udp/10000-20001"), with_ranges("modest", "tcp/5000-5011")];
+        let counts = services.each_ref().map(|it| range_elements(it, Family::Ip));
+        let mut budget = SlotBudget::new(u32::try_from(counts[0]).unwrap());
+        for service in &services {
+            budget.request(&service.name, SlotDemand::of_ranges(service));
+        }
+        budget.share();
+        let [greedy, modest] = services.map(|service| rendered_within(service, 1, &budget));
+        let blocks = |it: &DesiredService| it.ports.iter().map(|port| port.blocks.len()).sum();
+        let blocks: [usize; 2] = [&greedy, &modest].map(blocks);
+        assert_eq!((blocks, counts[1]), ([0, counts[1] / 3], 6));
+        assert_eq!(modest.problems, []);
+        check_problem(
+            &greedy,
+            "its port ranges are left out; services of this namespace have more than its share of \
+             the node's ranges",
         );
     }
 

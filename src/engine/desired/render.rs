@@ -28,6 +28,9 @@ use crate::ruleset::{Frontend, Member, Unserved};
 /// numbers, so a freed one is reused late.
 const AFFINITY_LIMIT: usize = 8_192;
 
+/// The annotation with port ranges, as a field.
+pub const PORT_RANGES: &str = "metadata.annotations[deltaproxy.io/port-ranges]";
+
 /// Renders a service; `timeout` is that of its session affinity, and `grants` limits its slots.
 pub fn render(
     view: &ServiceView<'_>,
@@ -49,6 +52,7 @@ pub fn render(
         let most = ProductLimits::of(service, family);
         report_addresses(service, (family, most), &mut desired);
         let ranges = source_ranges(view, (family, most), grants.of_ranges(family), &mut desired);
+        let range_ports = admitted_range_ports(view, family, &range_ports, grants, &mut desired);
         let mut problems = PortProblems::default();
         let single = service.ports.iter().map(|port| (port, None));
         // Port ranges of all protocols share their lists, so they have one place.
@@ -278,6 +282,23 @@ fn source_ranges(
     let vips = (&*service.load_balancer_ips, family);
     source_ranges::admit_vips(&mut ranges, vips, view.node_address(family), most.ranges);
     Some(ranges.into())
+}
+
+/// Returns the ports that stand for port ranges; reports that there are none because of the grant.
+fn admitted_range_ports<'a>(
+    view: &ServiceView<'_>,
+    family: Family,
+    range_ports: &'a [(ServicePort, Arc<[PortBlock]>)],
+    grants: SlotGrants<'_>,
+    desired: &mut DesiredService,
+) -> &'a [(ServicePort, Arc<[PortBlock]>)] {
+    if grants.has_port_ranges(family) {
+        return range_ports;
+    }
+    let message = "its port ranges are left out; services of this namespace have more than its share \
+        of the node's ranges";
+    desired.problems.push(Problem::of_limit(&view.service.name, PORT_RANGES, message));
+    &[]
 }
 
 /// Reports external addresses above the limit.

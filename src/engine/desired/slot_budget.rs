@@ -1,5 +1,5 @@
 //! The slots that all services of a node may use beyond one for each endpoint; and the source ranges
-//! that they may have, out of another budget of the same kind.
+//! and port ranges that they may have, out of another budget of the same kind.
 //!
 //! They are shared between namespaces, and then between the services of each, by max-min fairness:
 //! small demands are met in full, and the others get equal parts of the remainder. The result depends
@@ -46,10 +46,10 @@ struct Namespace {
     reduced: usize,
 }
 
-/// Elements of source ranges that all services may have: 60 MB of kernel memory.
+/// Elements of source ranges and port ranges that all services may have: 60 MB of kernel memory.
 pub const RANGE_BUDGET: u32 = 524_288;
 
-/// The slots and source ranges that a service is given.
+/// The slots and ranges that a service is given.
 #[derive(Clone, Copy, Debug)]
 pub struct SlotGrants<'a> {
     slots: Option<&'a SlotDemand>,
@@ -78,6 +78,12 @@ impl<'a> SlotGrants<'a> {
     /// Returns the source ranges that the service may have.
     pub(super) fn of_ranges(self, family: Family) -> SlotGrant {
         self.ranges.and_then(|it| it.grant(Kind::Ranges, family, 0)).unwrap_or_default()
+    }
+
+    /// Returns whether the service may have its port ranges.
+    pub(super) fn has_port_ranges(self, family: Family) -> bool {
+        let grant = self.ranges.and_then(|it| it.grant(Kind::PortRanges, family, 0));
+        grant.is_none_or(|grant| grant.given == grant.requested)
     }
 
     /// Returns the slots of the table of nodes of the port at a position in its service, for direct

@@ -1,4 +1,4 @@
-//! The slots that a service requests beyond one for each endpoint, and its source ranges.
+//! The slots that a service requests beyond one for each endpoint, and its source and port ranges.
 //!
 //! A demand depends on objects and settings only, never on the node: it counts all endpoints that
 //! may be served, wherever they are. So all nodes come to the same result, and a list of fewer
@@ -7,7 +7,7 @@
 use nft::family::Family;
 use smallvec::SmallVec;
 
-use super::product_limits::{ProductLimits, guarded};
+use super::product_limits::{ProductLimits, guarded, range_elements};
 use super::{maglev, source_ranges};
 use crate::model::{
     Protocol, Scheduler, Service, ServicePort, ServiceView, TargetList, TrafficPolicy,
@@ -34,7 +34,8 @@ struct PortLists {
     /// The position of the port in its service.
     port: usize,
     kind: Kind,
-    /// One, or two with local endpoints; the frontends that source ranges guard.
+    /// One, or two with local endpoints; the frontends that source ranges guard; the elements of port
+    /// ranges.
     count: u32,
     /// Endpoints or nodes of a hash table; `None` for slots to draw.
     in_table: Option<u32>,
@@ -49,6 +50,8 @@ pub(super) enum Kind {
     Nodes,
     /// Source ranges, of all ports alike.
     Ranges,
+    /// The port ranges, all or none.
+    PortRanges,
 }
 
 /// Slots of an endpoint under scheduler `lc`, besides its first one; twice as many with weights,
@@ -70,10 +73,10 @@ impl SlotDemand {
         Self::of_lists(view, |port, family| has_nodes(&view.service, port, family, node_ports))
     }
 
-    /// Returns the demand of a service for source ranges; `None` without any.
+    /// Returns the demand of a service for source ranges and port ranges; `None` without any.
     pub fn of_ranges(service: &Service) -> Option<Self> {
-        let lists: SmallVec<_> =
-            Family::ALL.into_iter().filter_map(|family| of_ranges(service, family)).collect();
+        let of_family = |family| [of_ranges(service, family), of_port_ranges(service, family)];
+        let lists: SmallVec<_> = Family::ALL.into_iter().flat_map(of_family).flatten().collect();
         (!lists.is_empty()).then_some(Self(lists))
     }
 
@@ -114,7 +117,7 @@ impl SlotDemand {
         self.0.iter().map(|lists| lists.cost(lists.slots.given)).sum()
     }
 
-    /// Returns the slots of the lists of a port; source ranges are those of port 0.
+    /// Returns the slots of the lists of a port; source ranges and port ranges are those of port 0.
     pub(super) fn grant(&self, kind: Kind, family: Family, port: usize) -> Option<SlotGrant> {
         let place = (kind, family, port);
         let mut lists = self.0.iter();
@@ -218,6 +221,13 @@ fn of_ranges(service: &Service, family: Family) -> Option<PortLists> {
     let count = u32::try_from(guarded(service, family)).ok().filter(|count| *count > 0)?;
     let slots = SlotGrant { requested, given: requested };
     Some(PortLists { family, port: 0, kind: Kind::Ranges, count, in_table: None, slots })
+}
+
+/// Returns the demand for port ranges; `None` without any.
+fn of_port_ranges(service: &Service, family: Family) -> Option<PortLists> {
+    let count = u32::try_from(range_elements(service, family)).ok().filter(|count| *count > 0)?;
+    let slots = SlotGrant { requested: 1, given: 1 };
+    Some(PortLists { family, port: 0, kind: Kind::PortRanges, count, in_table: None, slots })
 }
 
 /// Returns the demand for the table of a port's nodes; `None` without endpoints.

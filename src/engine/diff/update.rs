@@ -14,14 +14,13 @@ use super::desired_state::{DesiredState, route};
 use super::holdings::{Holdings, ServiceList, purpose_of};
 use super::lists_by_purpose::ListsByPurpose;
 use super::progress::{Progress, Updated};
-use crate::desired::{self, DesiredFrontend, DesiredPort, DesiredService, Label, Scope, SmallSet};
+use crate::desired::{
+    self, DesiredFrontend, DesiredPort, DesiredService, Label, PORT_RANGES, Scope, SmallSet,
+};
 use crate::model::{Cluster, EndpointChanges, ObjectName, Problem, Protocol};
 use crate::piece::{Full, Piece};
 use crate::ruleset::number::{Flags, ListId, Route, SizeClass};
 use crate::ruleset::{Frontend, ListUse};
-
-/// The annotation with port ranges, as a field.
-const PORT_RANGES: &str = "metadata.annotations[deltaproxy.io/port-ranges]";
 
 /// A service during its update.
 struct ServiceUpdate<'a> {

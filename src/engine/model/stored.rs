@@ -170,7 +170,8 @@ impl StoredService {
     /// Returns whether the service has weights, source ranges, or another scheduler than the default.
     pub(super) fn may_request_slots(&self) -> bool {
         let asks = |it: &Unusual| {
-            it.scheduler.is_some() || it.weights.is_some() || !it.source_ranges.is_empty()
+            let has_ranges = !it.source_ranges.is_empty() || !it.port_ranges.is_empty();
+            it.scheduler.is_some() || it.weights.is_some() || has_ranges
         };
         self.unusual.as_deref().is_some_and(asks)
     }
