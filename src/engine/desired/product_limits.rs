@@ -189,7 +189,7 @@ mod tests {
             port_ranges: PortRange::parse_list(list).unwrap(),
             ..service(1)
         };
-        // 13 and 2 blocks, at 3 addresses.
+        // 11 and 2 blocks, at 3 addresses.
         let services =
             [with_ranges("greedy", "udp/10000-20001"), with_ranges("modest", "tcp/5000-5011")];
         let counts = services.each_ref().map(|it| range_elements(it, Family::Ip));
