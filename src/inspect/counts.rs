@@ -15,7 +15,7 @@ use nft::Counter;
 use nft::family::Family;
 use nft::kernel::ReadError;
 
-use super::tables::{OurTable, TableReader, TablesError};
+use super::tables::{OurTable, TableReader};
 
 /// Most service ports that [`ConnectionSums::busiest`] returns.
 pub const MOST_PORTS: usize = 1_000;
@@ -76,9 +76,8 @@ impl ConnectionSums {
     /// Adds the counts since the last read. Tables without counters add nothing.
     ///
     /// # Errors
-    /// See [`TablesError`].
-    pub fn read(&mut self, reader: &mut TableReader) -> Result<(), TablesError> {
-        let tables = reader.tables()?;
+    /// See [`ReadError`].
+    pub fn read(&mut self, reader: &mut TableReader, tables: &[OurTable]) -> Result<(), ReadError> {
         let counting = |set| tables.iter().filter(move |table| has_counters(table, set));
         self.sample = self.sample.wrapping_add(1);
         let mut is_whole = true;
@@ -101,7 +100,7 @@ impl ConnectionSums {
             }
         }
         if counting(SetId::Endpoints).next().is_some() {
-            self.read_endpoints(reader, &tables)?;
+            self.read_endpoints(reader, tables)?;
         }
         Ok(())
     }

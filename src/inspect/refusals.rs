@@ -67,8 +67,12 @@ impl RefusalSums {
 }
 
 impl ResetSums {
-    /// Adds the packets since the last read. Forgets services without an ended endpoint.
-    pub fn add(&mut self, now: BTreeMap<(Box<str>, Target), Counter>) {
+    /// Adds the packets since the last read. Forgets services without an ended endpoint. A torn read
+    /// may lack endpoints that are there: they count as before.
+    pub fn add(&mut self, mut now: BTreeMap<(Box<str>, Target), Counter>, is_whole: bool) {
+        for (endpoint, counter) in self.last.iter().filter(|_| !is_whole) {
+            now.entry(endpoint.clone()).or_insert(*counter);
+        }
         let present: BTreeSet<_> = now.keys().map(|(service, _)| service.clone()).collect();
         self.add_by(now, |(service, _)| service.clone());
         self.sums.retain(|service, _| present.contains(service));
@@ -103,14 +107,16 @@ mod tests {
         };
         let mut sums = ResetSums::default();
         let reads = [
-            (vec![ended(5, 3), ended(6, 1)], Some(4)),
-            (vec![ended(6, 4)], Some(7)),
-            (vec![ended(5, 2), ended(6, 4)], Some(9)),
-            (vec![], None),
-            (vec![ended(5, 1)], Some(1)),
+            (vec![ended(5, 3), ended(6, 1)], true, Some(4)),
+            (vec![ended(5, 4)], false, Some(5)),
+            (vec![ended(6, 4)], true, Some(8)),
+            (vec![], false, Some(8)),
+            (vec![ended(5, 2), ended(6, 4)], true, Some(10)),
+            (vec![], true, None),
+            (vec![ended(5, 1)], true, Some(1)),
         ];
-        for (now, expected) in reads {
-            sums.add(now.into_iter().collect());
+        for (now, is_whole, expected) in reads {
+            sums.add(now.into_iter().collect(), is_whole);
             assert_eq!(sums.sums().get("default/web").map(|it| it.packets), expected);
         }
     }

@@ -104,16 +104,20 @@ impl CountReader {
             Some(reader) => reader,
             none @ None => none.insert(TableReader::open()?),
         };
-        self.refusals.add(refused_packets(&reader.tables()?));
+        let tables = reader.tables()?;
+        self.refusals.add(refused_packets(&tables));
         if self.reads.ended {
-            let all = ended_endpoints(reader, &|_| true)?.into_iter();
-            let counted = all.filter_map(|it| {
+            let (all, is_whole) = ended_endpoints(reader, &tables, &|_| true)?;
+            let counted = all.into_iter().filter_map(|it| {
                 let packets = Counter { packets: it.resets, bytes: 0 };
                 it.service.map(|service| ((service, it.endpoint), packets))
             });
-            self.resets.add(counted.collect());
+            self.resets.add(counted.collect(), is_whole);
         }
-        if self.reads.elements { self.counts.read(reader) } else { Ok(()) }
+        if self.reads.elements {
+            self.counts.read(reader, &tables)?;
+        }
+        Ok(())
     }
 }
 

@@ -205,7 +205,8 @@ fn show_ended(flags: &ShowFlags) -> Result<Found, Failure> {
         (namespace.is_none() || service.is_some_and(of_namespace))
             && part.is_none_or(|part| service.is_some_and(|it| it.contains(part)))
     };
-    let ended = ended_endpoints(&mut reader, &selects).map_err(Failure::new)?;
+    let tables = reader.tables().map_err(Failure::new)?;
+    let (ended, _) = ended_endpoints(&mut reader, &tables, &selects).map_err(Failure::new)?;
     let mut out = io::stdout().lock();
     let document = || ended_document(&ended);
     let written = match flags.output {

@@ -6,10 +6,11 @@ use std::time::Duration;
 use engine::model::Target;
 use engine::printable::Printable;
 use engine::ruleset::{SetId, TableElement};
+use nft::kernel::ReadError;
 use serde_json::{Value, json};
 
 use super::format::cells::{OrDash, age, socket, write_table};
-use crate::tables::{TableReader, TablesError};
+use crate::tables::{OurTable, TableReader};
 
 /// An ended endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,31 +25,34 @@ pub struct EndedEndpoint {
     pub left: Duration,
 }
 
-/// Reads the ended endpoints of services that `selects` returns true for, sorted by address.
+/// Reads the ended endpoints of services that `selects` returns true for, sorted by address, and
+/// whether the read is whole.
 ///
 /// # Errors
-/// See [`TablesError`].
+/// See [`ReadError`].
 pub fn ended_endpoints(
     reader: &mut TableReader,
+    tables: &[OurTable],
     selects: &dyn Fn(Option<&str>) -> bool,
-) -> Result<Vec<EndedEndpoint>, TablesError> {
-    let mut found = Vec::new();
-    for table in reader.tables()? {
-        if reader.sets(&table).iter().all(|(set, _)| *set != SetId::EndedEndpoints) {
+) -> Result<(Vec<EndedEndpoint>, bool), ReadError> {
+    let (mut found, mut is_whole) = (Vec::new(), true);
+    for table in tables {
+        if reader.sets(table).iter().all(|(set, _)| *set != SetId::EndedEndpoints) {
             continue;
         }
-        reader.elements(table.family, SetId::EndedEndpoints, &mut |element, counter| {
-            if let TableElement::Ended(endpoint, left, service) = element
-                && selects(service)
-            {
-                let resets = counter.map_or(0, |counter| counter.packets);
-                let service = service.map(Into::into);
-                found.push(EndedEndpoint { endpoint, service, resets, left });
-            }
-        })?;
+        is_whole &=
+            reader.elements(table.family, SetId::EndedEndpoints, &mut |element, counter| {
+                if let TableElement::Ended(endpoint, left, service) = element
+                    && selects(service)
+                {
+                    let resets = counter.map_or(0, |counter| counter.packets);
+                    let service = service.map(Into::into);
+                    found.push(EndedEndpoint { endpoint, service, resets, left });
+                }
+            })?;
     }
     found.sort_unstable_by_key(|it| it.endpoint);
-    Ok(found)
+    Ok((found, is_whole))
 }
 
 /// Writes a line for each endpoint, or a sentence if there are none.
