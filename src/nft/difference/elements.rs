@@ -80,14 +80,14 @@ fn units(contents: &SetContents) -> Vec<Unit<'_>> {
     // The end of a range comes before the start of the next one.
     elements.sort_by(|(a, one), (b, other)| a.cmp(b).then_with(|| one.key().cmp(&other.key())));
     let mut units: Vec<Unit<'_>> = Vec::with_capacity(elements.len());
-    for element in elements.into_iter().map(|(_, unit)| unit.element) {
+    for (_, unit) in elements {
         match units.last_mut() {
             Some(Unit { element: start, end: end @ None })
-                if element.is_end && !start.is_end && !start.is_catch_all() =>
+                if unit.element.is_end && !start.is_end && !start.is_catch_all() =>
             {
-                *end = Some(element);
+                *end = Some(unit.element);
             }
-            Some(_) | None => units.push(Unit { element, end: None }),
+            Some(_) | None => units.push(unit),
         }
     }
     units
