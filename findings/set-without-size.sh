@@ -16,16 +16,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-[ "${1:-}" = inside ] || {
-    folder=$(mktemp -d)
-    trap 'rm -rf "$folder"' EXIT
-    trap 'exit 1' INT TERM
-    for suite in bookworm trixie; do
-        sh deploy/debian-programs "$suite" "$folder/$suite" nftables nft >&2
-    done
-    unshare --net sh "$0" inside "$folder"
-    exit
-}
+[ "${1:-}" = inside ] || exec sh findings/in-suites nftables nft "$0"
 folder=$2
 
 # Prints the time in the kernel of a command's process, in milliseconds. Its output is dropped.
