@@ -167,7 +167,8 @@ impl StoredService {
         is_plain.then_some(&self.ports)
     }
 
-    /// Returns whether the service has weights, source ranges, or another scheduler than the default.
+    /// Returns whether the service has weights, source ranges, port ranges, or another scheduler than
+    /// the default.
     pub(super) fn may_request_slots(&self) -> bool {
         let asks = |it: &Unusual| {
             let has_ranges = !it.source_ranges.is_empty() || !it.port_ranges.is_empty();
