@@ -182,7 +182,7 @@ fn with_former_draws(listing: &str) -> String {
             family = table.split(' ').next().unwrap();
         }
         if let Some(chain) = line.strip_prefix("\tchain ") {
-            is_draw = ["draw-", "pick", "slot-0", "hash "].iter().any(|it| chain.starts_with(it));
+            is_draw = ["draw-", "pick", "slot-0", "hash"].iter().any(|it| chain.starts_with(it));
         }
         if line == "}" {
             let draws = FORMER_DRAWS.replace("dnat ip ", &format!("dnat {family} "));

@@ -1,12 +1,13 @@
-//! Base chains of type filter, which tables have only while something needs them.
+//! Chains that tables have only while something needs them: base chains of type filter, and those of
+//! size classes and affinity.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use Expect::{Refused, Silent};
-use netlink_tests::reader;
 use netlink_tests::scenario::{
     Expect, Lab, Scope, Sent, Service, ServiceCidr, Slice, VIP, WEB, keeps_source, masquerades,
     slice,
 };
+use netlink_tests::{nft_available, reader};
 use nft::Operation;
 use serde_json::json;
 
@@ -99,4 +100,78 @@ fn the_chains_precede_the_first_element_that_needs_them_and_go_after_the_last() 
         assert!(chains.len() == 1 && !elements.is_empty(), "{}", sent.script());
         assert!(elements.iter().all(|place| *place < chains[0]), "{}", sent.script());
     }
+}
+
+/// Lists of up to 8 endpoints, of every kind but affinity and hash tables.
+#[test]
+fn a_table_of_small_lists_has_few_chains_and_rules() {
+    let mut lab = lab();
+    let eight: Vec<_> = (1..9).map(|n| format!("10.244.9.{n}")).collect();
+    let small = Service::new("small", "10.96.0.12").node_port(80, 30_082);
+    let eight = Slice::new("small").endpoints(&eight.join(" "));
+    lab.apply(&[&web(), &slice("a c"), &small, &eight]);
+    let table = lab.world.node().read_table(reader::Family::Ip).unwrap();
+    assert!(table.chains.len() <= 25, "{:?}", table.chains.keys());
+    // Each rule that looks up an endpoint draws its slot.
+    let rules = table.chains.values().flat_map(|chain| &chain.rules);
+    let draws = rules.filter(|rule| rule.expressions.iter().any(|name| name == "numgen"));
+    assert!((9..=10).contains(&draws.count()));
+    if nft_available() {
+        let lines = lab.world.node().nft("-t list table ip kube-proxy").lines().count();
+        assert!(lines <= 300, "{lines} lines");
+    }
+}
+
+/// The names of the chains that lists of another size or kind need, in the IPv4 table.
+fn of_lists(lab: &Lab) -> Vec<String> {
+    let table = lab.world.node().read_table(reader::Family::Ip).unwrap();
+    let mut names: Vec<_> = table.chains.into_keys().collect();
+    let prefixes = ["draw-", "pick-", "hash-", "affinity"];
+    names.retain(|name| name != "pick-other" && prefixes.iter().any(|it| name.starts_with(it)));
+    names.sort();
+    names
+}
+
+#[test]
+fn chains_of_a_size_class_come_with_its_first_list_and_go_with_the_next_start() {
+    let mut lab = lab();
+    lab.apply(&[&web(), &slice("a c")]);
+    assert_eq!(of_lists(&lab), [""; 0]);
+    let many = |count: u8| {
+        let others: Vec<_> = (1..count - 1).map(|n| format!("10.244.9.{n}")).collect();
+        slice(&format!("a c {}", others.join(" ")))
+    };
+    let sent = lab.apply(&[&many(9)]);
+    assert_eq!(of_lists(&lab), ["draw-16", "draw-4-times-16", "draw-8", "pick-16"]);
+    // The rules and the first route of the class are in one commit.
+    let chains = places(&sent, ["add chain ip ", "pick-16"]);
+    let routes = places(&sent, ["add element ip ", " services "]);
+    assert!(chains.len() == 1 && routes.contains(&chains[0]), "{}", sent.script());
+    lab.apply(&[&many(40)]);
+    let of_16_and_64 = ["draw-16", "draw-32", "draw-4-times-16", "draw-4-times-64", "draw-64"];
+    assert_eq!(of_lists(&lab)[..5], of_16_and_64);
+    lab.proxy.resync();
+    let of_64 = ["draw-32", "draw-4-times-64", "draw-64", "pick-64"];
+    assert_eq!(of_lists(&lab), of_64);
+    // A start that finds the chains in use changes nothing.
+    assert_eq!(lab.proxy.resync().transactions.len(), 0);
+    lab.apply(&[&slice("a c")]);
+    lab.check(&[("pod", WEB, keeps_source("a c"))]);
+    lab.proxy.resync();
+    assert_eq!(of_lists(&lab), [""; 0]);
+}
+
+#[test]
+fn chains_of_hash_tables_and_affinity_exist_while_a_service_uses_them() {
+    let mut lab = lab();
+    lab.apply(&[&web().annotation("deltaproxy.io/scheduler", "mh"), &slice("a c")]);
+    assert_eq!(of_lists(&lab), ["hash-address-251"]);
+    let sticky = web().spec("sessionAffinity", json!("ClientIP"));
+    lab.apply(&[&sticky]);
+    let chains = of_lists(&lab);
+    assert!(chains.contains(&"affinity-10800s".into()), "{chains:?}");
+    lab.apply(&[&web()]);
+    lab.proxy.resync();
+    assert_eq!(of_lists(&lab), [""; 0]);
+    lab.check(&[("pod", WEB, keeps_source("a c"))]);
 }

@@ -23,7 +23,7 @@ use crate::desired::{DesiredService, SlotBudget, Timeouts};
 use crate::model::{Cluster, Extent, ObjectName, PortBlock, Protocol, Scheduler, Target};
 use crate::piece::{Full, Piece};
 use crate::ruleset::number::{ListId, Route};
-use crate::ruleset::{Frontend, NamedList, Subject};
+use crate::ruleset::{Frontend, NamedList, SizeClasses, Subject};
 
 /// The installed elements of services in both tables, and their owners.
 #[derive(Debug)]
@@ -278,6 +278,11 @@ impl Diff {
     /// [`Scheduler::ALL`].
     pub fn services_by_scheduler(&self) -> [usize; Scheduler::ALL.len()] {
         self.counts.by_scheduler(self.services.len())
+    }
+
+    /// Returns the size classes that rules must choose from.
+    pub fn size_classes(&self, family: Family) -> SizeClasses {
+        self.lists[family.index()].size_classes
     }
 
     /// Returns the services that hold or claim something, sorted.

@@ -14,7 +14,7 @@ use crate::desired::SlotPlan;
 use crate::model::Target;
 use crate::piece::{Full, Piece};
 use crate::ruleset::number::{EndpointId, LAST_ENDPOINT, ListId, Route};
-use crate::ruleset::{ListUse, TableElement};
+use crate::ruleset::{ListUse, SizeClasses, TableElement};
 
 /// The installed affinity state of a list.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -45,6 +45,8 @@ pub(super) struct Lists {
     sessions: Numbers,
     /// Lists that are not read yet.
     pub(super) unread: UnreadLists,
+    /// The size classes in routes since the tables were read, some only formerly.
+    pub(super) size_classes: SizeClasses,
 }
 
 impl Lists {
@@ -56,6 +58,7 @@ impl Lists {
             plain: Numbers::new(ListId::FIRST_PLAIN, ListId::LAST_PLAIN),
             sessions: Numbers::new(ListId::FIRST_SESSION, ListId::LAST_SESSION),
             unread: UnreadLists::default(),
+            size_classes: SizeClasses::default(),
         }
     }
 
@@ -90,6 +93,7 @@ impl Lists {
         unread: UnreadLists,
     ) {
         (self.lists, self.affinity, self.unread) = (lists, affinity, unread);
+        self.size_classes = SizeClasses::default();
         for named in self.unread.iter() {
             let empty = List::new(self.family, ListUse::Port(named.protocol));
             self.lists.entry(named.list).or_insert(empty);

@@ -163,6 +163,7 @@ impl Diff {
             list.edit(patch.slots, patch.length, piece);
             let size = SizeClass::of(patch.length);
             if SizeClass::of(former) != size {
+                self.lists[family.index()].size_classes.insert(size);
                 resized.push(((family, id), (size, label)));
             }
         }
@@ -286,6 +287,7 @@ impl ServiceUpdate<'_> {
                 self.former_lists.push(list);
                 self.holdings.lists.push(list);
             }
+            self.diff.lists[family.index()].size_classes.insert(port.size(scope));
             let route = route(&self.lists, port, scope, Flags::default());
             let Some(mut list) = self.diff.lists[family.index()].open(id) else { continue };
             list.list.is_owned = true;

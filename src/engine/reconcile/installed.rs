@@ -33,11 +33,11 @@ impl Engine {
             && ip.is_some_and(|contents| has_guard(&contents.rules));
         let contents = found.iter().filter_map(|found| found.contents.as_ref());
         let timeouts = contents.map(|it| ruleset::affinity::timeouts_of(it.rules.iter()));
-        let keeps_sets = Family::ALL.map(|family| {
+        let keeps_found = Family::ALL.map(|family| {
             let contents = found[family.index()].contents.as_ref();
-            contents.is_some_and(|contents| self.tables.keep_range_sets(family, contents))
+            contents.is_some_and(|contents| self.tables.keep_found(family, contents))
         });
-        if self.tables.timeouts.adopt(timeouts) || keeps_sets.contains(&true) {
+        if self.tables.timeouts.adopt(timeouts) || keeps_found.contains(&true) {
             self.render_tables();
         }
         let elements = found.map(|found| {

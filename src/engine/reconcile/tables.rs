@@ -16,11 +16,12 @@ use super::steps::BaseChange;
 use super::table_id::TableId;
 use crate::counters::Counters;
 use crate::desired::Timeouts;
+use crate::diff::Diff;
 use crate::direct::Direct;
 use crate::model::{Cluster, ObjectName, Problem, Target};
 use crate::routing::Routing;
 use crate::ruleset::base::Base;
-use crate::ruleset::{Layouts, Masquerade, NodePorts, OptionalChains, SetId, Settings};
+use crate::ruleset::{Layouts, Masquerade, NodePorts, OptionalChains, SetId, Settings, classes_of};
 
 /// Our tables, without elements.
 ///
@@ -192,18 +193,38 @@ impl Tables {
 
     /// Removes from the desired tables the chains that neither services nor elements need; returns
     /// whether there were any.
-    pub(super) fn forget_unused(&mut self, cluster: &Cluster) -> bool {
+    pub(super) fn forget_unused(&mut self, cluster: &Cluster, diff: &Diff) -> bool {
         let chains = &mut self.optional_chains;
-        let drop = |family: Family| chains[family.index()].drop_unused(cluster, family);
+        let drop = |family: Family| {
+            let of_lists = (family, diff.size_classes(family));
+            chains[family.index()].drop_unused(cluster, of_lists)
+        };
         self.timeouts.forget_unused() | Family::ALL.map(drop).contains(&true)
     }
 
-    /// Keeps the sets of port ranges of a table that was read until their elements are deleted; returns
-    /// whether they are not desired yet.
-    pub(super) fn keep_range_sets(&mut self, family: Family, contents: &Contents) -> bool {
-        let is_found = contents.sets.iter().any(|set| set.name == SetId::PortRanges.name());
+    /// Keeps what elements of a table that was read may need: the chains of size classes, and the sets
+    /// of port ranges. Returns whether something of it is not desired yet. A table of another layout
+    /// is replaced as a whole.
+    pub(super) fn keep_found(&mut self, family: Family, contents: &Contents) -> bool {
+        if contents.table.comment.as_deref() != Some(&*TableId::from(family).comment()) {
+            return false;
+        }
+        let has_ranges = contents.sets.iter().any(|set| set.name == SetId::PortRanges.name());
         let chains = &mut self.optional_chains[family.index()];
-        is_found && !std::mem::replace(&mut chains.range_sets, true)
+        let former = *chains;
+        chains.range_sets |= has_ranges;
+        chains.size_classes = chains.size_classes.union(classes_of(contents.rules.iter()));
+        *chains != former
+    }
+
+    /// Adds the chains of the size classes that lists use; returns whether there are new ones.
+    pub(super) fn add_size_classes(&mut self, diff: &Diff) -> bool {
+        let former = self.optional_chains;
+        for family in Family::ALL {
+            let classes = &mut self.optional_chains[family.index()].size_classes;
+            *classes = classes.union(diff.size_classes(family));
+        }
+        self.optional_chains != former
     }
 
     /// Adds to the optional chains those that services need; returns whether there are new ones. Until
@@ -373,6 +394,11 @@ impl TableState {
         let is_ours = self.installed.is_ours();
         self.cleanup = if is_ours { cleanup } else { Vec::new() };
         is_ours
+    }
+
+    /// Returns whether the next transaction replaces the table as a whole.
+    pub(super) fn is_replaced(&self) -> bool {
+        self.is_stale && self.installed.is_foreign()
     }
 
     /// Records the installed state after a transaction.

@@ -10,6 +10,7 @@ use super::bisect::StepServices;
 use super::queue::Lane;
 use super::steps::{BaseChange, InFlight};
 use super::table_id::TableId;
+use super::tables::TableState;
 use super::{Engine, context};
 use crate::diff::{Context, Kept, Progress};
 use crate::model::{Extent, ObjectName};
@@ -103,7 +104,7 @@ impl Engine {
     /// whether there were any.
     fn drop_unused_chains(&mut self) -> bool {
         let is_unused = self.is_settled() && !self.diff.has_unused_elements();
-        let dropped = is_unused && self.tables.forget_unused(&self.cluster);
+        let dropped = is_unused && self.tables.forget_unused(&self.cluster, &self.diff);
         if dropped {
             self.render_tables();
         }
@@ -177,16 +178,60 @@ impl Engine {
     }
 
     fn differences(&mut self, max_batch: usize, interrupted: &impl Fn() -> bool) -> Option<Step> {
-        let ids = Family::ALL.map(TableId::from);
-        if let Some(step) = self.owners_first(&ids) {
+        if let Some(step) = self.owners_first(&Family::ALL.map(TableId::from)) {
             return Some(step);
         }
-        let (mut step, mut bytes) = (Step::default(), 0);
-        let mut budget = max_batch.min(self.steps.piece_size.piece_bytes());
-        let mut is_replaced = false;
+        let mut step = self.besides_elements();
+        let bytes = step.base_bytes();
+        // A table is replaced as a whole, if one transaction can hold it.
+        let is_replaced = bytes > 0 && self.tables.of_services().any(TableState::is_replaced);
+        // A packet runs the rules of the generation in which it began, but looks up the elements of
+        // the present one. So the elements that new rules need come one commit after the rules. A
+        // table that is new or replaced as a whole gets both at once. Where only another program
+        // serves, elements come first: it knew of services of which the table has no element yet.
+        // Rules of a size class come with its first list: without them, packets get slot 0.
+        let has_rules = step.operations.iter().any(|it| matches!(it, Operation::AddRule(..)));
+        let is_alone = self.tables.are_bisecting()
+            || self.tables.of_services().all(|table| table.installed.is_ours());
+        if has_rules && is_alone {
+            return step.checked();
+        }
+        // Sizes of elements are estimates, so an eighth is left free.
+        let limit = (max_batch - max_batch / 8).saturating_sub(bytes);
+        let piece_bytes = self.steps.piece_size.piece_bytes();
+        if bytes == 0 || limit >= piece_bytes / 2 {
+            let budget = if is_replaced { limit } else { limit.min(piece_bytes) };
+            let mut piece = Piece::new(PieceLimits { budget, limit });
+            let services = if is_replaced {
+                // The old table goes with this transaction, and later services have no elements
+                // until theirs. So nothing interrupts this piece.
+                self.updates.small_went_first = true;
+                self.fill(&mut piece, &|| false)
+            } else {
+                self.fill(&mut piece, interrupted)
+            };
+            // The sizes of the lists are known only now.
+            if self.tables.add_size_classes(&self.diff) {
+                self.render_tables();
+                step = self.besides_elements();
+            }
+            step.services = services;
+            let elements = piece.into_operations(&self.tables.layouts);
+            if step.operations.is_empty() {
+                step.operations = elements;
+            } else {
+                step.operations.extend(elements);
+            }
+        }
+        step.checked()
+    }
+
+    /// Returns a step that changes kube-proxy's tables besides their elements.
+    fn besides_elements(&mut self) -> Step {
         // Services have not all been compared since the tables were read.
         let elements_differ = self.updates.sweep_due || !self.updates.after_commit.is_empty();
-        for id in ids {
+        let mut step = Step::default();
+        for id in Family::ALL.map(TableId::from) {
             let rules_wait = elements_differ && self.tables.of(id).installed.is_idle();
             let of_table = if rules_wait {
                 self.tables.of(id).operations_before_elements()
@@ -196,49 +241,14 @@ impl Engine {
             if of_table.is_empty() {
                 continue;
             }
-            let table = self.tables.of(id);
-            if table.installed.is_foreign() {
-                // A table is replaced as a whole, if one transaction can hold it.
-                budget = max_batch;
-                is_replaced = true;
-            }
             let change = if rules_wait {
                 BaseChange::Sets
             } else {
-                BaseChange::Contents(table.desired.clone())
+                BaseChange::Contents(self.tables.of(id).desired.clone())
             };
-            bytes += step.add_base(id, change, of_table);
+            step.add_base(id, change, of_table);
         }
-        // A packet runs the rules of the generation in which it began, but looks up the elements of
-        // the present one. So the elements that new rules need come one commit after the rules. A
-        // table that is new or replaced as a whole gets both at once. Where only another program
-        // serves, elements come first: it knew of services of which the table has no element yet.
-        let has_rules = step.operations.iter().any(|it| matches!(it, Operation::AddRule(..)));
-        let is_alone = self.tables.are_bisecting()
-            || self.tables.of_services().all(|table| table.installed.is_ours());
-        if has_rules && is_alone {
-            return step.checked();
-        }
-        // Sizes of elements are estimates, so an eighth is left free.
-        let limit = (max_batch - max_batch / 8).saturating_sub(bytes);
-        if bytes == 0 || limit >= self.steps.piece_size.piece_bytes() / 2 {
-            let mut piece = Piece::new(PieceLimits { budget: budget.min(limit), limit });
-            step.services = if is_replaced {
-                // The old table goes with this transaction, and later services have no elements
-                // until theirs. So nothing interrupts this piece.
-                self.updates.small_went_first = true;
-                self.fill(&mut piece, &|| false)
-            } else {
-                self.fill(&mut piece, interrupted)
-            };
-            let elements = piece.into_operations(&self.tables.layouts);
-            if step.operations.is_empty() {
-                step.operations = elements;
-            } else {
-                step.operations.extend(elements);
-            }
-        }
-        step.checked()
+        step
     }
 
     /// Updates services until the piece is full, small changes first. The piece stays empty only if
@@ -352,12 +362,16 @@ impl Engine {
 }
 
 impl Step {
-    /// Adds the change of a table besides its elements; returns the bytes of its operations in a batch.
-    fn add_base(&mut self, id: TableId, change: BaseChange, operations: Vec<Operation>) -> usize {
+    /// Adds the change of a table besides its elements.
+    fn add_base(&mut self, id: TableId, change: BaseChange, operations: Vec<Operation>) {
         let (operations, bytes) = with_encoded_size(operations);
         self.bases[id.index()] = Some((change, bytes));
         self.operations.extend(operations);
-        bytes
+    }
+
+    /// Returns the bytes of all changes besides elements.
+    fn base_bytes(&self) -> usize {
+        self.bases.iter().flatten().map(|(_, bytes)| bytes).sum()
     }
 
     /// Returns the step if it changes something.

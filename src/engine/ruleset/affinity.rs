@@ -24,17 +24,19 @@ use nft::{Expression, ListedRule, Name, Verdict};
 use super::chain::{ChainSpec, compare};
 use super::draw::hash;
 use super::field::{Field, SOURCE_ADDRESS};
-use super::number::{
-    ENDPOINT_BIT, SESSION_BITS, SIZE_BITS, SizeClass, TABLE_BITS, TIMEOUT_BITS, Timeout,
-};
+use super::number::{ENDPOINT_BIT, SESSION_BITS, SIZE_BITS, SizeClass, TIMEOUT_BITS, Timeout};
 use super::phrase::{ElementChange, Phrase, Phrases, goto, jump, verdict};
 use super::sets::{CLIENT_HASHES, SetId};
+use super::size_classes::SizeClasses;
 
 /// The chain for packets to frontends with session affinity.
 pub(super) const AFFINITY: &str = "affinity";
 
-/// The chain that finds the slot of a table.
-const HASH: &str = "affinity-hash";
+/// The chain that draws once from a list of several size classes.
+const OF_MANY: &str = "affinity-draw-of-many";
+
+/// The chain that does so repeatedly.
+const FOUR_TIMES: &str = "affinity-draw-4-times";
 
 /// Timeouts in seconds, by number.
 pub type NumberedTimeouts = BTreeMap<Timeout, u32>;
@@ -49,33 +51,37 @@ const CLIENT: &[Field] =
 /// Number of jumps to a chain of draws, which keeps the table short.
 const JUMPS: usize = 4;
 
-/// Returns the chains, each after those that it refers to.
+/// Returns the chains, each after those that it refers to; none without a timeout.
 pub(super) fn chains(
     phrases: Phrases,
     timeouts: &NumberedTimeouts,
+    classes: SizeClasses,
     (seed, has_ranges): (u32, bool),
 ) -> Vec<ChainSpec> {
-    let powers = || SizeClass::LARGEST_SESSION.powers();
-    let draws = powers().map(|size| draw_for(phrases, size, size.most()));
-    let again = jumps("affinity-draw-of-many");
-    let exact = SizeClass::exact().map(|size| draw_for(phrases, size, size.most()));
+    if timeouts.is_empty() {
+        return Vec::new();
+    }
+    let powers = || classes.iter().filter(|size| *size <= SizeClass::LARGEST_SESSION);
+    let draw_all = |size: SizeClass| draw_for(phrases, size, size.most());
     let half = powers().map(|size| draw_for(phrases, size, size.most() / 2));
-    let is_table = vec![compare(TABLE_BITS, TABLE_BITS), goto(HASH)];
-    let many = jumps("affinity-draw-4-times").chain(half).chain([vec![draw(phrases, 1)]]);
-    let draw_any = exact.chain([is_table]).chain(many);
     let table = |size| {
         Some(vec![is_size(size), find(phrases, hash(size, seed)?), verdict(Verdict::Return)])
     };
-    let tables = SizeClass::tables().filter_map(table).chain([vec![draw(phrases, 1)]]);
-    let mut chains = vec![
-        ChainSpec::new("affinity-draw-of-many", draws),
-        ChainSpec::new("affinity-draw-4-times", again),
-        ChainSpec::new(HASH, tables),
-        ChainSpec::new("affinity-draw", draw_any)
+    let draw_any = SizeClass::exact().map(draw_all).chain(classes.iter().filter_map(table));
+    let mut chains = Vec::new();
+    let draw_any: Vec<_> = if powers().next().is_some() {
+        chains.push(ChainSpec::new(OF_MANY, powers().map(draw_all)));
+        chains.push(ChainSpec::new(FOUR_TIMES, jumps(OF_MANY)));
+        draw_any.chain(jumps(FOUR_TIMES)).chain(half).collect()
+    } else {
+        draw_any.collect()
+    };
+    chains.extend([
+        ChainSpec::new("affinity-draw", draw_any.into_iter().chain([vec![draw(phrases, 1)]]))
             .with_comment("draws an endpoint: SSSS:TTFS becomes SSSS:EEEE, EEEE from 8001"),
         ChainSpec::new("affinity-forget", forget(phrases))
             .with_comment("the endpoint is gone: back to SSSS:TTFS, to draw another"),
-    ];
+    ]);
     let translate = translations(phrases, has_ranges);
     chains.extend(timeouts.values().flat_map(|seconds| match seconds {
         0 => without_affinity(phrases, &translate).into(),
@@ -212,7 +218,8 @@ mod tests {
         let timeouts: NumberedTimeouts =
             [(1, 10_800), (7, 60)].map(|(n, secs)| (Timeout::new(n).unwrap(), secs)).into();
         let decoded = |rule: &Rule| ListedRule::of(rule, "t", 0);
-        let chains = chains(Phrases(Family::Ip), &timeouts, (1, false));
+        let classes = SizeClass::all().collect();
+        let chains = chains(Phrases(Family::Ip), &timeouts, classes, (1, false));
         let rules: Vec<_> = chains.iter().flat_map(|spec| &*spec.rules).map(decoded).collect();
         assert_eq!(timeouts_of(rules.iter()), timeouts);
     }

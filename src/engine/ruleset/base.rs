@@ -42,12 +42,12 @@ impl Base {
 
 fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
     let phrases = Phrases(family);
-    let mut chains = draw::chains(phrases, settings.hash_seed);
+    let (classes, seed) = (settings.optional_chains.size_classes, settings.hash_seed);
+    let mut chains = draw::chains(phrases, classes, seed);
     let has_ranges = settings.optional_sets().port_ranges;
-    let seed = (settings.hash_seed, has_ranges);
-    chains.extend(affinity::chains(phrases, &settings.timeouts, seed));
+    chains.extend(affinity::chains(phrases, &settings.timeouts, classes, (seed, has_ranges)));
     chains.extend([
-        ChainSpec::new(CHOOSE, choose()),
+        ChainSpec::new(CHOOSE, choose(settings)),
         ChainSpec::new("internal-traffic", internal_traffic(phrases, settings))
             .with_comment("from pods and this node: the list of all endpoints"),
         ChainSpec::new("external-local", external_local(settings))
@@ -310,7 +310,7 @@ fn special_traffic(settings: &Settings) -> Vec<Vec<Phrase>> {
     rules.push(vec![has(MASQUERADE), masquerade()]);
     let to_cluster_ip = compare(MASQUERADE, 0);
     rules.extend(mark_to_cluster_ip(settings).map(|mark| [vec![to_cluster_ip], mark].concat()));
-    rules.extend(choose());
+    rules.extend(choose(settings));
     rules
 }
 
@@ -329,8 +329,13 @@ fn of_chosen_node() -> [Vec<Phrase>; 2] {
 /// jump.
 const CHOOSE: &str = "choose";
 
-fn choose() -> [Vec<Phrase>; 2] {
-    [vec![compare(AFFINITY, AFFINITY), goto(affinity::AFFINITY)], vec![goto(draw::PICK)]]
+fn choose(settings: &Settings) -> Vec<Vec<Phrase>> {
+    let has_affinity = vec![compare(AFFINITY, AFFINITY), goto(affinity::AFFINITY)];
+    let mut rules = vec![has_affinity, vec![goto(draw::PICK)]];
+    if settings.timeouts.is_empty() {
+        rules.remove(0);
+    }
+    rules
 }
 
 /// Marks packets to a ClusterIP that are to be masqueraded; `None` if there are none.
@@ -352,7 +357,7 @@ fn external_local(settings: &Settings) -> Vec<Vec<Phrase>> {
     let came_in_by_none = phrase::input_index(0).equal();
     let mark = phrase::set_mark(settings.masquerade.mark);
     let from_node = vec![came_in_by_none, phrase::source_is_local(), mark, internal()];
-    from_pod.into_iter().chain([from_node]).chain(choose()).collect()
+    from_pod.into_iter().chain([from_node]).chain(choose(settings)).collect()
 }
 
 fn internal_traffic(phrases: Phrases, settings: &Settings) -> Vec<Vec<Phrase>> {
@@ -367,7 +372,7 @@ fn internal_traffic(phrases: Phrases, settings: &Settings) -> Vec<Vec<Phrase>> {
     if settings.optional_sets().port_ranges {
         rules.extend(lookups.repeat([[range_rules::internal(phrases), vec![chosen()]].concat()]));
     }
-    rules.extend(choose());
+    rules.extend(choose(settings));
     rules
 }
 

@@ -5,7 +5,10 @@
 //!
 //! The modulus of `numgen random mod N` is fixed in a rule, so each size class has its own rules.
 //! They are as few as possible: the kernel compares each new endpoint with every rule that looks up
-//! the map (`nft_add_set_elem`). So what several chains draw is a chain of its own.
+//! the map (`nft_add_set_elem`). So what several chains draw is a chain of its own, and a class above
+//! [`SizeClass::EXACT`] has chains only if a list uses it. Its rules and the first route of the class
+//! come in one commit. A packet that runs the rules from before gets slot 0.
+//!
 //! For a list of up to [`SizeClass::EXACT`] endpoints, one draw below its size suffices. For a
 //! larger list, the rules draw below the next power of two until a slot is hit, at most
 //! 2 + 4 x 4 = 18 times. Then they draw once below half of it, where every slot is taken. If one of
@@ -17,13 +20,17 @@
 //! back to slot 0, which exists as long as the list has any endpoint. Every class ends with that
 //! lookup, so no slot is looked up only once.
 
-use nft::Name;
+use std::collections::BTreeSet;
+
+use nft::expression::{Bitwise, Cmp, Data};
+use nft::{Expression, ListedRule, Name};
 
 use super::chain::{ChainSpec, compare};
 use super::field::{Field, SOURCE_ADDRESS, SOURCE_ADDRESS_AND_PORT};
-use super::number::{LIST_BITS, SIZE_BITS, SizeClass, TABLE_BITS};
+use super::number::{LIST_BITS, SIZE_BITS, SizeClass};
 use super::phrase::{self, Phrase, Phrases, goto, jump};
 use super::sets::SetId;
+use super::size_classes::SizeClasses;
 use crate::model::HashedSource;
 
 /// The chain that chooses an endpoint of a plain list.
@@ -38,51 +45,76 @@ const JUMPS: usize = 4;
 /// The chain for a packet that no slot was found for.
 const NO_SLOT: &str = "slot-0";
 
-/// The chain that finds the slot of a hash table.
-const HASH: &str = "hash";
+/// The chain for lists of other size classes, which changes with the classes in use.
+const PICK_OTHER: &str = "pick-other";
 
-/// Returns the chains, each after those that it refers to.
-pub(super) fn chains(phrases: Phrases, seed: u32) -> Vec<ChainSpec> {
-    let powers = || SizeClass::LARGEST.powers();
-    let smallest_half = SizeClass::EXACT.into();
-    let mut chains = vec![
-        ChainSpec::new(NO_SLOT, [vec![draw(phrases, 1)], vec![phrase::clear_priority()]]),
-        draw_chain(phrases, smallest_half),
-    ];
-    chains.extend(powers().flat_map(|size| large_chains(phrases, size.most())));
-    let table = |size| Some(vec![is_class(size), translate(phrases, hash(size, seed)?)]);
-    let tables = SizeClass::tables().filter_map(table);
-    chains.push(ChainSpec::new(HASH, tables.chain([no_slot()])).with_comment(
-        "the table's slot that a hash of the source names: as 0:1f, 18 for 251 slots by address \
-        and port, 1c by address, ...",
+/// Returns the chains, each after those that it refers to. `classes` are those in use beside the exact
+/// ones.
+pub(super) fn chains(phrases: Phrases, classes: SizeClasses, seed: u32) -> Vec<ChainSpec> {
+    let drawn = || classes.iter().filter(|size| size.table().is_none()).map(SizeClass::most);
+    let moduli: BTreeSet<u32> = drawn().flat_map(|most| [most / 2, most]).collect();
+    let mut chains =
+        vec![ChainSpec::new(NO_SLOT, [vec![draw(phrases, 1)], vec![phrase::clear_priority()]])];
+    chains.extend(
+        moduli
+            .into_iter()
+            .map(|modulus| ChainSpec::new(named("draw", modulus), [vec![draw(phrases, modulus)]])),
+    );
+    chains.extend(drawn().flat_map(large_chains));
+    let table = |size| {
+        let slot = translate(phrases, hash(size, seed)?);
+        Some(ChainSpec::new(chain_of(size), [vec![slot], no_slot()]))
+    };
+    chains.extend(classes.iter().filter_map(table));
+    let other = classes.iter().map(|size| vec![is_class(size), goto(chain_of(size))]);
+    chains.push(ChainSpec::new(PICK_OTHER, other.chain([no_slot()])).with_comment(
+        "size class, the last two digits but flags, as 0:1f: 9 for at most 16 endpoints, a for 32, \
+        ..., 18 for a table of 251 slots by address and port, 1c by address, ...",
     ));
     let exact = SizeClass::exact().map(|size| vec![is_class(size), draw(phrases, size.most())]);
-    let is_table = vec![compare(TABLE_BITS, TABLE_BITS), goto(HASH)];
-    let large = powers().map(|size| vec![is_class(size), goto(named("pick", size.most()))]);
-    let pick = ChainSpec::new(PICK, exact.chain(large).chain([is_table, no_slot()]));
-    chains.push(pick.with_comment(
-        "endpoint list NNNN:NN00 and size class, the last two digits \
-        but flags, as 0:1f: 9 for at most 16, a for 32, ...",
-    ));
+    let pick = ChainSpec::new(PICK, exact.chain([vec![goto(PICK_OTHER)]]));
+    chains.push(pick.with_comment("endpoint list NNNN:NN00 and its size, as 0:1f"));
     chains
 }
 
+/// Returns the size classes that the rules of a table distinguish.
+pub fn classes_of<'a>(rules: impl Iterator<Item = &'a ListedRule>) -> SizeClasses {
+    let class = |rule: &ListedRule| match rule.expressions.as_slice() {
+        [
+            Expression::Meta(_),
+            Expression::Bitwise(Bitwise { mask: Some(Data::Value(mask)), .. }),
+            Expression::Cmp(Cmp { value: Data::Value(class), .. }),
+            ..,
+        ] => {
+            let bits = u32::from_ne_bytes(class.as_slice().try_into().ok()?);
+            SizeClass::from_bits(bits).filter(|_| *mask == SIZE_BITS.to_ne_bytes())
+        }
+        _ => None,
+    };
+    rules.filter_map(class).collect()
+}
+
+/// Returns the chain of a class of large lists, or of tables.
+fn chain_of(size: SizeClass) -> Name {
+    match size.table() {
+        None => named("pick", size.most()),
+        Some((HashedSource::AddressAndPort, _)) => named("hash-address-port", size.most()),
+        Some((HashedSource::Address | HashedSource::AddressForAllPorts, _)) => {
+            named("hash-address", size.most())
+        }
+    }
+}
+
 /// Returns the chains of a class of large lists, which draw below `most`.
-fn large_chains(phrases: Phrases, most: u32) -> [ChainSpec; 3] {
+fn large_chains(most: u32) -> [ChainSpec; 2] {
     let (once, times) = (named("draw", most), named("draw-4-times", most));
     let direct = std::iter::repeat_n(once.clone(), DIRECT);
     let draws = direct.chain(std::iter::repeat_n(times.clone(), JUMPS));
     let all = draws.chain([named("draw", most / 2)]).map(|chain| vec![jump(chain)]);
     [
-        draw_chain(phrases, most),
         ChainSpec::new(times, std::iter::repeat_n(vec![jump(once)], JUMPS)),
         ChainSpec::new(named("pick", most), all.chain([no_slot()])),
     ]
-}
-
-/// Returns the chain with the only rule that draws below `most`.
-fn draw_chain(phrases: Phrases, most: u32) -> ChainSpec {
-    ChainSpec::new(named("draw", most), [vec![draw(phrases, most)]])
 }
 
 fn named(what: &str, most: u32) -> Name {
@@ -119,8 +151,8 @@ fn translate(phrases: Phrases, slot: Field) -> Phrase {
 
 #[cfg(test)]
 mod tests {
-    use nft::expression::{Bitwise, Cmp, Data, Immediate};
-    use nft::{Expression, Family, Verdict};
+    use nft::expression::Immediate;
+    use nft::{Family, Rule, Verdict};
 
     use super::*;
 
@@ -183,12 +215,18 @@ mod tests {
         }
     }
 
+    /// The chains for all classes.
+    fn all_chains() -> Vec<ChainSpec> {
+        chains(Phrases(Family::Ip), SizeClass::all().collect(), 1)
+    }
+
     #[test]
     fn every_size_is_drawn_below_itself_or_the_next_power_of_two_and_slot_0_comes_last() {
-        let chains = chains(Phrases(Family::Ip), 1);
         for count in (1..70).chain([100, 128, 129, 5_000, 65_535, 65_536, 100_000]) {
             let size = SizeClass::of(count);
-            let drawn = draws(&chains, PICK, size);
+            let only = chains(Phrases(Family::Ip), [size].into_iter().collect(), 1);
+            let drawn = draws(&all_chains(), PICK, size);
+            assert_eq!(draws(&only, PICK, size), drawn, "{count} endpoints");
             let (last, drawn) = drawn.split_last().unwrap();
             assert_eq!(*last, 1);
             let capped = u32::try_from(count).unwrap().min(65_536);
@@ -207,23 +245,44 @@ mod tests {
     #[test]
     fn a_table_is_looked_up_once_in_all_of_its_slots_and_then_in_slot_0() {
         for size in SizeClass::tables() {
-            assert_eq!(draws(&chains(Phrases(Family::Ip), 1), PICK, size), [size.most(), 1]);
+            assert_eq!(draws(&all_chains(), PICK, size), [size.most(), 1]);
+        }
+    }
+
+    #[test]
+    fn a_class_without_chains_gets_slot_0() {
+        let chains = chains(Phrases(Family::Ip), SizeClasses::default(), 1);
+        for size in SizeClass::all().filter(|size| !size.is_exact()) {
+            assert_eq!(draws(&chains, PICK, size), [1], "{size:?}");
         }
     }
 
     #[test]
     fn each_modulus_has_one_rule_besides_those_of_small_lists() {
-        let chains = chains(Phrases(Family::Ip), 1);
-        let rules = chains.iter().flat_map(|spec| &*spec.rules);
-        let draws = rules.filter(|rule| rule.expressions.iter().any(|it| modulus(it).is_some()));
-        let classes = SizeClass::LARGEST.powers().chain(SizeClass::tables()).count();
+        let draws = |chains: &[ChainSpec]| {
+            let rules = chains.iter().flat_map(|spec| &*spec.rules);
+            rules.filter(|rule| rule.expressions.iter().any(|it| modulus(it).is_some())).count()
+        };
         // Slot 0, and the half of the smallest large class.
-        assert_eq!(draws.count(), usize::from(SizeClass::EXACT) + classes + 2);
+        let others = SizeClass::all().filter(|size| !size.is_exact()).count() + 2;
+        assert_eq!(draws(&all_chains()), usize::from(SizeClass::EXACT) + others);
+        let few = chains(Phrases(Family::Ip), SizeClasses::default(), 1);
+        assert_eq!(draws(&few), 9);
+    }
+
+    #[test]
+    fn classes_are_read_from_the_rules_that_were_written() {
+        let classes = [9, 18, 24, 31].map(|bits| SizeClass::from_bits(bits).unwrap());
+        let classes: SizeClasses = classes.into_iter().collect();
+        let chains = chains(Phrases(Family::Ip), classes, 1);
+        let listed = |rule: &Rule| ListedRule::of(rule, "t", 0);
+        let rules: Vec<_> = chains.iter().flat_map(|spec| &*spec.rules).map(listed).collect();
+        assert_eq!(classes_of(rules.iter()), classes);
     }
 
     #[test]
     fn chains_refer_only_to_chains_before_them() {
-        let chains = chains(Phrases(Family::Ip), 1);
+        let chains = all_chains();
         for (i, spec) in chains.iter().enumerate() {
             for target in spec.rules.iter().filter_map(|rule| target(&rule.expressions)) {
                 let mut before = chains[..i].iter();

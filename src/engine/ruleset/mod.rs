@@ -35,10 +35,12 @@ mod refusal;
 mod reset;
 mod sets;
 mod settings;
+mod size_classes;
 mod slots;
 mod source_rules;
 
 pub use chain::ChainSpec;
+pub use draw::classes_of;
 pub use element::{Frontend, ListUse, Member, Subject, TableElement, Unserved, slot_key};
 pub use established::flowtable;
 pub(crate) use fields::Fields;
@@ -50,4 +52,5 @@ pub use read_element::{recorded_client, stray, target};
 pub use refusal::Refusal;
 pub use sets::{CLIENTS, Layouts, OptionalSets, SetId, TableSets};
 pub use settings::{LocalDetector, Masquerade, NodePorts, OptionalChains, Settings};
+pub use size_classes::SizeClasses;
 pub use slots::{ListSlot, NamedList, read_slots};

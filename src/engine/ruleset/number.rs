@@ -274,9 +274,19 @@ impl SizeClass {
         Self(class.min(Self::LARGEST.0))
     }
 
-    /// Returns the classes up to this one that stand for several counts, ascending.
-    pub fn powers(self) -> impl Iterator<Item = Self> {
-        (Self::EXACT + 1..=self.0).map(Self)
+    /// Returns all classes, ascending.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (1..=Self::LARGEST.0).map(Self).chain(Self::tables())
+    }
+
+    /// Returns the class with these bits of a route.
+    pub fn from_bits(bits: u32) -> Option<Self> {
+        Self::all().find(|size| size.bits() == bits)
+    }
+
+    /// Returns whether each count up to this one has its own class.
+    pub fn is_exact(self) -> bool {
+        self.0 <= Self::EXACT
     }
 
     /// Returns the classes that stand for one count, ascending.
@@ -312,8 +322,6 @@ impl SizeClass {
     }
 }
 
-/// The bits that are set in the classes of tables only.
-pub const TABLE_BITS: u32 = FIRST_TABLE as u32;
 const FIRST_TABLE: u8 = 24;
 const TABLE_SIZES: u8 = 4;
 
@@ -420,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_of_tables_name_what_is_hashed_and_a_prime_size_and_share_two_bits() {
+    fn classes_of_tables_name_what_is_hashed_and_a_prime_size() {
         let classes: Vec<_> = SizeClass::tables().collect();
         let by_port = TableSize::ALL.map(|it| (HashedSource::AddressAndPort, it));
         let by_address = TableSize::ALL.map(|it| (HashedSource::Address, it));
@@ -429,14 +437,11 @@ mod tests {
         assert!(of_tables.eq(classes.iter().copied()));
         assert!(classes.iter().filter_map(|class| class.table()).eq(all));
         for class in SizeClass::tables() {
-            assert_eq!(class.bits() & TABLE_BITS, TABLE_BITS);
             assert_eq!((class.fewest(), class.bits() & !SIZE_BITS), (class.most(), 0));
             let size = class.most();
             let has_factor = (2..size).any(|it| it * it <= size && size.is_multiple_of(it));
             assert!(!has_factor, "{size}");
         }
-        let drawn = SizeClass::exact().chain(SizeClass::LARGEST.powers());
-        assert!(drawn.into_iter().all(|class| class.bits() & TABLE_BITS != TABLE_BITS));
         let route = Route::from_bits(0x0002_071d).unwrap();
         let size = SizeClass::of_table(HashedSource::Address, TableSize::ALL[1]);
         assert_eq!((route.size(), route.list()), (size, Some(ListId::plain(0x2_07))));

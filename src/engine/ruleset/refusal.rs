@@ -85,6 +85,7 @@ mod tests {
 
     use super::super::base::Base;
     use super::super::lookups::Lookups;
+    use super::super::number::SizeClass;
     use super::super::sets::TableSets;
     use super::super::settings::{Masquerade, NodePorts, OptionalChains, Settings};
     use super::*;
@@ -98,6 +99,7 @@ mod tests {
                 range_sets: true,
                 cluster_ip_endpoints: true,
                 ended_endpoints: true,
+                size_classes: SizeClass::all().collect(),
             },
             ends_connections: true,
             counts_connections: false,

@@ -9,6 +9,7 @@ use super::affinity::NumberedTimeouts;
 use super::lookups::Lookups;
 use super::phrase::{self, Comparison, Phrase};
 use super::sets::OptionalSets;
+use super::size_classes::SizeClasses;
 use crate::flowtable::Threshold;
 use crate::model::PrefixLengths;
 
@@ -23,7 +24,7 @@ pub struct Settings {
     pub node_ports: NodePorts,
     /// Elements of frontends count the connections that match them.
     pub counts_connections: bool,
-    /// The optional base chains.
+    /// The optional chains.
     pub optional_chains: OptionalChains,
     /// Connections to endpoints that are gone may be ended, so the table has the set of these.
     pub ends_connections: bool,
@@ -62,8 +63,8 @@ pub struct NodePorts {
     pub chosen_node: bool,
 }
 
-/// Base chains that a table has only while something needs them: one of type filter costs every
-/// packet, also of established connections.
+/// Chains that a table has only while something needs them. A base chain of type filter costs every
+/// packet, also of established connections, and a rule that looks up endpoints costs each new one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OptionalChains {
     /// The prefix lengths of source ranges; the chains that check them exist if there is any.
@@ -76,6 +77,8 @@ pub struct OptionalChains {
     pub cluster_ip_endpoints: bool,
     /// The chains that end connections to endpoints that are gone.
     pub ended_endpoints: bool,
+    /// The size classes of lists that have chains.
+    pub size_classes: SizeClasses,
 }
 
 /// The property of packets of pods.

@@ -47,6 +47,7 @@ fn settings() -> Settings {
             range_sets: false,
             cluster_ip_endpoints: true,
             ended_endpoints: true,
+            size_classes: SizeClass::all().collect(),
         },
         ends_connections: true,
         counts_connections: false,

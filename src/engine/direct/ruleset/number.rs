@@ -58,7 +58,7 @@ impl DirectRoute {
 
     /// Returns the route with these bits; `None` if no frontend has such a route.
     pub fn from_bits(bits: u32) -> Option<Self> {
-        let class = SizeClass::tables().find(|class| class.bits() == bits & SIZE_BITS)?;
+        let class = SizeClass::from_bits(bits & SIZE_BITS)?;
         let (source, size) = class.table()?;
         let route = Self {
             list: NodeListId::new(bits >> LIST_BITS.trailing_zeros())?,
