@@ -215,7 +215,7 @@ fn a_node_port_wins_after_each_step_of_a_handover() {
     let mut kernel = cluster.node().run(|| Nftables::open().unwrap());
     let purpose = Purpose::Flags(TableFlags { owner: false, persist: true });
     for family in Family::ALL {
-        let listed = Replacing::list(&mut kernel, family, purpose, &|| false);
+        let listed = Replacing::list(&mut kernel, (family, purpose), None, &|| false);
         let mut replacing = listed.unwrap().unwrap();
         while replacing.step(&mut kernel).unwrap() != Step::Done {
             cluster.reaches("a");
@@ -226,6 +226,6 @@ fn a_node_port_wins_after_each_step_of_a_handover() {
         cluster.reaches("a");
         false
     };
-    assert_eq!(hand_over(&mut kernel, &between).unwrap(), Family::ALL);
+    assert_eq!(hand_over(&mut kernel, [None, None], &between).unwrap(), Family::ALL);
     cluster.reaches("a");
 }

@@ -12,11 +12,12 @@ use daemon::handover::{
     HANDOVER_TABLE, HandoverError, Purpose, Replace, Replacing, Step, hand_over,
     remove_handover_tables,
 };
+use engine::KnownEndpoints;
 use engine::ruleset::{self, Layouts, SetId};
 use netlink_tests::scenario::kube_proxy::{DELETION, MODE_IPTABLES, MODE_NFTABLES, of_ipv6};
 use netlink_tests::scenario::{
     Lab, Manifests, NODE_PORT, Node, Object, Race, Sent, Service, ServiceCidr, Slice, WEB, Way,
-    slice, web_with_node_port,
+    keeps_source, masquerades, slice, web_with_node_port,
 };
 use netlink_tests::{
     Answer, Host, Net, Process, Server, deltaproxy_binary, eventually, ip6_of, kernel_has_owners,
@@ -30,6 +31,9 @@ use serde_json::json;
 
 /// How long the daemon may take to notice something, on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
+
+/// The endpoints that need not be listed.
+type Known = [Option<KnownEndpoints>; 2];
 
 /// A node with two pods that serve, and clients. The manifests lead to pod `a` alone.
 struct Cluster {
@@ -644,9 +648,9 @@ fn no_flow_is_lost_during_handovers() {
         node.run(|| {
             let mut kernel = Nftables::open().unwrap();
             let changed = if is_replaceable {
-                change_flags(&mut kernel, TableFlags { owner: false, persist })
+                change_flags(&mut kernel, TableFlags { owner: false, persist }, [None, None])
             } else {
-                hand_over(&mut kernel, &|| false).unwrap().len()
+                hand_over(&mut kernel, [None, None], &|| false).unwrap().len()
             };
             assert_eq!(changed, if is_replaceable { Family::ALL.len() } else { 0 });
             let _ = remove_handover_tables(&mut kernel).unwrap();
@@ -657,12 +661,12 @@ fn no_flow_is_lost_during_handovers() {
 }
 
 /// Gives both tables these flags; returns how many had others.
-fn change_flags(kernel: &mut Nftables, flags: TableFlags) -> usize {
+fn change_flags(kernel: &mut Nftables, flags: TableFlags, known: Known) -> usize {
     let purpose = Purpose::Flags(flags);
-    let steps =
-        Family::ALL.map(|family| Replacing::list(kernel, family, purpose, &|| false).unwrap());
     let mut changed = 0;
-    for mut replacing in steps.into_iter().flatten() {
+    for (family, known) in Family::ALL.into_iter().zip(known) {
+        let listed = Replacing::list(kernel, (family, purpose), known, &|| false).unwrap();
+        let Some(mut replacing) = listed else { continue };
         while replacing.step(kernel).unwrap() != Step::Done {}
         changed += 1;
     }
@@ -674,7 +678,7 @@ const PERSISTENT: TableFlags = TableFlags { owner: false, persist: true };
 /// Lists the IPv4 table, which is to persist.
 fn listed(kernel: &mut Nftables) -> Replacing {
     let purpose = Purpose::Flags(PERSISTENT);
-    Replacing::list(kernel, Family::Ip, purpose, &|| false).unwrap().unwrap()
+    Replacing::list(kernel, (Family::Ip, purpose), None, &|| false).unwrap().unwrap()
 }
 
 #[test]
@@ -691,7 +695,7 @@ fn an_interrupted_handover_changes_nothing() {
         let interrupted = || calls.fetch_add(1, Ordering::Relaxed) >= most;
         let mut kernel = cluster.node().run(|| Nftables::open().unwrap());
         let purpose = Purpose::Flags(PERSISTENT);
-        let listed = Replacing::list(&mut kernel, Family::Ip, purpose, &interrupted);
+        let listed = Replacing::list(&mut kernel, (Family::Ip, purpose), None, &interrupted);
         assert!(matches!(listed, Err(HandoverError::Interrupted)));
         assert_eq!(cluster.node().nft("-a list ruleset"), before);
     }
@@ -776,7 +780,7 @@ fn another_commit_between_the_steps_of_a_handover_completes_the_new_table_first(
     let refused = Operation::DeleteElements(table.clone(), set, elements);
     for (operation, is_applied, persist) in [(other, true, true), (refused, false, false)] {
         let purpose = Purpose::Flags(TableFlags { owner: false, persist });
-        let listed = Replacing::list(&mut kernel, Family::Ip, purpose, &|| false);
+        let listed = Replacing::list(&mut kernel, (Family::Ip, purpose), None, &|| false);
         let mut replacing = listed.unwrap().unwrap();
         cluster.under_traffic(|| {
             while replacing.step(&mut kernel).unwrap() == Step::Copied {}
@@ -798,20 +802,57 @@ fn a_replaced_table_differs_in_its_flags_only() {
     }
     let cluster = Cluster::new();
     let mut kernel = cluster.kernel_after_apply();
-    let table = ruleset::table(Family::Ip);
-    let read = |kernel: &mut Nftables| {
-        let read = kernel.whole_table(table.family, &table.name, Extent::Whole).unwrap().unwrap();
-        let flags = read.flags;
-        // Handles of rules are no difference.
-        (flags, WholeTable { flags: 0, generation: None, ..read })
-    };
-    let (flags, before) = read(&mut kernel);
-    assert_eq!(change_flags(&mut kernel, PERSISTENT), Family::ALL.len());
-    let (persistent, after) = read(&mut kernel);
+    let (flags, before) = whole_table(&mut kernel);
+    assert_eq!(change_flags(&mut kernel, PERSISTENT, [None, None]), Family::ALL.len());
+    let (persistent, after) = whole_table(&mut kernel);
     assert_eq!((flags, persistent), (0, PERSISTENT.bits()));
     let difference = after.difference_from(Some(&before)).unwrap();
     assert!(difference.is_empty(), "{difference}");
     assert_eq!(after.chains, before.chains);
+}
+
+/// The flags of the IPv4 table and all else of it. Handles of rules are no difference.
+fn whole_table(kernel: &mut Nftables) -> (u32, WholeTable) {
+    let table = ruleset::table(Family::Ip);
+    let read = kernel.whole_table(table.family, &table.name, Extent::Whole).unwrap().unwrap();
+    (read.flags, WholeTable { flags: 0, generation: None, ..read })
+}
+
+/// Endpoints that the engine knows need no list, also while there are as many as fill several pieces.
+#[test]
+fn a_table_is_replaced_with_the_endpoints_that_the_engine_knows() {
+    if !kernel_has_owners() {
+        return;
+    }
+    let mut lab = Lab::new();
+    let many: Vec<_> = (0..5_000).map(|n| format!("10.1.{}.{}", n / 250, n % 250 + 1)).collect();
+    let many = Slice::new("many").endpoints(&many.join(" "));
+    let service = Service::new("many", "10.96.0.11").port(80);
+    let _ = lab.apply(&[&web_with_node_port(), &slice("a b c"), &service, &many]);
+    let known = || Family::ALL.map(|family| lab.proxy.known_endpoints(family));
+    let mut kernel = lab.world.node().run(|| Nftables::open().unwrap());
+    let (_, before) = whole_table(&mut kernel);
+    let of_ip = before.set(SetId::Endpoints.name()).unwrap().elements.len();
+    assert!(of_ip > 5_000 && known().map(|it| it.unwrap().len())[0] == of_ip);
+    assert_eq!(change_flags(&mut kernel, PERSISTENT, known()), Family::ALL.len());
+    let (persistent, after) = whole_table(&mut kernel);
+    assert_eq!(persistent, PERSISTENT.bits());
+    let difference = after.difference_from(Some(&before)).unwrap();
+    assert!(difference.is_empty(), "{difference}");
+    // An element that only the kernel has is lost, because the endpoints are not listed.
+    let [(set, last), _] = self::many(0..1);
+    kernel
+        .commit(&Transaction {
+            operations: vec![Operation::AddElements(ruleset::table(Family::Ip), set, last)],
+        })
+        .unwrap();
+    assert_eq!(hand_over(&mut kernel, known(), &|| false).unwrap(), Family::ALL);
+    let (_, freed) = whole_table(&mut kernel);
+    let elements = |table: &WholeTable| table.set(SetId::Endpoints.name()).unwrap().elements.len();
+    assert_eq!(elements(&freed), of_ip);
+    let copy = kernel.whole_table(Family::Ip.into(), HANDOVER_TABLE, Extent::Whole).unwrap();
+    assert_eq!(elements(&copy.unwrap()), of_ip);
+    lab.check(&[("pod", WEB, keeps_source("a b c")), ("outside", NODE_PORT, masquerades("a b c"))]);
 }
 
 /// Adds a service, and removes endpoints of another one. Returns whether the handover table has the
@@ -852,9 +893,9 @@ fn fifty_thousand_services_are_handed_over_without_a_failed_connection() {
     let before = counts(&mut kernel);
     assert!(before[0] > 5 * MANY, "{before:?}");
     let flags = TableFlags { owner: false, persist: kernel_has_owners() };
-    let _ = cluster.under_traffic(|| change_flags(&mut kernel, flags));
+    let _ = cluster.under_traffic(|| change_flags(&mut kernel, flags, [None, None]));
     assert_eq!(counts(&mut kernel), before);
-    let _ = cluster.under_traffic(|| hand_over(&mut kernel, &|| false).unwrap());
+    let _ = cluster.under_traffic(|| hand_over(&mut kernel, [None, None], &|| false).unwrap());
     assert_eq!(counts(&mut kernel), before);
     cluster.under_traffic(|| remove_handover_tables(&mut kernel).unwrap());
     cluster.all_reach("a");

@@ -139,7 +139,7 @@ fn remove_condition(configuration: Result<Loaded, ConfigError>) -> Result<Option
 }
 
 fn keep_serving(kernel: &mut Nftables) -> Result<(), Failure> {
-    let freed = hand_over(kernel, &|| false).map_err(Failure::new)?;
+    let freed = hand_over(kernel, [None, None], &|| false).map_err(Failure::new)?;
     for family in freed {
         print(&format_args!("table {} has no flags now\n", table(family)));
     }

@@ -48,7 +48,7 @@ impl HeldHandovers {
             tell.send(part).unwrap();
             let _ = allowed.lock().unwrap().recv_timeout(LIMIT);
         });
-        let list = move |_: &mut Shared, _, is_interrupted: &dyn Fn() -> bool| {
+        let list = move |_: &mut Shared, _, _, is_interrupted: &dyn Fn() -> bool| {
             hold("list");
             if is_interrupted() {
                 return Err(HandoverError::Interrupted);
@@ -63,7 +63,7 @@ impl HeldHandovers {
             Ok(Some(shared_steps(steps)))
         };
         let flags = TableFlags { owner: true, persist: true };
-        let hand_over = Arc::new(|_: &mut Shared, _: &dyn Fn() -> bool| Ok(Vec::new()));
+        let hand_over = Arc::new(|_: &mut Shared, _, _: &dyn Fn() -> bool| Ok(Vec::new()));
         let mut handovers = Handovers::with(flags, Arc::new(list), hand_over);
         handovers.idle = Duration::from_millis(1);
         handovers.pause = Duration::from_millis(1);

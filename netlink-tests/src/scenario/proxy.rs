@@ -12,7 +12,7 @@ use daemon::source::addresses::local_addresses;
 use daemon::source::files::ManifestReader;
 use engine::flow::StaleFlow;
 use engine::routing::{LocalDetection, Routing};
-use engine::{Engine, GRACE, Kept};
+use engine::{Engine, GRACE, Kept, KnownEndpoints};
 use nft::kernel::{Committed, Nftables};
 use nft::{MessageKind, TableFlags, Transaction};
 
@@ -136,6 +136,12 @@ impl Proxy {
     pub fn objects(&self) -> Vec<Raw> {
         let parse = |bytes: &Vec<u8>| serde_json::from_slice(bytes).expect("it was made of JSON");
         self.files.values().map(|bytes| Raw(parse(bytes))).collect()
+    }
+
+    /// The endpoints of a table, as the engine knows them.
+    #[must_use]
+    pub fn known_endpoints(&self, family: nft::Family) -> Option<KnownEndpoints> {
+        self.engine.known_endpoints(family)
     }
 
     /// Reads the tables and commits the differences.

@@ -15,12 +15,14 @@
 //!            given up               failed
 //! ```
 //!
-//! The elements are listed first, perhaps over another socket. Up to `Copied` our table is
+//! The elements are listed first, perhaps over another socket; endpoints only if the caller does not
+//! know them. Up to `Copied` our table is
 //! unchanged, and a change of it makes the copy useless: the caller drops the machine. In `Serving`
 //! a change of elements is committed to the copy, and to the new table before its last piece. Any
 //! other use of the table completes the new table first.
 
-use engine::ruleset::table;
+use engine::KnownEndpoints;
+use engine::ruleset::{SetId, table};
 use nft::difference::{Difference, DifferenceError};
 use nft::kernel::{CommitError, Committed, Extent, Kernel, Nftables};
 use nft::{AnySet, Family, Operation, TableRef, Transaction, WholeTable};
@@ -74,7 +76,7 @@ pub trait Replace<K>: Send {
 pub struct Replacing {
     table: TableRef,
     own: WholeTable,
-    lists: ListMessages,
+    elements: Elements,
     purpose: Purpose,
     /// Our table does not only get other priorities.
     replaces: bool,
@@ -93,12 +95,15 @@ enum Phase {
     Failed(Option<HandoverError>),
 }
 
-/// Messages that list the elements of named sets.
+/// The elements of a table.
 #[derive(Debug)]
-struct ListMessages {
+struct Elements {
+    /// Messages that list those of named sets.
     of_commits: Vec<Vec<u8>>,
     /// Of sets that packets write, too.
     of_packets: Vec<Vec<u8>>,
+    /// Endpoints that are in no message.
+    known: Option<KnownEndpoints>,
 }
 
 /// The new table, and what the handover table gets meanwhile.
@@ -121,66 +126,87 @@ struct Serving {
 struct Creation {
     piece: Difference,
     effect: Option<Difference>,
+    table: TableRef,
     /// The number of the next list.
     next: usize,
+    /// The number of the next known endpoint.
+    next_known: usize,
 }
 
-impl ListMessages {
-    fn get(&self, number: usize) -> Option<&Vec<u8>> {
+impl Elements {
+    fn list(&self, number: usize) -> Option<&Vec<u8>> {
         self.of_commits.iter().chain(&self.of_packets).nth(number)
     }
 }
 
 impl Creation {
     /// Begins to create a table, after the deletion of one with its name.
-    fn of(table: &WholeTable, is_replaced: bool) -> Result<Self, DifferenceError> {
-        let mut piece = table.difference_from(None)?;
+    fn of(
+        contents: &WholeTable,
+        table: TableRef,
+        is_replaced: bool,
+    ) -> Result<Self, DifferenceError> {
+        let mut piece = contents.difference_from(None)?;
         let effect = Some(piece.split_effect());
         if is_replaced {
-            let mut deletion = Difference::deletion(table.family, &table.name)?;
+            let mut deletion = Difference::deletion(contents.family, &contents.name)?;
             deletion.append(piece);
             piece = deletion;
         }
-        Ok(Self { piece, effect, next: 0 })
+        Ok(Self { piece, effect, table, next: 0, next_known: 0 })
+    }
+
+    /// Returns whether all elements are sent.
+    fn has_sent(&self, elements: &Elements) -> bool {
+        self.piece.is_empty()
+            && elements.list(self.next).is_none()
+            && elements.known.as_ref().is_none_or(|known| self.next_known >= known.len())
     }
 
     /// Sends the next piece, the last one only if it `may_complete`. Returns whether it was.
     fn send(
         &mut self,
         kernel: &mut Nftables,
-        lists: &ListMessages,
+        elements: &Elements,
         piece: usize,
         may_complete: bool,
     ) -> Result<bool, HandoverError> {
         let limit = piece.min(kernel.max_batch() / 2);
         while self.piece.bytes() <= limit
-            && let Some(list) = lists.get(self.next)
+            && let Some(list) = elements.list(self.next)
         {
             self.piece.add_listed(list)?;
             self.next += 1;
         }
-        let completes = may_complete && lists.get(self.next).is_none();
-        if completes && let Some(effect) = self.effect.take() {
-            self.piece.append(effect);
-        }
         if !self.piece.is_empty() {
             kernel.apply(&self.piece)?;
             self.piece.clear();
+        } else if let Some(known) = &elements.known
+            && self.next_known < known.len()
+        {
+            let operation = known.added_to(&self.table, self.next_known, limit);
+            self.next_known += operation.elements().map_or(0, <[_]>::len);
+            kernel.commit(&Transaction { operations: vec![operation] })?;
+        }
+        let completes = may_complete && self.has_sent(elements);
+        if completes && let Some(effect) = self.effect.take() {
+            kernel.apply(&effect)?;
         }
         Ok(completes)
     }
 }
 
 impl Replacing {
-    /// Lists our table of a family; `None` if it need not be replaced, or if another program created
+    /// Lists our table of a family, without the endpoints if they are known; `None` if it need not be
+    /// replaced, or if another program created
     /// it. Changes nothing.
     ///
     /// # Errors
     /// See [`HandoverError`]; [`HandoverError::Interrupted`] soon after `is_interrupted` returns true.
     pub fn list(
         kernel: &mut Nftables,
-        family: Family,
-        purpose: Purpose,
+        (family, purpose): (Family, Purpose),
+        known: Option<KnownEndpoints>,
         is_interrupted: &dyn Fn() -> bool,
     ) -> Result<Option<Self>, HandoverError> {
         let table = table(family);
@@ -192,16 +218,14 @@ impl Replacing {
         let Some(own) = kernel.whole_table(table.family, &table.name, Extent::Structure)? else {
             return Ok(None);
         };
-        let lists = ListMessages {
-            of_commits: list_sets(
-                kernel,
-                (&own, &table),
-                |set| !has_timeouts(set),
-                is_interrupted,
-            )?,
+        let left_out = known.as_ref().map(|_| SetId::Endpoints.name());
+        let of_commits = |set: &AnySet| !has_timeouts(set) && left_out != Some(&*set.name);
+        let elements = Elements {
+            of_commits: list_sets(kernel, (&own, &table), of_commits, is_interrupted)?,
             of_packets: list_sets(kernel, (&own, &table), has_timeouts, is_interrupted)?,
+            known,
         };
-        Ok(Some(Self { table, own, lists, purpose, replaces, phase: Phase::Begun }))
+        Ok(Some(Self { table, own, elements, purpose, replaces, phase: Phase::Begun }))
     }
 
     /// Creates the next piece of the new table, again from the first one after a failure.
@@ -232,13 +256,13 @@ impl Replacing {
         let Phase::Serving(serving) = &mut self.phase else { return Ok(true) };
         let Some(new) = &mut serving.new else {
             let listed = (&self.own, &handover);
-            self.lists.of_packets = list_sets(kernel, listed, has_timeouts, &|| false)?;
+            self.elements.of_packets = list_sets(kernel, listed, has_timeouts, &|| false)?;
             let new = WholeTable { flags: self.purpose.flags().bits(), ..self.own.clone() };
             let is_replaced = kernel.read_table(&table)?.is_some();
-            serving.new = Some(Creation::of(&new, is_replaced)?);
+            serving.new = Some(Creation::of(&new, table, is_replaced)?);
             return Ok(false);
         };
-        if new.piece.is_empty() && self.lists.get(new.next).is_none() {
+        if new.has_sent(&self.elements) {
             for transaction in serving.committed.iter().skip(serving.repeated).take(REPEATED) {
                 serving.repeated += 1;
                 // Packets may have removed an element that it deletes. Then the caller compares.
@@ -247,7 +271,7 @@ impl Replacing {
         }
         // The last piece follows at once, else a change between any two steps would prevent it.
         let may_complete = serving.repeated == serving.committed.len();
-        new.send(kernel, &self.lists, self.purpose.pieces().1, may_complete)
+        new.send(kernel, &self.elements, self.purpose.pieces().1, may_complete)
     }
 }
 
@@ -257,12 +281,14 @@ impl Replace<Nftables> for Replacing {
         match &mut self.phase {
             Phase::Begun => {
                 remove(kernel, &handover)?;
-                let copy = Creation::of(&of_handover(&self.own, self.purpose), false)?;
+                let known = self.elements.known.as_ref().map(KnownEndpoints::len);
+                let contents = of_handover(&self.own, known, self.purpose);
+                let copy = Creation::of(&contents, handover, false)?;
                 self.phase = Phase::Copying(copy);
                 Ok(Step::Copied)
             }
             Phase::Copying(copy) => {
-                if copy.send(kernel, &self.lists, self.purpose.pieces().0, true)? {
+                if copy.send(kernel, &self.elements, self.purpose.pieces().0, true)? {
                     self.phase = if self.replaces { Phase::Copied } else { Phase::Replaced };
                 }
                 Ok(Step::Copied)

@@ -34,6 +34,9 @@ const KUBE_PROXY_PRIORITY: i32 = -100;
 /// Priority of the chains that see what others translated, after all translations.
 const WITNESS_PRIORITY: i32 = -90;
 
+/// Endpoints that a handover table of few has room for beside them.
+const ROOM: usize = 4_096;
+
 /// Chains in which the next program has precedence.
 const TRANSLATING: [&str; 2] = ["nat-prerouting", "nat-output"];
 
@@ -77,8 +80,14 @@ pub(super) fn flags_of_ours(
     Ok(ours.map(|table| table.flags))
 }
 
-/// Returns the handover table of our table, without elements. It has no flowtable.
-pub(super) fn of_handover(own: &WholeTable, purpose: Purpose) -> WholeTable {
+/// Returns the handover table of our table, without elements. It has no flowtable. If the number of
+/// endpoints is known, there is little room for others: the kernel need not grow their hash table
+/// while it adds them.
+pub(super) fn of_handover(
+    own: &WholeTable,
+    endpoints: Option<usize>,
+    purpose: Purpose,
+) -> WholeTable {
     let mut copy = WholeTable { name: HANDOVER_TABLE.into(), flags: 0, ..own.clone() };
     for base in copy.chains.iter_mut().filter_map(|chain| chain.base.as_mut()) {
         base.priority = base.priority.saturating_add(PRIORITY_SHIFT);
@@ -87,6 +96,10 @@ pub(super) fn of_handover(own: &WholeTable, purpose: Purpose) -> WholeTable {
         if set.flags & (AnySet::TIMEOUT | AnySet::ANONYMOUS) == 0 {
             set.flags |= AnySet::TIMEOUT;
             set.timeout = u64::try_from(LIFETIME.as_millis()).ok();
+        }
+        if set.name == SetId::Endpoints.name() {
+            let size = endpoints.map(|count| count + count / 8 + ROOM);
+            set.size = size.and_then(|size| u32::try_from(size).ok()).or(set.size);
         }
     }
     copy.flowtables.clear();
@@ -249,7 +262,7 @@ mod tests {
     #[test]
     fn the_handover_table_comes_later_without_flags_and_flowtable_and_its_elements_expire() {
         let sets = [("services", 0), ("clients", AnySet::TIMEOUT | AnySet::DYNAMIC)];
-        let copy = of_handover(&own(&sets), Purpose::Leave);
+        let copy = of_handover(&own(&sets), None, Purpose::Leave);
         assert_eq!(
             copy.difference_from(None).unwrap().to_string(),
             "add table ip deltaproxy-handover\n\
@@ -268,19 +281,19 @@ mod tests {
     #[test]
     fn elements_of_sets_of_rules_do_not_expire() {
         let anonymous = [("__set0", AnySet::ANONYMOUS)];
-        let copy = of_handover(&own(&anonymous), Purpose::Leave);
+        let copy = of_handover(&own(&anonymous), None, Purpose::Leave);
         assert_eq!(copy.sets, own(&anonymous).sets);
     }
 
     #[test]
     fn the_next_program_has_precedence_and_is_witnessed_at_the_end_only() {
         let sets = [(SetId::ClusterIps.name(), 0)];
-        let copy = of_handover(&own(&sets), Purpose::Flags(TableFlags::default()));
+        let copy = of_handover(&own(&sets), None, Purpose::Flags(TableFlags::default()));
         assert!(copy.chains.len() == 2 && copy.rules_of("nat-output").count() == 2);
         let rules: Vec<_> = copy.rules_of("nat-prerouting").collect();
         let last = own(&sets).rules[0].expressions.clone();
         assert!(rules.len() == 3 && rules[2].expressions == last, "{rules:?}");
-        let copy = of_handover(&own(&sets), Purpose::Leave);
+        let copy = of_handover(&own(&sets), None, Purpose::Leave);
         let witnesses = ["witness-prerouting", "witness-output"];
         for name in witnesses {
             assert!(copy.chains.iter().any(|chain| *chain.name == *name && chain.base.is_some()));

@@ -79,7 +79,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
         match self.engine.tables().fixed_flags() {
             Some(family) if !is_changed => {
-                handovers.begin(family, self.reads.open_reader(), &self.writer);
+                let known = self.engine.known_endpoints(family);
+                handovers.begin((family, known), self.reads.open_reader(), &self.writer);
             }
             Some(_) | None => self.note_activity(),
         }
@@ -165,7 +166,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
         if !leaves || !self.commits.has_sent || is_blocked {
             return Ok(Left::Unchanged);
         }
-        let left = handovers.leave(&self.writer, started).await?;
+        let known = Family::ALL.map(|family| self.engine.known_endpoints(family));
+        let left = handovers.leave(&self.writer, known, started).await?;
         direct::end(&self.engine, &self.writer).await?;
         Ok(left)
     }

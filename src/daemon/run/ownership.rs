@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use engine::KnownEndpoints;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either};
 use nft::family::Family;
@@ -28,7 +29,7 @@ use crate::writer::{Answered, Writer, WriterGone};
 const IDLE: Duration = Duration::from_secs(5);
 
 /// The pause after the first attempt that was given up or failed; each further one is twice as long.
-/// An attempt lists all elements, which takes the kernel 3 s with 50,000 services.
+/// An attempt lists and copies elements.
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
 
 /// The longest such pause.
@@ -40,12 +41,22 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 const LEAVE_TIME: Duration = Duration::from_secs(10);
 
 /// Leaves the tables to the next program; see [`crate::handover::hand_over`].
-pub type HandOver<K> =
-    Arc<dyn Fn(&mut K, &dyn Fn() -> bool) -> Result<Vec<Family>, HandoverError> + Send + Sync>;
+pub type HandOver<K> = Arc<
+    dyn Fn(
+            &mut K,
+            [Option<KnownEndpoints>; 2],
+            &dyn Fn() -> bool,
+        ) -> Result<Vec<Family>, HandoverError>
+        + Send
+        + Sync,
+>;
 
 /// Lists a table and returns the steps that change its flags; see [`Replacing::list`].
-pub type ListTable<K> =
-    Arc<dyn Fn(&mut K, Family, &dyn Fn() -> bool) -> ListOutcome<K> + Send + Sync>;
+pub type ListTable<K> = Arc<
+    dyn Fn(&mut K, Family, Option<KnownEndpoints>, &dyn Fn() -> bool) -> ListOutcome<K>
+        + Send
+        + Sync,
+>;
 
 /// A table that was listed; `None` if it has the flags.
 pub type ListOutcome<K> = Result<Option<Steps<K>>, HandoverError>;
@@ -129,8 +140,9 @@ impl<K> fmt::Debug for Handovers<K> {
 impl Handovers<Nftables> {
     /// Returns handovers to tables with these flags.
     pub fn new(flags: TableFlags) -> Self {
-        let list: ListTable<_> = Arc::new(move |kernel, family, is_interrupted| {
-            let listed = Replacing::list(kernel, family, Purpose::Flags(flags), is_interrupted)?;
+        let list: ListTable<_> = Arc::new(move |kernel, family, known, is_interrupted| {
+            let purpose = Purpose::Flags(flags);
+            let listed = Replacing::list(kernel, (family, purpose), known, is_interrupted)?;
             Ok(listed.map(shared_steps))
         });
         Self::with(flags, list, Arc::new(hand_over))
@@ -334,14 +346,19 @@ impl<K: Kernel + Send + 'static> Handovers<K> {
     }
 
     /// Begins an attempt for a table without the desired flags. It is listed by `reader`, or without
-    /// one by the socket of the commits.
-    pub(super) fn begin(&mut self, family: Family, reader: Option<Writer<K>>, writer: &Writer<K>) {
+    /// one by the socket of the commits; endpoints only if they are not known.
+    pub(super) fn begin(
+        &mut self,
+        (family, known): (Family, Option<KnownEndpoints>),
+        reader: Option<Writer<K>>,
+        writer: &Writer<K>,
+    ) {
         let is_interrupted = Arc::new(AtomicBool::new(false));
         let (list, flag) = (Arc::clone(&self.list), Arc::clone(&is_interrupted));
         let listing = reader
             .as_ref()
             .unwrap_or(writer)
-            .run(move |kernel| list(kernel, family, &|| flag.load(Ordering::Relaxed)));
+            .run(move |kernel| list(kernel, family, known, &|| flag.load(Ordering::Relaxed)));
         let listing = async move {
             let listed = listing.await;
             // Its thread ends with this handle.
@@ -388,12 +405,13 @@ impl<K: Kernel + Send + 'static> Handovers<K> {
     pub(super) async fn leave(
         &mut self,
         writer: &Writer<K>,
+        known: [Option<KnownEndpoints>; 2],
         started: Instant,
     ) -> Result<Left, WriterGone> {
         let (hand_over, ending) = (Arc::clone(&self.hand_over), Arc::clone(&self.ending));
         let outcome = writer.run(move |kernel| {
             kernel.ignore_others();
-            hand_over(kernel, &|| {
+            hand_over(kernel, known, &|| {
                 ending.progress.fetch_add(1, Ordering::Relaxed);
                 now() > started + LEAVE_TIME
             })
@@ -447,10 +465,10 @@ mod tests {
     fn handovers(steps: &'static [Step]) -> (Handovers<Fake>, Arc<Mutex<usize>>) {
         let commits = Arc::new(Mutex::new(0));
         let counted = Arc::clone(&commits);
-        let list: ListTable<Fake> = Arc::new(move |_, _, _| {
+        let list: ListTable<Fake> = Arc::new(move |_, _, _, _| {
             Ok(Some(Arc::new(Mutex::new(Given(steps.iter(), Arc::clone(&counted)))) as Steps<_>))
         });
-        let hand_over: HandOver<Fake> = Arc::new(|_, _| Ok(Vec::new()));
+        let hand_over: HandOver<Fake> = Arc::new(|_, _, _| Ok(Vec::new()));
         (Handovers::with(TableFlags::default(), list, hand_over), commits)
     }
 
@@ -458,7 +476,7 @@ mod tests {
     async fn listed(steps: &'static [Step]) -> (Handovers<Fake>, Writer<Fake>) {
         let writer = Writer::spawn(Fake::new()).unwrap();
         let mut handovers = Some(handovers(steps).0);
-        handovers.as_mut().unwrap().begin(Family::Ip, None, &writer);
+        handovers.as_mut().unwrap().begin((Family::Ip, None), None, &writer);
         let listed = listed_table(&mut handovers).await.unwrap().unwrap();
         let mut handovers = handovers.unwrap();
         assert!(handovers.take_listed(listed).is_none());
@@ -503,7 +521,7 @@ mod tests {
         for (steps, by_attempt) in [(0, 0), (1, 0), (2, 1)] {
             let (handovers, commits) = handovers(&[Step::Copied, Step::Serving]);
             let mut handovers = Some(handovers);
-            handovers.as_mut().unwrap().begin(Family::Ip, None, &writer);
+            handovers.as_mut().unwrap().begin((Family::Ip, None), None, &writer);
             let listed = listed_table(&mut handovers).await.unwrap().unwrap();
             let mut handovers = handovers.unwrap();
             assert!(handovers.take_listed(listed).is_none());
@@ -522,7 +540,7 @@ mod tests {
     async fn a_change_interrupts_the_list_of_a_table() {
         let writer = Writer::spawn(Fake::new()).unwrap();
         let (mut handovers, _) = handovers(&[]);
-        handovers.begin(Family::Ip6, None, &writer);
+        handovers.begin((Family::Ip6, None), None, &writer);
         let Some(Attempt { stage: Stage::Listing(_, flag), .. }) = &handovers.attempt else {
             panic!("nothing is listed")
         };
@@ -559,7 +577,7 @@ mod tests {
             read.await.unwrap().unwrap().is_some()
         };
         let observe = Observe::new();
-        handovers.begin(Family::Ip, None, &writer);
+        handovers.begin((Family::Ip, None), None, &writer);
         writer.commit(add()).await.unwrap().1.unwrap();
         handovers.remove_tables(true, &writer, &observe).await.unwrap();
         assert!(exists().await);

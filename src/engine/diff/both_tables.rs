@@ -2,14 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU16;
+use std::sync::Arc;
 
 use ahash::{HashMap, HashSet};
+use nft::Set;
 use nft::family::Family;
 
 use super::desired_state::DesiredState;
 use super::ended_elements::EndedElements;
 use super::frontends::{FrontendChange, FrontendState, Frontends};
 use super::holdings::PackedHoldings;
+use super::known_endpoints::KnownEndpoints;
 use super::lists::Lists;
 use super::members::{Members, NodePortIps};
 use super::packed_map::sorted;
@@ -182,6 +185,11 @@ impl Diff {
     /// Returns whether no list is in the kernel that is not known.
     pub fn knows_all_lists(&self) -> bool {
         self.lists.iter().all(|lists| lists.unread.have_told_all())
+    }
+
+    /// Returns the installed endpoints of the table with this map. All lists must be read.
+    pub fn known_endpoints(&self, family: Family, map: Arc<Set>) -> KnownEndpoints {
+        KnownEndpoints::new(&self.lists[family.index()], map)
     }
 
     /// Returns the lists of one table to be requested next; `None` if all are requested.

@@ -169,6 +169,11 @@ impl Lists {
         self.lists.iter().filter(|(_, list)| list.is_unused()).map(|(id, _)| *id)
     }
 
+    /// Returns the lists without affinity.
+    pub(super) fn plain(&self) -> impl Iterator<Item = ListId> {
+        self.lists.keys().filter(|id| !id.has_affinity()).copied()
+    }
+
     /// Opens a list for changes.
     pub(super) fn open(&mut self, id: ListId) -> Option<OpenList<'_>> {
         let affinity = if id.has_affinity() { self.affinity.get_mut(&id) } else { None };

@@ -11,11 +11,11 @@ use super::found_tables::{FoundTable, FoundTables};
 use super::not_applied::Refused;
 use super::table_id::TableId;
 use super::{Engine, context};
-use crate::diff::{Changed, Diff, FoundElements, InstalledElement, ReadLists};
+use crate::diff::{Changed, Diff, FoundElements, InstalledElement, KnownEndpoints, ReadLists};
 use crate::direct;
 use crate::model::ObjectName;
 use crate::ruleset::base::has_guard;
-use crate::ruleset::{self, NamedList};
+use crate::ruleset::{self, NamedList, SetId};
 
 impl Engine {
     /// Returns the elements of services.
@@ -99,6 +99,14 @@ impl Engine {
     /// Returns whether the installed state is that of the last commit or read-back in both tables.
     pub fn has_installed_state(&self) -> bool {
         self.steps.are_done() && self.tables.are_ours()
+    }
+
+    /// Returns the endpoints of a table; `None` if they must be listed: something is not committed or
+    /// not read yet, or elements have counters.
+    pub fn known_endpoints(&self, family: Family) -> Option<KnownEndpoints> {
+        let map = self.tables.layouts.of(family).get(SetId::Endpoints);
+        let are_known = self.has_installed_state() && self.diff.has_read_lists() && !map.counter;
+        are_known.then(|| self.diff.known_endpoints(family, Arc::clone(map)))
     }
 
     /// Replaces the installed state of these elements by the findings. The next updates write what

@@ -37,7 +37,9 @@ mod transactions;
 mod updates;
 
 pub use crate::desired::SlotUse;
-pub use crate::diff::{Changed, ElementId, Finding, GRACE, InstalledElement, Kept, NoLocalPorts};
+pub use crate::diff::{
+    Changed, ElementId, Finding, GRACE, InstalledElement, Kept, KnownEndpoints, NoLocalPorts,
+};
 pub use answer::{Answer, Blocked, Cause};
 pub use bisect::StepServices;
 pub use changed_elements::{Corrected, Difference};
