@@ -53,7 +53,7 @@ ROOT_TESTS = cli first_load layouts priority ruleset storm transaction
 ROOT_CASES_OF = affinity local_detection
 ROOT_CASES = nft_has_loaded nft_loads
 
-.PHONY: help build release test-architectures man sbom packages test-packages reproducible demo demo-direct-return simulate test test-root test-kernel test-page test-nft test-corpus traces test-api-server test-interop storm bench bench-kernel bench-flowtable bench-code bench-daemon bench-latency bench-builds bench-stale-flows bench-herd bench-direct-return bench-nft publish-check fuzz fuzz-build deploy-check kind-check lint minimum-rust workflows-check docs deny deny-installed advisories advisory-database clean
+.PHONY: help build release test-architectures man sbom packages test-packages reproducible demo demo-direct-return simulate test test-root test-kernel test-page test-nft test-corpus traces test-api-server test-interop storm bench bench-kernel bench-flowtable bench-code bench-daemon bench-published bench-latency bench-builds bench-stale-flows bench-herd bench-direct-return bench-nft publish-check fuzz fuzz-build deploy-check kind-check lint minimum-rust workflows-check docs deny deny-installed advisories advisory-database clean
 
 ##@ Start here
 
@@ -262,6 +262,12 @@ bench-daemon: ## Measure memory, start and large changes of the daemon at 50,000
 	cargo build --locked --release --bin deltaproxy
 	cargo bench --locked --package netlink-tests --bench daemon --no-run
 	$(IN_NAMESPACES) env BEFORE="$(BEFORE)" AFTER="$(AFTER)" \
+		cargo bench --offline --package netlink-tests --bench daemon
+
+bench-published: ## Measure the clusters of three published reports: starts, one change, churn, memory (SECONDS of churn)
+	cargo build --locked --release --bin deltaproxy
+	cargo bench --locked --package netlink-tests --bench daemon --no-run
+	$(IN_NAMESPACES) env PUBLISHED=1 SECONDS="$(SECONDS)" \
 		cargo bench --offline --package netlink-tests --bench daemon
 
 bench-latency: ## Measure the time from an event to its commit, idle and on busy processors (root; BEFORE=... for another build beside it)

@@ -14,15 +14,14 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command};
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::Receiver;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use netlink_tests::apiserver::object::{endpoint_slice, node, service, service_cidr};
 use netlink_tests::apiserver::{ApiServer, Authority, Credentials};
 use netlink_tests::builds::{builds, number};
-use netlink_tests::{Net, Process};
-use nft::netlink::socket::{Socket, Wait};
+use netlink_tests::{Net, Process, commit_times};
 
 /// Endpoints of each service.
 const ENDPOINTS: u32 = 5;
@@ -93,20 +92,7 @@ impl Bench {
                 "--metrics-bind-address=",
             ],
         );
-        let (sender, commits) = mpsc::channel();
-        net.node().run(|| {
-            // A thread begins in the namespace of the one that starts it.
-            thread::spawn(move || {
-                let mut socket = Socket::listen(NETFILTER, GROUP, None).unwrap();
-                loop {
-                    let Ok(datagram) = socket.receive(Wait::Limited) else { continue };
-                    let now = Instant::now();
-                    if adds_elements(datagram) && sender.send(now).is_err() {
-                        return;
-                    }
-                }
-            });
-        });
+        let commits = commit_times::listen(net.node());
         let bench = Self { api, commits, daemon, services, _files: (net, credentials) };
         bench.commits.recv_timeout(LIMIT).unwrap_or_else(|_| panic!("{}", bench.daemon.output()));
         while bench.commits.recv_timeout(QUIET).is_ok() {}
@@ -150,26 +136,6 @@ impl Bench {
             each(after.1 - switches),
         )
     }
-}
-
-/// `NETLINK_NETFILTER`.
-const NETFILTER: isize = 12;
-
-/// `NFNLGRP_NFTABLES`.
-const GROUP: u32 = 7;
-
-/// Returns whether a datagram has a message of type `NFT_MSG_NEWSETELEM`.
-fn adds_elements(datagram: &[u8]) -> bool {
-    let mut rest = datagram;
-    while let Some(head) = rest.first_chunk::<6>() {
-        let [a, b, c, d, kind, subsystem] = *head;
-        if (kind, subsystem) == (12, 10) {
-            return true;
-        }
-        let length = u32::from_ne_bytes([a, b, c, d]).next_multiple_of(4).max(16) as usize;
-        rest = rest.get(length..).unwrap_or_default();
-    }
-    false
 }
 
 /// A program that always computes.

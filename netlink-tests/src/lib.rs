@@ -5,6 +5,7 @@
 pub mod apiserver;
 pub mod builds;
 pub mod cluster;
+pub mod commit_times;
 pub mod direct_table;
 mod flowtables;
 pub mod http;

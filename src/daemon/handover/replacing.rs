@@ -16,10 +16,9 @@
 //! ```
 //!
 //! The elements are listed first, perhaps over another socket; endpoints only if the caller does not
-//! know them. Up to `Copied` our table is
-//! unchanged, and a change of it makes the copy useless: the caller drops the machine. In `Serving`
-//! a change of elements is committed to the copy, and to the new table before its last piece. Any
-//! other use of the table completes the new table first.
+//! know them. Up to `Copied` our table is unchanged, and a change of it makes the copy useless: the
+//! caller drops the machine. In `Serving` a change of elements is committed to the copy, and to the new
+//! table before its last piece. Any other use of the table completes the new table first.
 
 use engine::KnownEndpoints;
 use engine::ruleset::{SetId, table};
@@ -198,8 +197,7 @@ impl Creation {
 
 impl Replacing {
     /// Lists our table of a family, without the endpoints if they are known; `None` if it need not be
-    /// replaced, or if another program created
-    /// it. Changes nothing.
+    /// replaced, or if another program created it. Changes nothing.
     ///
     /// # Errors
     /// See [`HandoverError`]; [`HandoverError::Interrupted`] soon after `is_interrupted` returns true.

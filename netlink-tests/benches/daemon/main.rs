@@ -4,12 +4,15 @@
 //! include the server's, which is no fast one, and the reading of its objects. `SERVICES=50000`
 //! says how many services there are. With `API_SERVER_JSON=1` the server answers JSON alone.
 //! `BEFORE` and `AFTER` name two binaries: then starts alone are measured, in turns; `ROUNDS` is the
-//! number of turns.
+//! number of turns. With `PUBLISHED=1` it measures the clusters of [`published`] instead.
 
 #![allow(clippy::disallowed_methods, clippy::print_stdout, clippy::unwrap_used)]
 
+mod objects;
+mod published;
+
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,14 +59,12 @@ fn main() {
     if std::env::args().any(|argument| argument == "--test") {
         return;
     }
+    if number("PUBLISHED", 0) != 0 {
+        return published::measure();
+    }
     let services = number("SERVICES", 50_000);
-    let net = Net::new();
-    let api = net.node().run(ApiServer::start);
-    api.push_all([node("node1", "192.168.50.2"), service_cidr("kubernetes", "10.96.0.0/12")]);
-    api.push_all((0..services).flat_map(|number| [service(number), slice(number, 0)]));
-    api.compact();
-    api.encode();
-    let mut bench = Bench { net, api, watch: None };
+    let objects = (0..services).flat_map(|number| [objects::service(number), slice(number, 0)]);
+    let mut bench = Bench::of(objects);
     let kill = |daemon: Process| daemon.signal(Signal::SIGKILL);
     if let Some(builds) = builds_in_turns() {
         return bench.compare(&builds, number("ROUNDS", 5));
@@ -97,6 +98,17 @@ struct Started {
 }
 
 impl Bench {
+    /// A node beside an API server with these objects.
+    fn of(objects: impl Iterator<Item = Value>) -> Self {
+        let net = Net::new();
+        let api = net.node().run(ApiServer::start);
+        api.push_all([node("node1", "192.168.50.2"), service_cidr("kubernetes", "10.96.0.0/12")]);
+        api.push_all(objects);
+        api.compact();
+        api.encode();
+        Self { net, api, watch: None }
+    }
+
     fn start(&mut self, what: &str, others: Option<fn(&Host) -> Others>) -> Process {
         self.settled();
         let before = self.generation();
@@ -271,90 +283,8 @@ fn node_in_a_zone() -> Value {
     node
 }
 
-fn service(number: u32) -> Value {
-    let cluster_ip = Ipv4Addr::from(0x0a60_0000 + number).to_string();
-    json!({
-        "kind": "Service",
-        "apiVersion": "v1",
-        "metadata": metadata(number, &name(number)),
-        "spec": {
-            "type": "ClusterIP",
-            "clusterIP": cluster_ip,
-            "clusterIPs": [cluster_ip],
-            "ipFamilies": ["IPv4"],
-            "ipFamilyPolicy": "SingleStack",
-            "internalTrafficPolicy": "Cluster",
-            "sessionAffinity": "None",
-            "selector": {"app": name(number)},
-            "trafficDistribution": "PreferClose",
-            "ports": [{"name": "http", "protocol": "TCP", "port": 80, "targetPort": 8080}],
-        },
-        "status": {"loadBalancer": {}},
-    })
-}
-
 /// The slice of a service; its endpoints are others in every round.
 fn slice(number: u32, round: u32) -> Value {
-    let mut metadata = metadata(number, &format!("{}-{:05x}", name(number), number * 16 + 7));
-    metadata["labels"]["kubernetes.io/service-name"] = name(number).into();
-    metadata["labels"]["endpointslice.kubernetes.io/managed-by"] =
-        "endpointslice-controller".into();
     let first = 0x0af4_0000 + round * 0x0100_0000 + number * 8;
-    json!({
-        "kind": "EndpointSlice",
-        "apiVersion": "discovery.k8s.io/v1",
-        "metadata": metadata,
-        "addressType": "IPv4",
-        "endpoints": (0..ENDPOINTS).map(|i| endpoint(number, first + i)).collect::<Vec<_>>(),
-        "ports": [{"name": "http", "protocol": "TCP", "port": 8080}],
-    })
-}
-
-fn endpoint(number: u32, address: u32) -> Value {
-    let zone = format!("zone-{}", address % 3);
-    json!({
-        "addresses": [Ipv4Addr::from(address).to_string()],
-        "conditions": {"ready": true, "serving": true, "terminating": false},
-        "nodeName": format!("node-{}", address % 1_000 + 2),
-        "zone": zone,
-        "hints": {"forZones": [{"name": zone}]},
-        "targetRef": {
-            "kind": "Pod",
-            "namespace": namespace(number),
-            "name": format!("{}-{address:08x}", name(number)),
-            "uid": uid(address),
-        },
-    })
-}
-
-/// As long as real ones, with fields that are not read.
-fn metadata(number: u32, name: &str) -> Value {
-    json!({
-        "name": name,
-        "namespace": namespace(number),
-        "uid": uid(number),
-        "generation": 7,
-        "creationTimestamp": "2026-03-01T12:00:00Z",
-        "labels": {"app": self::name(number), "team": namespace(number)},
-        "managedFields": [{
-            "manager": "kube-controller-manager",
-            "operation": "Update",
-            "apiVersion": "v1",
-            "time": "2026-03-01T12:00:00Z",
-            "fieldsType": "FieldsV1",
-            "fieldsV1": {"f:metadata": {"f:labels": {".": {}, "f:app": {}, "f:team": {}}}},
-        }],
-    })
-}
-
-fn name(number: u32) -> String {
-    format!("service-{number}")
-}
-
-fn namespace(number: u32) -> String {
-    format!("team-{}", number % 100)
-}
-
-fn uid(number: u32) -> String {
-    format!("{number:08x}-0000-4000-8000-0123456789ab")
+    objects::slice(number, 0, first..first + ENDPOINTS)
 }
