@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn the_lists_of_a_hundred_thousand_services_have_room_in_both_formats() {
-        // Lengths with `managedFields`, of docs/performance.md.
+        // Lengths with `managedFields`, of docs/measurements.md.
         for (format, service, slice) in [(Format::Protobuf, 800, 1727), (Format::Json, 1400, 2961)]
         {
             let room = Room::default();
