@@ -107,7 +107,7 @@ impl Bench {
         }
         let (cpu, switches) = usage(&self.daemon);
         let changes = number("CHANGES", 2_000);
-        let mut took: Vec<i128> = Vec::new();
+        let mut took = Vec::new();
         for number in 0..changes {
             while self.commits.try_recv().is_ok() {}
             self.api.push(slice(number % self.services, number / self.services + 1));
@@ -115,16 +115,12 @@ impl Bench {
             // The server notes the time after it has sent.
             thread::sleep(PAUSE);
             let (Ok(committed), Some(sent)) = (committed, self.api.sent_at()) else { continue };
-            let nanoseconds = |duration: Duration| i128::try_from(duration.as_nanos()).unwrap();
-            took.push(match committed.checked_duration_since(sent) {
-                Some(after) => nanoseconds(after),
-                None => -nanoseconds(sent - committed),
-            });
+            took.push(commit_times::latency(committed, sent));
         }
         let after = usage(&self.daemon);
         drop(loops);
-        took.sort_unstable();
-        let at = |per_mille: usize| took[(took.len() - 1) * per_mille / 1_000] as f64 / 1e3;
+        took.sort_unstable_by(f64::total_cmp);
+        let at = |per_mille: usize| took[(took.len() - 1) * per_mille / 1_000];
         let each = |total: u64| total as f64 / f64::from(changes);
         format!(
             "{:.0} / {:.0} / {:.0} ({}) | {:.0} µs | {:.1}",

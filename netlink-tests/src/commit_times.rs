@@ -31,6 +31,14 @@ pub fn listen(host: &Host) -> Receiver<Instant> {
     commits
 }
 
+/// The microseconds from the return of the call that sent an event to its commit: negative if the
+/// commit ended first.
+#[must_use]
+pub fn latency(committed: Instant, sent: Instant) -> f64 {
+    let after = |later: Instant, earlier: Instant| (later - earlier).as_secs_f64() * 1e6;
+    if committed < sent { -after(sent, committed) } else { after(committed, sent) }
+}
+
 /// `NETLINK_NETFILTER`.
 const NETFILTER: isize = 12;
 

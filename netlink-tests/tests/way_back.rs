@@ -12,7 +12,7 @@ use daemon::handover::{
     HANDOVER_TABLE, HandoverError, Purpose, Replace, Replacing, Step, hand_over,
     remove_handover_tables,
 };
-use engine::KnownEndpoints;
+use engine::KnownElements;
 use engine::ruleset::{self, Layouts, SetId};
 use netlink_tests::scenario::kube_proxy::{DELETION, MODE_IPTABLES, MODE_NFTABLES, of_ipv6};
 use netlink_tests::scenario::{
@@ -32,8 +32,8 @@ use serde_json::json;
 /// How long the daemon may take to notice something, on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
-/// The endpoints that need not be listed.
-type Known = [Option<KnownEndpoints>; 2];
+/// The elements that need not be listed.
+type Known = [Option<KnownElements>; 2];
 
 /// A node with two pods that serve, and clients. The manifests lead to pod `a` alone.
 struct Cluster {
@@ -818,9 +818,9 @@ fn whole_table(kernel: &mut Nftables) -> (u32, WholeTable) {
     (read.flags, WholeTable { flags: 0, generation: None, ..read })
 }
 
-/// Endpoints that the engine knows need no list, also while there are as many as fill several pieces.
+/// Elements that the engine knows need no list, also while there are as many as fill several pieces.
 #[test]
-fn a_table_is_replaced_with_the_endpoints_that_the_engine_knows() {
+fn a_table_is_replaced_with_the_elements_that_the_engine_knows() {
     if !kernel_has_owners() {
         return;
     }
@@ -829,11 +829,11 @@ fn a_table_is_replaced_with_the_endpoints_that_the_engine_knows() {
     let many = Slice::new("many").endpoints(&many.join(" "));
     let service = Service::new("many", "10.96.0.11").port(80);
     let _ = lab.apply(&[&web_with_node_port(), &slice("a b c"), &service, &many]);
-    let known = || Family::ALL.map(|family| lab.proxy.known_endpoints(family));
+    let known = || Family::ALL.map(|family| lab.proxy.known_elements(family));
     let mut kernel = lab.world.node().run(|| Nftables::open().unwrap());
     let (_, before) = whole_table(&mut kernel);
     let of_ip = before.set(SetId::Endpoints.name()).unwrap().elements.len();
-    assert!(of_ip > 5_000 && known().map(|it| it.unwrap().len())[0] == of_ip);
+    assert!(of_ip > 5_000 && known()[0].as_ref().unwrap().count(SetId::Endpoints) == of_ip);
     assert_eq!(change_flags(&mut kernel, PERSISTENT, known()), Family::ALL.len());
     let (persistent, after) = whole_table(&mut kernel);
     assert_eq!(persistent, PERSISTENT.bits());

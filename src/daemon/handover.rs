@@ -21,7 +21,7 @@ pub use error::HandoverError;
 pub use replacing::{Replace, Replacing, Step};
 pub use tables::{HANDOVER_TABLE, LIFETIME, Purpose, remove};
 
-use engine::KnownEndpoints;
+use engine::KnownElements;
 use engine::ruleset::base::CLUSTER_IPS_CHECK;
 use engine::ruleset::{SetId, TABLE_COMMENT};
 use nft::kernel::{Contents, Kernel, Nftables};
@@ -31,7 +31,7 @@ use self::tables::handover_table;
 
 /// Leaves our tables to the next program: they get no flags, so that every program can change or
 /// delete them, and the handover tables stay until they expire. Returns the families whose table had
-/// flags. `known` has the endpoints of each family that need not be listed.
+/// flags. `known` has elements of each family that need not be listed.
 ///
 /// `is_interrupted` is called before each step; it interrupts only those of the handover table.
 ///
@@ -39,7 +39,7 @@ use self::tables::handover_table;
 /// See [`HandoverError`]. Our tables are unchanged, or the handover table serves.
 pub fn hand_over(
     kernel: &mut Nftables,
-    known: [Option<KnownEndpoints>; 2],
+    known: [Option<KnownElements>; 2],
     is_interrupted: &dyn Fn() -> bool,
 ) -> Result<Vec<Family>, HandoverError> {
     let mut changed = Vec::new();

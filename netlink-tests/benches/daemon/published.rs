@@ -126,8 +126,8 @@ impl Cluster {
             took.extend(time_of(bench, slice, &commits));
         }
         let each = (processor_time(daemon) - worked) / CHANGES;
-        took.sort_unstable();
-        let at = |per_mille: usize| took[(took.len() - 1) * per_mille / 1_000].as_secs_f64() * 1e6;
+        took.sort_unstable_by(f64::total_cmp);
+        let at = |per_mille: usize| took[(took.len() - 1) * per_mille / 1_000];
         println!(
             "| {name} | one change, event to commit | {:.0} / {:.0} / {:.0} µs ({}), CPU {each:.0?} |",
             at(500),
@@ -173,12 +173,12 @@ fn replaced_pause(begin: Instant, replaced: usize) {
     thread::sleep(due.saturating_sub(begin.elapsed()));
 }
 
-/// Sends an event; returns the time until its commit.
-fn time_of(bench: &Bench, slice: Value, commits: &Receiver<Instant>) -> Option<Duration> {
+/// Sends an event; returns the microseconds until its commit.
+fn time_of(bench: &Bench, slice: Value, commits: &Receiver<Instant>) -> Option<f64> {
     while commits.try_recv().is_ok() {}
     bench.api.push(slice);
     let committed = commits.recv_timeout(LOST).ok()?;
     thread::sleep(PAUSE);
     // The server notes the time after it has sent.
-    Some(committed.saturating_duration_since(bench.api.sent_at()?))
+    Some(commit_times::latency(committed, bench.api.sent_at()?))
 }

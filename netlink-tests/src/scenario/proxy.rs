@@ -12,7 +12,7 @@ use daemon::source::addresses::local_addresses;
 use daemon::source::files::ManifestReader;
 use engine::flow::StaleFlow;
 use engine::routing::{LocalDetection, Routing};
-use engine::{Engine, GRACE, Kept, KnownEndpoints};
+use engine::{Engine, GRACE, Kept, KnownElements};
 use nft::kernel::{Committed, Nftables};
 use nft::{MessageKind, TableFlags, Transaction};
 
@@ -138,10 +138,10 @@ impl Proxy {
         self.files.values().map(|bytes| Raw(parse(bytes))).collect()
     }
 
-    /// The endpoints of a table, as the engine knows them.
+    /// The elements of a table that the engine knows.
     #[must_use]
-    pub fn known_endpoints(&self, family: nft::Family) -> Option<KnownEndpoints> {
-        self.engine.known_endpoints(family)
+    pub fn known_elements(&self, family: nft::Family) -> Option<KnownElements> {
+        self.engine.known_elements(family)
     }
 
     /// Reads the tables and commits the differences.

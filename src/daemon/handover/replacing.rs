@@ -15,13 +15,12 @@
 //!            given up               failed
 //! ```
 //!
-//! The elements are listed first, perhaps over another socket; endpoints only if the caller does not
-//! know them. Up to `Copied` our table is unchanged, and a change of it makes the copy useless: the
+//! The elements are listed first, perhaps over another socket, unless the caller knows them. Up to `Copied` our table is unchanged, and a change of it makes the copy useless: the
 //! caller drops the machine. In `Serving` a change of elements is committed to the copy, and to the new
 //! table before its last piece. Any other use of the table completes the new table first.
 
-use engine::KnownEndpoints;
-use engine::ruleset::{SetId, table};
+use engine::KnownElements;
+use engine::ruleset::table;
 use nft::difference::{Difference, DifferenceError};
 use nft::kernel::{CommitError, Committed, Extent, Kernel, Nftables};
 use nft::{AnySet, Family, Operation, TableRef, Transaction, WholeTable};
@@ -101,8 +100,8 @@ struct Elements {
     of_commits: Vec<Vec<u8>>,
     /// Of sets that packets write, too.
     of_packets: Vec<Vec<u8>>,
-    /// Endpoints that are in no message.
-    known: Option<KnownEndpoints>,
+    /// Those of sets that are in no message.
+    known: Option<KnownElements>,
 }
 
 /// The new table, and what the handover table gets meanwhile.
@@ -128,7 +127,7 @@ struct Creation {
     table: TableRef,
     /// The number of the next list.
     next: usize,
-    /// The number of the next known endpoint.
+    /// The number of the next known element.
     next_known: usize,
 }
 
@@ -155,11 +154,16 @@ impl Creation {
         Ok(Self { piece, effect, table, next: 0, next_known: 0 })
     }
 
+    /// Returns the operation that adds the next known elements.
+    fn next_known(&self, elements: &Elements, bytes: usize) -> Option<Operation> {
+        elements.known.as_ref()?.added_to(&self.table, self.next_known, bytes)
+    }
+
     /// Returns whether all elements are sent.
     fn has_sent(&self, elements: &Elements) -> bool {
         self.piece.is_empty()
             && elements.list(self.next).is_none()
-            && elements.known.as_ref().is_none_or(|known| self.next_known >= known.len())
+            && self.next_known(elements, 0).is_none()
     }
 
     /// Sends the next piece, the last one only if it `may_complete`. Returns whether it was.
@@ -180,10 +184,7 @@ impl Creation {
         if !self.piece.is_empty() {
             kernel.apply(&self.piece)?;
             self.piece.clear();
-        } else if let Some(known) = &elements.known
-            && self.next_known < known.len()
-        {
-            let operation = known.added_to(&self.table, self.next_known, limit);
+        } else if let Some(operation) = self.next_known(elements, limit) {
             self.next_known += operation.elements().map_or(0, <[_]>::len);
             kernel.commit(&Transaction { operations: vec![operation] })?;
         }
@@ -196,7 +197,7 @@ impl Creation {
 }
 
 impl Replacing {
-    /// Lists our table of a family, without the endpoints if they are known; `None` if it need not be
+    /// Lists our table of a family, without the elements that are known; `None` if it need not be
     /// replaced, or if another program created it. Changes nothing.
     ///
     /// # Errors
@@ -204,7 +205,7 @@ impl Replacing {
     pub fn list(
         kernel: &mut Nftables,
         (family, purpose): (Family, Purpose),
-        known: Option<KnownEndpoints>,
+        known: Option<KnownElements>,
         is_interrupted: &dyn Fn() -> bool,
     ) -> Result<Option<Self>, HandoverError> {
         let table = table(family);
@@ -216,8 +217,10 @@ impl Replacing {
         let Some(own) = kernel.whole_table(table.family, &table.name, Extent::Structure)? else {
             return Ok(None);
         };
-        let left_out = known.as_ref().map(|_| SetId::Endpoints.name());
-        let of_commits = |set: &AnySet| !has_timeouts(set) && left_out != Some(&*set.name);
+        let left_out = if known.is_some() { &KnownElements::SETS[..] } else { &[] };
+        let of_commits = |set: &AnySet| {
+            !has_timeouts(set) && !left_out.iter().any(|known| known.name() == set.name)
+        };
         let elements = Elements {
             of_commits: list_sets(kernel, (&own, &table), of_commits, is_interrupted)?,
             of_packets: list_sets(kernel, (&own, &table), has_timeouts, is_interrupted)?,
@@ -279,8 +282,7 @@ impl Replace<Nftables> for Replacing {
         match &mut self.phase {
             Phase::Begun => {
                 remove(kernel, &handover)?;
-                let known = self.elements.known.as_ref().map(KnownEndpoints::len);
-                let contents = of_handover(&self.own, known, self.purpose);
+                let contents = of_handover(&self.own, self.elements.known.as_ref(), self.purpose);
                 let copy = Creation::of(&contents, handover, false)?;
                 self.phase = Phase::Copying(copy);
                 Ok(Step::Copied)

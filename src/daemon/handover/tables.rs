@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use engine::KnownElements;
 use engine::ruleset::base::CLUSTER_IPS_CHECK;
 use engine::ruleset::field::Field;
 use engine::ruleset::phrase::{self, Phrase, Phrases};
@@ -34,7 +35,7 @@ const KUBE_PROXY_PRIORITY: i32 = -100;
 /// Priority of the chains that see what others translated, after all translations.
 const WITNESS_PRIORITY: i32 = -90;
 
-/// Endpoints that a handover table of few has room for beside them.
+/// Elements that such a set has room for beside few known ones.
 const ROOM: usize = 4_096;
 
 /// Chains in which the next program has precedence.
@@ -80,12 +81,12 @@ pub(super) fn flags_of_ours(
     Ok(ours.map(|table| table.flags))
 }
 
-/// Returns the handover table of our table, without elements. It has no flowtable. If the number of
-/// endpoints is known, there is little room for others: the kernel need not grow their hash table
-/// while it adds them.
+/// Returns the handover table of our table, without elements. It has no flowtable. Sets whose elements
+/// are known have little room for others: the kernel need not grow their hash tables while it adds
+/// them.
 pub(super) fn of_handover(
     own: &WholeTable,
-    endpoints: Option<usize>,
+    known: Option<&KnownElements>,
     purpose: Purpose,
 ) -> WholeTable {
     let mut copy = WholeTable { name: HANDOVER_TABLE.into(), flags: 0, ..own.clone() };
@@ -97,9 +98,12 @@ pub(super) fn of_handover(
             set.flags |= AnySet::TIMEOUT;
             set.timeout = u64::try_from(LIFETIME.as_millis()).ok();
         }
-        if set.name == SetId::Endpoints.name() {
-            let size = endpoints.map(|count| count + count / 8 + ROOM);
-            set.size = size.and_then(|size| u32::try_from(size).ok()).or(set.size);
+    }
+    for id in known.iter().flat_map(|_| KnownElements::SETS) {
+        let count = known.map_or(0, |known| known.count(id));
+        let contents = copy.sets.iter_mut().find(|contents| contents.set.name == id.name());
+        if let Some(AnySet { size, .. }) = contents.map(|contents| &mut contents.set) {
+            *size = u32::try_from(count + count / 8 + ROOM).ok();
         }
     }
     copy.flowtables.clear();

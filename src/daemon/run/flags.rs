@@ -79,7 +79,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
         match self.engine.tables().fixed_flags() {
             Some(family) if !is_changed => {
-                let known = self.engine.known_endpoints(family);
+                let known = self.engine.known_elements(family);
                 handovers.begin((family, known), self.reads.open_reader(), &self.writer);
             }
             Some(_) | None => self.note_activity(),
@@ -166,7 +166,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         if !leaves || !self.commits.has_sent || is_blocked {
             return Ok(Left::Unchanged);
         }
-        let known = Family::ALL.map(|family| self.engine.known_endpoints(family));
+        let known = Family::ALL.map(|family| self.engine.known_elements(family));
         let left = handovers.leave(&self.writer, known, started).await?;
         direct::end(&self.engine, &self.writer).await?;
         Ok(left)

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use engine::KnownEndpoints;
+use engine::KnownElements;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either};
 use nft::family::Family;
@@ -44,7 +44,7 @@ const LEAVE_TIME: Duration = Duration::from_secs(10);
 pub type HandOver<K> = Arc<
     dyn Fn(
             &mut K,
-            [Option<KnownEndpoints>; 2],
+            [Option<KnownElements>; 2],
             &dyn Fn() -> bool,
         ) -> Result<Vec<Family>, HandoverError>
         + Send
@@ -53,7 +53,7 @@ pub type HandOver<K> = Arc<
 
 /// Lists a table and returns the steps that change its flags; see [`Replacing::list`].
 pub type ListTable<K> = Arc<
-    dyn Fn(&mut K, Family, Option<KnownEndpoints>, &dyn Fn() -> bool) -> ListOutcome<K>
+    dyn Fn(&mut K, Family, Option<KnownElements>, &dyn Fn() -> bool) -> ListOutcome<K>
         + Send
         + Sync,
 >;
@@ -346,10 +346,10 @@ impl<K: Kernel + Send + 'static> Handovers<K> {
     }
 
     /// Begins an attempt for a table without the desired flags. It is listed by `reader`, or without
-    /// one by the socket of the commits; endpoints only if they are not known.
+    /// one by the socket of the commits, but for the elements that are known.
     pub(super) fn begin(
         &mut self,
-        (family, known): (Family, Option<KnownEndpoints>),
+        (family, known): (Family, Option<KnownElements>),
         reader: Option<Writer<K>>,
         writer: &Writer<K>,
     ) {
@@ -405,7 +405,7 @@ impl<K: Kernel + Send + 'static> Handovers<K> {
     pub(super) async fn leave(
         &mut self,
         writer: &Writer<K>,
-        known: [Option<KnownEndpoints>; 2],
+        known: [Option<KnownElements>; 2],
         started: Instant,
     ) -> Result<Left, WriterGone> {
         let (hand_over, ending) = (Arc::clone(&self.hand_over), Arc::clone(&self.ending));

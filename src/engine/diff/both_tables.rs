@@ -5,14 +5,13 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use ahash::{HashMap, HashSet};
-use nft::Set;
 use nft::family::Family;
 
 use super::desired_state::DesiredState;
 use super::ended_elements::EndedElements;
 use super::frontends::{FrontendChange, FrontendState, Frontends};
 use super::holdings::PackedHoldings;
-use super::known_endpoints::KnownEndpoints;
+use super::known_elements::KnownElements;
 use super::lists::Lists;
 use super::members::{Members, NodePortIps};
 use super::packed_map::sorted;
@@ -26,7 +25,7 @@ use crate::desired::{DesiredService, SlotBudget, Timeouts};
 use crate::model::{Cluster, Extent, ObjectName, PortBlock, Protocol, Scheduler, Target};
 use crate::piece::{Full, Piece};
 use crate::ruleset::number::{ListId, Route};
-use crate::ruleset::{Frontend, NamedList, SizeClasses, Subject};
+use crate::ruleset::{Frontend, Layouts, NamedList, SizeClasses, Subject};
 
 /// The installed elements of services in both tables, and their owners.
 #[derive(Debug)]
@@ -187,9 +186,10 @@ impl Diff {
         self.lists.iter().all(|lists| lists.unread.have_told_all())
     }
 
-    /// Returns the installed endpoints of the table with this map. All lists must be read.
-    pub fn known_endpoints(&self, family: Family, map: Arc<Set>) -> KnownEndpoints {
-        KnownEndpoints::new(&self.lists[family.index()], map)
+    /// Returns the installed elements of a table that are known as they are in the kernel. All lists
+    /// must be read.
+    pub fn known_elements(&self, family: Family, layouts: Arc<Layouts>) -> KnownElements {
+        KnownElements::new(&self.lists[family.index()], &self.members, layouts)
     }
 
     /// Returns the lists of one table to be requested next; `None` if all are requested.

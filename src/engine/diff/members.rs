@@ -51,6 +51,10 @@ impl Members {
         }
     }
 
+    pub(super) fn installed(&self) -> impl Iterator<Item = Member> {
+        self.0.iter().filter(|(_, state)| state.is_installed).map(|(member, _)| member)
+    }
+
     pub(super) fn is_installed(&self, member: &Member) -> bool {
         self.0.get(member).is_some_and(|state| state.is_installed)
     }

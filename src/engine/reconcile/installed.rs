@@ -11,7 +11,7 @@ use super::found_tables::{FoundTable, FoundTables};
 use super::not_applied::Refused;
 use super::table_id::TableId;
 use super::{Engine, context};
-use crate::diff::{Changed, Diff, FoundElements, InstalledElement, KnownEndpoints, ReadLists};
+use crate::diff::{Changed, Diff, FoundElements, InstalledElement, KnownElements, ReadLists};
 use crate::direct;
 use crate::model::ObjectName;
 use crate::ruleset::base::has_guard;
@@ -101,12 +101,13 @@ impl Engine {
         self.steps.are_done() && self.tables.are_ours()
     }
 
-    /// Returns the endpoints of a table; `None` if they must be listed: something is not committed or
-    /// not read yet, or elements have counters.
-    pub fn known_endpoints(&self, family: Family) -> Option<KnownEndpoints> {
-        let map = self.tables.layouts.of(family).get(SetId::Endpoints);
-        let are_known = self.has_installed_state() && self.diff.has_read_lists() && !map.counter;
-        are_known.then(|| self.diff.known_endpoints(family, Arc::clone(map)))
+    /// Returns elements of a table that need not be listed; `None` if something is not committed or not
+    /// read yet, or if endpoints have counters.
+    pub fn known_elements(&self, family: Family) -> Option<KnownElements> {
+        let layouts = &self.tables.layouts;
+        let have_counters = layouts.of(family).get(SetId::Endpoints).counter;
+        let are_known = self.has_installed_state() && self.diff.has_read_lists() && !have_counters;
+        are_known.then(|| self.diff.known_elements(family, Arc::clone(layouts)))
     }
 
     /// Replaces the installed state of these elements by the findings. The next updates write what

@@ -38,7 +38,7 @@ mod updates;
 
 pub use crate::desired::SlotUse;
 pub use crate::diff::{
-    Changed, ElementId, Finding, GRACE, InstalledElement, Kept, KnownEndpoints, NoLocalPorts,
+    Changed, ElementId, Finding, GRACE, InstalledElement, Kept, KnownElements, NoLocalPorts,
 };
 pub use answer::{Answer, Blocked, Cause};
 pub use bisect::StepServices;
