@@ -1,5 +1,7 @@
 //! When the kernel tells of commits of elements.
 
+#![allow(clippy::disallowed_methods)] // It takes the time.
+
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Instant;

@@ -105,7 +105,7 @@ impl Cluster {
             }
             daemon.signal(Signal::SIGKILL);
         }
-        _ = bench.net.node().output(&deltaproxy_binary(), &["cleanup"]);
+        _ = bench.net.node().output(deltaproxy_binary(), &["cleanup"]);
     }
 
     /// Replaces an endpoint of a service; returns the slice.
