@@ -40,6 +40,7 @@ pub(super) fn changes(
     }
     accept(engine, &found);
     engine.replace_installed_state(found);
+    engine.keep_size_classes();
     while let Some(transaction) = engine.next_transaction(kernel.max_batch()) {
         for (number, operation) in transaction.operations.iter().enumerate() {
             for (element, change) in lines(operation).into_iter().enumerate() {

@@ -2,7 +2,7 @@
 
 use engine::ruleset;
 use netlink_tests::apiserver::ApiServer;
-use netlink_tests::reader::Family;
+use netlink_tests::reader::{Family, Table};
 use netlink_tests::scenario::Manifests;
 use netlink_tests::{Finished, Host, Net, deltaproxy_binary};
 use nft::kernel::{Kernel, Nftables};
@@ -97,6 +97,25 @@ fn the_objects_of_an_api_server_are_compared_beside_its_daemon() {
         "{}",
         trouble.stderr
     );
+}
+
+/// A daemon keeps the chains of a size class without a list until it reads the tables again.
+#[test]
+fn chains_of_a_size_class_that_was_used_are_no_difference() {
+    let net = Net::new();
+    let manifests = manifests("a");
+    let daemon = manifests.run(net.node());
+    wait_for_endpoints(net.node(), 1);
+    let many: Vec<_> = (1..10).map(|n| format!("10.244.9.{n}")).collect();
+    manifests.set_endpoints(&many.join(" "));
+    wait_for_endpoints(net.node(), 9);
+    manifests.set_endpoints("c");
+    wait_for_endpoints(net.node(), 1);
+    let of_nine = |table: &Table| table.chains.contains_key("pick-16");
+    assert!(net.node().read_table(Family::Ip).is_some_and(|table| of_nine(&table)));
+    let equal = verify(net.node(), &manifests, &[]);
+    assert_eq!(equal.code(), Some(0), "{}\n{}", equal.stdout, equal.stderr);
+    let _ = daemon.terminate(SOON);
 }
 
 /// As README and troubleshooting print the command.

@@ -293,6 +293,12 @@ impl Diff {
         self.lists[family.index()].size_classes
     }
 
+    /// Counts these size classes as used.
+    pub fn use_size_classes(&mut self, family: Family, classes: SizeClasses) {
+        let used = &mut self.lists[family.index()].size_classes;
+        *used = used.union(classes);
+    }
+
     /// Returns the services that hold or claim something, sorted.
     pub fn services(&self) -> impl Iterator<Item = &ObjectName> {
         self.services.names()

@@ -101,6 +101,14 @@ impl Engine {
         self.steps.are_done() && self.tables.are_ours()
     }
 
+    /// Counts the size classes of tables that were read as used. For commands that compare: a daemon
+    /// keeps their chains until it reads the tables again.
+    pub fn keep_size_classes(&mut self) {
+        for family in Family::ALL {
+            self.diff.use_size_classes(family, self.tables.size_classes(family));
+        }
+    }
+
     /// Returns elements of a table that need not be listed; `None` if something is not committed or not
     /// read yet, or if endpoints have counters.
     pub fn known_elements(&self, family: Family) -> Option<KnownElements> {

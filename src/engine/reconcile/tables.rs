@@ -21,7 +21,9 @@ use crate::direct::Direct;
 use crate::model::{Cluster, ObjectName, Problem, Target};
 use crate::routing::Routing;
 use crate::ruleset::base::Base;
-use crate::ruleset::{Layouts, Masquerade, NodePorts, OptionalChains, SetId, Settings, classes_of};
+use crate::ruleset::{
+    Layouts, Masquerade, NodePorts, OptionalChains, SetId, Settings, SizeClasses, classes_of,
+};
 
 /// Our tables, without elements.
 ///
@@ -215,6 +217,11 @@ impl Tables {
         chains.range_sets |= has_ranges;
         chains.size_classes = chains.size_classes.union(classes_of(contents.rules.iter()));
         *chains != former
+    }
+
+    /// Returns the size classes with chains in the desired table.
+    pub(super) fn size_classes(&self, family: Family) -> SizeClasses {
+        self.optional_chains[family.index()].size_classes
     }
 
     /// Adds the chains of the size classes that lists use; returns whether there are new ones.
