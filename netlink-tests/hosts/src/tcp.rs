@@ -49,7 +49,23 @@ impl Connection {
 
     /// Sends a line and waits for the answer. [`Answer::Refused`] also when the connection is over.
     pub fn ask(&mut self) -> Answer {
-        match self.stream.write_all(b"again\n") {
+        let sent = self.send();
+        self.answer(sent)
+    }
+
+    /// As [`Self::ask`], with many connections at once: on a busy machine an answer may take
+    /// milliseconds, during which the others are idle.
+    pub fn ask_all(connections: &mut [Self]) -> Vec<Answer> {
+        let sent: Vec<_> = connections.iter_mut().map(Self::send).collect();
+        connections.iter_mut().zip(sent).map(|(connection, sent)| connection.answer(sent)).collect()
+    }
+
+    fn send(&mut self) -> io::Result<()> {
+        self.stream.write_all(b"again\n")
+    }
+
+    fn answer(&mut self, sent: io::Result<()>) -> Answer {
+        match sent {
             Ok(()) => read_answer(&mut self.stream),
             Err(error) => from_error(&error),
         }

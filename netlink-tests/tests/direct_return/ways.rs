@@ -107,7 +107,8 @@ pub(crate) fn assert_all_go_on(connections: &mut [Connection]) {
 
 /// The connections that the server of their first answer does not answer any more.
 pub(crate) fn lost(connections: &mut [Connection]) -> Vec<String> {
-    let asked = connections.iter_mut().map(|connection| (connection.ask(), connection.first()));
-    let lost = asked.filter(|(answer, first)| answer != *first);
+    let answers = Connection::ask_all(connections);
+    let firsts = connections.iter().map(Connection::first);
+    let lost = answers.iter().zip(firsts).filter(|(answer, first)| answer != first);
     lost.map(|(answer, first)| format!("{first:?}, then {answer:?}")).collect()
 }
