@@ -21,7 +21,7 @@ use nft::Acknowledge;
 use nft::family::Family;
 
 /// From the event to the batch, its commit included.
-const WITHOUT_DECODING: u64 = 12;
+const WITHOUT_DECODING: u64 = 9;
 
 /// From the frame to the event, in a slice of five or six endpoints; each endpoint names its node. One
 /// is the box in which a watch passes the object on.

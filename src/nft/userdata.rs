@@ -40,7 +40,7 @@ impl Bytes {
 /// Appends a comment as user data, if there is one.
 pub(super) fn write_userdata(w: &mut AttrWriter<'_>, kind: u16, comment: Option<&str>) {
     if let Some(comment) = comment {
-        w.bytes(kind, &Bytes::of_comment(comment).0);
+        w.append(kind, |buffer| write_text(buffer, COMMENT, comment));
     }
 }
 

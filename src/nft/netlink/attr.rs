@@ -34,14 +34,19 @@ impl<'a> AttrWriter<'a> {
 
     /// Appends a payload without change.
     pub fn bytes(&mut self, kind: u16, payload: &[u8]) {
-        self.attribute(kind, |w| w.buffer.extend_from_slice(payload));
+        self.append(kind, |buffer| buffer.extend_from_slice(payload));
+    }
+
+    /// Appends the payload that `fill` appends to the buffer.
+    pub(crate) fn append(&mut self, kind: u16, fill: impl FnOnce(&mut Vec<u8>)) {
+        self.attribute(kind, |w| fill(w.buffer));
     }
 
     /// Appends a string and its terminating NUL.
     pub fn str(&mut self, kind: u16, text: &str) {
-        self.attribute(kind, |w| {
-            w.buffer.extend_from_slice(text.as_bytes());
-            w.buffer.push(0);
+        self.append(kind, |buffer| {
+            buffer.extend_from_slice(text.as_bytes());
+            buffer.push(0);
         });
     }
 
