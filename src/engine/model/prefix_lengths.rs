@@ -53,8 +53,9 @@ impl PrefixLengths {
 
     /// Returns the lengths of either.
     #[must_use]
-    pub fn union(self, other: Self) -> Self {
-        self.all().chain(other.all()).collect()
+    pub fn union(mut self, other: Self) -> Self {
+        self.0.iter_mut().zip(other.0).for_each(|(bits, others)| *bits |= others);
+        self
     }
 
     /// Returns the lengths of both.
