@@ -37,7 +37,8 @@ pub struct AnySet {
     pub policy: u32,
     /// Maximum number of elements. With it the kernel makes the whole hash table at once. Without
     /// it the table grows behind the elements: a transaction of 100,000 takes about twice as long,
-    /// and so does a read (`make bench-nft`, Linux 6.18).
+    /// and so does a read (`make bench-nft`, Linux 6.18). A larger size of a set that exists raises
+    /// the limit alone (`findings/raised-set-size.sh`).
     pub size: Option<u32>,
     /// Lengths of the key's fields in bytes, of a concatenation of ranges.
     pub field_lengths: Vec<u32>,
