@@ -4,7 +4,7 @@
 # Guess: `add set` with a larger size than that of the set makes it as if it had been created so.
 # Truth: only the limit is raised. The kernel chose the buckets of the hash table for the first size,
 #   and such a table never grows: with 50,000 elements and a first size of 16, each lookup walks a
-#   chain of 1,500. To load them takes the kernel eight times as long (0.85 instead of 0.10 s), and
+#   chain of 1,500. To load them takes the kernel 8 to 16 times as long (0.65 to 1.0 instead of 0.05 to 0.10 s), and
 #   each further element and each packet that is looked up pays too. `list` shows the raised size
 #   alone. A set without a size grows.
 # Version: nftables 1.0.6 of Debian 12 (bookworm), 1.1.3 of Debian 13 (trixie): the kernel decides.
@@ -21,11 +21,6 @@ cd "$(dirname "$0")/.."
 [ "${1:-}" = inside ] || exec sh findings/in-suites nftables nft "$0"
 folder=$2
 
-# Prints the time in the kernel of a command's process, in milliseconds. Its output is dropped.
-kernel_time() {
-    bash -c 'TIMEFORMAT=%S; time "$@" >/dev/null' time "$@" 2>&1 | awk '{ print int($1 * 1000) }'
-}
-
 # NFT SIZE: the median time to load 50,000 elements into a set with this size, raised to 60,000.
 # Leaves its list in a file named by the size.
 measure() {
@@ -33,7 +28,7 @@ measure() {
         "$1" "add table ip t; add set ip t s { type ipv4_addr; size $2; }"
         "$1" 'add set ip t s { type ipv4_addr; size 60000; }'
         "$1" list set ip t s >"$folder/listed-$2"
-        kernel_time "$1" -f "$folder/elements"
+        bash findings/kernel-time "$1" -f "$folder/elements"
         "$1" delete table ip t
     done | sort -n | sed -n 2p
 }

@@ -21,11 +21,6 @@ cd "$(dirname "$0")/.."
 [ "${1:-}" = inside ] || exec sh findings/in-suites nftables nft "$0"
 folder=$2
 
-# Prints the time in the kernel of a command's process, in milliseconds. Its output is dropped.
-kernel_time() {
-    bash -c 'TIMEFORMAT=%S; time "$@" >/dev/null' time "$@" 2>&1 | awk '{ print int($1 * 1000) }'
-}
-
 # KIND ELEMENT: a table with a chain, and a script of 200,000 elements of its map or set.
 table() {
     printf 'table ip t {\nchain c { }\n%s\n}\n' "$1" >"$folder/table"
@@ -45,10 +40,10 @@ rules() {
 measure() {
     for _ in 1 2 3; do
         "$1" -f "$folder/table"
-        before=$(kernel_time "$1" -f "$folder/rules")
+        before=$(bash findings/kernel-time "$1" -f "$folder/rules")
         "$1" -f "$folder/elements"
         "$1" flush chain ip t c
-        echo "$before $(kernel_time "$1" -f "$folder/rules")"
+        echo "$before $(bash findings/kernel-time "$1" -f "$folder/rules")"
         "$1" delete table ip t
     done >"$folder/measured"
     for column in 1 2; do

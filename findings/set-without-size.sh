@@ -19,11 +19,6 @@ cd "$(dirname "$0")/.."
 [ "${1:-}" = inside ] || exec sh findings/in-suites nftables nft "$0"
 folder=$2
 
-# Prints the time in the kernel of a command's process, in milliseconds. Its output is dropped.
-kernel_time() {
-    bash -c 'TIMEFORMAT=%S; time "$@" >/dev/null' time "$@" 2>&1 | awk '{ print $1 * 1000 }'
-}
-
 # NFT LINE: the median times to load and to list a set of 100,000 elements with this line.
 measure() {
     {
@@ -32,7 +27,7 @@ measure() {
         printf '}\n}\n}\n'
     } >"$folder/table"
     for _ in 1 2 3 4 5; do
-        echo "$(kernel_time "$1" -f "$folder/table") $(kernel_time "$1" list set ip t s)"
+        echo "$(bash findings/kernel-time "$1" -f "$folder/table") $(bash findings/kernel-time "$1" list set ip t s)"
         "$1" delete table ip t
     done >"$folder/measured"
     for column in 1 2; do

@@ -26,7 +26,7 @@ fn use_until_slots(cluster: &Cluster, connections: &mut [Connection], nodes: &st
 
 #[test]
 fn no_open_connection_is_lost_when_a_live_service_is_switched_on() {
-    // So long that each connection has a packet in that time, however busy the machine is.
+    // Long enough for a packet of each connection also on a busy machine.
     let cluster = Cluster::new(&crate::remember(6));
     cluster.apply("web", &translated());
     cluster.apply("slice", &slice(SERVERS));
