@@ -4,9 +4,9 @@
 # Guess: `add set` with a larger size than that of the set makes it as if it had been created so.
 # Truth: only the limit is raised. The kernel chose the buckets of the hash table for the first size,
 #   and such a table never grows: with 50,000 elements and a first size of 16, each lookup walks a
-#   chain of 1,500. To load them takes the kernel 8 to 16 times as long (0.65 to 1.0 instead of 0.05 to 0.10 s), and
-#   each further element and each packet that is looked up pays too. `list` shows the raised size
-#   alone. A set without a size grows.
+#   chain of 1,500. To load them takes the kernel 8 to 16 times as long (0.65 to 1.0 instead of 0.05
+#   to 0.10 s), and each further element and each packet that is looked up pays too. `list` shows
+#   the raised size alone. A set without a size grows.
 # Version: nftables 1.0.6 of Debian 12 (bookworm), 1.1.3 of Debian 13 (trixie): the kernel decides.
 # Kernel: seen on Linux 6.18.
 # Who meets it: block lists whose size was raised after "Too many open files in system" (ENFILE).
