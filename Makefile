@@ -237,6 +237,16 @@ test-neighbours: ## Run firewalls and container hosts of Debian beside the table
 	$(IN_NAMESPACES) cargo test --offline $(PARTS) --no-fail-fast \
 		$$(printf '%s\n' $(NEIGHBOUR_TESTS) | $(NAMES)) -- --ignored
 
+# Not part of `test`: it fetches packages and concerns other software alone.
+.PHONY: findings
+FINDINGS = findings/*.sh
+findings: ## Run the scripts of FINDINGS (all), and name those whose behaviour has changed (root; fetches packages)
+	@changed=; for finding in $(FINDINGS); do \
+		echo "== $$finding"; \
+		sh "$$finding" || changed="$$changed $$finding"; \
+	done; \
+	if [ -n "$$changed" ]; then echo "changed:$$changed"; exit 1; fi
+
 storm: ## Open STORM_CONNECTIONS (1000000) during changes, kills and replaced tables
 	$(BUILD_PROGRAMS)
 	cargo test --locked $(PARTS) --test storm --no-run
