@@ -4,6 +4,8 @@
 
 #[path = "documentation/contributing.rs"]
 mod contributing;
+#[path = "documentation/versions.rs"]
+mod versions;
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -17,8 +17,8 @@ pub struct DeviceSettings {
     /// bridge sees them after translation. Empty for other devices; the chain of a port sees all
     /// packets before.
     pub bridge_netfilter: Vec<Family>,
-    /// `rp_filter`: 1 drops IPv4 packets whose source is routed to another device, 2 those whose
-    /// source has no route.
+    /// `rp_filter`: 1 drops IPv4 packets whose source is routed to another device; so does 2 if
+    /// the device has no address, otherwise it drops those whose source has no route.
     pub rp_filter: u8,
     /// `arp_ignore`: with 0, the node answers ARP requests for addresses of all its devices.
     pub arp_ignore: u8,

@@ -122,7 +122,7 @@ fn any_bit(load: Expression, bits: [u8; 2]) -> Phrase {
 }
 
 /// Returns the key of a packet that its fragments share: its addresses, number and protocol. nft
-/// 1.0.6 aborts on `update` with keys of more than 16 bytes, so that of IPv6 is a hash.
+/// 1.0.6 aborts on `update` of a map with keys of more than 16 bytes, so that of IPv6 is a hash.
 pub(super) fn packet(family: Family, seed: u32) -> Vec<Field> {
     const NUMBER: Field = Field::Network { offset: 4, length: 2 };
     const NUMBER6: Field = Field::Network { offset: FRAGMENT_HEADER + 4, length: 4 };
