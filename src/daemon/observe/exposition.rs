@@ -129,13 +129,10 @@ fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// Formats a number with at least one decimal.
+/// Formats a number as in OpenMetrics: like Go, but a whole one has a decimal.
 fn real(number: f64) -> String {
-    match number.to_string() {
-        _ if number.is_infinite() => "+Inf".to_owned(),
-        whole if number.fract() == 0.0 => whole + ".0",
-        text => text,
-    }
+    let text = in_go(number);
+    if text.contains(['.', 'e', 'I']) { text } else { text + ".0" }
 }
 
 /// Formats a number like Go's verb `g`: with an exponent below -4 or above 5.
@@ -258,13 +255,13 @@ mod tests {
     #[test]
     fn bounds_of_buckets_are_written_as_go_does() {
         for (bound, open_metrics, expected) in [
-            (0.000_01, "0.00001", "1e-05"),
+            (0.000_01, "1e-05", "1e-05"),
             (0.000_1, "0.0001", "0.0001"),
             (0.512, "0.512", "0.512"),
             (1.0, "1.0", "1"),
             (16_384.0, "16384.0", "16384"),
             (262_144.0, "262144.0", "262144"),
-            (1_048_576.0, "1048576.0", "1.048576e+06"),
+            (1_048_576.0, "1.048576e+06", "1.048576e+06"),
             (f64::INFINITY, "+Inf", "+Inf"),
         ] {
             assert_eq!((real(bound).as_str(), in_go(bound).as_str()), (open_metrics, expected));
