@@ -709,6 +709,49 @@ fn an_interrupted_handover_changes_nothing() {
     assert_eq!(cluster.node().nft("-a list ruleset"), before);
 }
 
+/// A daemon that is killed after any step leaves a table that serves for much longer than the minute
+/// after its regular end.
+#[test]
+fn a_kill_between_two_steps_of_the_end_takes_no_service_away() {
+    if !nft_available() || !kernel_has_owners() {
+        return;
+    }
+    let cluster = Cluster::new();
+    let mut kernel = cluster.kernel_after_apply();
+    add_many(&mut kernel, 5_000);
+    let _ = change_flags(&mut kernel, PERSISTENT, [None, None]);
+    let node = cluster.node();
+    let steps = cluster.under_traffic(|| {
+        let list = (Family::Ip, Purpose::Leave);
+        let mut leaving = Replacing::list(&mut kernel, list, None, &|| false).unwrap().unwrap();
+        let mut serving = 0;
+        while leaving.step(&mut kernel).unwrap() != Step::Done {
+            let own = node.nft("-t list table ip kube-proxy");
+            if own.contains("type nat hook prerouting") && own.contains("map @services jump") {
+                continue;
+            }
+            serving += 1;
+            let endpoints = node.nft("list map ip deltaproxy-handover endpoints");
+            assert!(endpoints.contains("timeout 1h") && !endpoints.contains("expires 59m4"));
+            let cluster_ips = node.nft("list set ip deltaproxy-handover cluster-ips");
+            let lifetime = cluster_ips.split("0.0.0.0 expires ").nth(1).unwrap();
+            assert!(lifetime.starts_with("59m") || lifetime.starts_with("1h"), "{lifetime}");
+            cluster.all_reach("a");
+        }
+        serving
+    });
+    assert!(steps > 1, "{steps}");
+    // From the end on, the table itself serves. The handover table leaves all packets alone later.
+    cluster.all_reach("a");
+    let cluster_ips = node.nft("list set ip deltaproxy-handover cluster-ips");
+    assert!(cluster_ips.contains("0.0.0.0 timeout 1m expires 5"), "{cluster_ips}");
+    node.nft("delete table ip kube-proxy");
+    let unknown_port = || cluster.clients[1].connect_tcp("10.96.0.10:81");
+    assert_eq!(unknown_port(), Answer::Refused);
+    node.nft("delete element ip deltaproxy-handover cluster-ips { 0.0.0.0 }");
+    assert!(matches!(unknown_port(), Answer::Unreachable(_)), "the node has no route");
+}
+
 /// While the handover table serves, a change of elements takes effect at once, and the new table has
 /// it too.
 #[test]

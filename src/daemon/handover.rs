@@ -10,8 +10,8 @@
 //! kube-proxy in mode nftables gets our chains with its priority. In mode iptables or ipvs it deletes
 //! our table seconds before its own rules are complete, and its rules precede those of the handover
 //! table. That table ends when the next program translates a connection to one of our frontends,
-//! which its witness chains see: it would go on serving services that the other one has removed. Its
-//! elements expire after [`LIFETIME`].
+//! which its witness chains see: it would go on serving services that the other one has removed. At
+//! the latest it ends after [`LIFETIME`].
 
 mod error;
 mod replacing;

@@ -4,7 +4,7 @@
 //!            step                              our table             handover table
 //! Begun      the one of an earlier end goes    serves                -
 //! Copying    the next piece of it              serves                idle: its chains come later
-//! Copied     base chains of our table go       packets leave it      serves
+//! Copied     base chains of our table go       packets leave it      serves from now on
 //! Serving    the next piece of the new table   created, then serves  serves, then idle
 //! Replaced   base chains of the copy go        serves                idle
 //! Emptied    the copy goes                     serves                -
@@ -27,7 +27,8 @@ use nft::{AnySet, Family, Operation, TableRef, Transaction, WholeTable};
 
 use super::error::HandoverError;
 use super::tables::{
-    Purpose, delete_base_chains, flags_of_ours, handover_table, make_way, of_handover, remove,
+    LIFETIME, Purpose, delete_base_chains, flags_of_ours, handover_table, make_way, of_handover,
+    remove, serve,
 };
 
 /// Most attempts to create the new table: nothing else serves for long.
@@ -289,6 +290,7 @@ impl Replace<Nftables> for Replacing {
             }
             Phase::Copying(copy) => {
                 if copy.send(kernel, &self.elements, self.purpose.pieces().0, true)? {
+                    serve(kernel, &self.own, None)?;
                     self.phase = if self.replaces { Phase::Copied } else { Phase::Replaced };
                 }
                 Ok(Step::Copied)
@@ -302,6 +304,7 @@ impl Replace<Nftables> for Replacing {
             Phase::Replaced if self.purpose == Purpose::Leave => {
                 make_way(kernel, &handover)?;
                 make_way(kernel, &table)?;
+                serve(kernel, &self.own, Some(LIFETIME))?;
                 Ok(Step::Done)
             }
             Phase::Replaced => {

@@ -1,28 +1,35 @@
 //! The tables of a handover: their names, flags and rules, and how they are removed.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use engine::KnownElements;
 use engine::ruleset::base::CLUSTER_IPS_CHECK;
 use engine::ruleset::field::Field;
 use engine::ruleset::phrase::{self, Phrase, Phrases};
-use engine::ruleset::{SetId, table_comment};
+use engine::ruleset::{Layouts, SetId, table_comment};
 use nft::expression::{Bitwise, Cmp, Dynset, Expression, Lookup, Reg, ct, ip, ip6};
-use nft::kernel::{Extent, Kernel, Nftables};
-use nft::key::{CT_STATUS_CONFIRMED, CT_STATUS_DNAT, DYNSET_UPDATE};
+use nft::kernel::{CommitError, Extent, Kernel, Nftables};
+use nft::key::{CT_STATUS_CONFIRMED, CT_STATUS_DNAT, DYNSET_DELETE};
 use nft::{
-    AnySet, BaseChain, Chain, Family, HookPoint, Operation, TableFamily, TableFlags, TableRef,
-    Transaction, Verdict, WholeTable,
+    AnySet, BaseChain, Chain, Element, Family, HookPoint, Operation, TableFamily, TableFlags,
+    TableRef, Transaction, Value, Verdict, WholeTable,
 };
+use nix::errno::Errno;
 
 use super::error::HandoverError;
 
 /// The name of the handover table in both families.
 pub const HANDOVER_TABLE: &str = "deltaproxy-handover";
 
-/// Time that the elements of the handover table stay: kube-proxy starts. Nothing updates them, so
-/// they must not stay for long.
+/// Time for which the handover table serves after the end of a daemon: kube-proxy starts. Nothing
+/// updates its elements, so it must not serve for long.
 pub const LIFETIME: Duration = Duration::from_secs(60);
+
+/// Time that the elements of the handover table stay. A daemon that is killed while the table serves
+/// leaves no other one with elements, and the next daemon may come late.
+const LIFETIME_OF_ELEMENTS: Duration = Duration::from_secs(3_600);
 
 /// Base chains of the handover table come after those of our table. The translating ones still come
 /// before those of other programs, as ours do.
@@ -46,8 +53,8 @@ const TRANSLATING: [&str; 2] = ["nat-prerouting", "nat-output"];
 pub enum Purpose {
     /// It gets these flags, while a daemon serves changes: these wait for one piece.
     Flags(TableFlags),
-    /// The daemon ends. The table gets no flags, and the handover table stays until it expires.
-    /// Without `persist`, the table need not be replaced.
+    /// The daemon ends. The table gets no flags, and the handover table serves until another program
+    /// does, for [`LIFETIME`] at most. Without `persist`, the table need not be replaced.
     Leave,
 }
 
@@ -96,7 +103,7 @@ pub(super) fn of_handover(
     for set in copy.sets.iter_mut().map(|contents| &mut contents.set) {
         if set.flags & (AnySet::TIMEOUT | AnySet::ANONYMOUS) == 0 {
             set.flags |= AnySet::TIMEOUT;
-            set.timeout = u64::try_from(LIFETIME.as_millis()).ok();
+            set.timeout = u64::try_from(LIFETIME_OF_ELEMENTS.as_millis()).ok();
         }
     }
     for id in known.iter().flat_map(|_| KnownElements::SETS) {
@@ -118,13 +125,13 @@ pub(super) fn of_handover(
     copy
 }
 
-/// Adds the rules that leave packets to the next program: all of them once it translates
-/// ([`add_witness`]), and those to local cluster IPs to mode ipvs. It translates after routing, and
-/// makes the cluster IPs addresses of the node.
+/// Adds the rules that leave packets to the next program: all of them once the table does not serve
+/// any more, and those to local cluster IPs to mode ipvs. It translates after routing, and makes the
+/// cluster IPs addresses of the node.
 fn add_precedence(copy: &mut WholeTable) {
     let Some(family) = family_of(copy) else { return };
     let cluster_ips = SetId::ClusterIps.name();
-    let is_over = [over(family), vec![Lookup::in_set(cluster_ips, FIRST)]].concat();
+    let is_over = [serving(family), vec![Lookup::not_in_set(cluster_ips, FIRST)]].concat();
     let is_of_ipvs =
         [Phrases(family).in_set(&[Field::Daddr], cluster_ips), phrase::destination_is_local()];
     for chain in TRANSLATING {
@@ -132,6 +139,8 @@ fn add_precedence(copy: &mut WholeTable) {
             copy.append_rule(chain, [phrase, phrase::verdict(Verdict::Accept)].concat());
         }
     }
+    let leave = [is_over, phrase::verdict(Verdict::Return)].concat();
+    copy.append_rule(CLUSTER_IPS_CHECK, leave);
 }
 
 /// Lets the handover table note that the next program translates: a connection to one of our
@@ -152,8 +161,8 @@ fn add_witness(copy: &mut WholeTable) {
                 phrase::priority(0).equal(),
                 Phrases(family).set_priority(key, map.name()),
                 phrase::clear_priority(),
-                over(family),
-                vec![Dynset::new(DYNSET_UPDATE, cluster_ips, FIRST).into()],
+                serving(family),
+                vec![Dynset::new(DYNSET_DELETE, cluster_ips, FIRST).into()],
             ];
             copy.append_rule(&name, expressions.concat());
         }
@@ -179,14 +188,41 @@ fn family_of(table: &WholeTable) -> Option<Family> {
     table.family.of_addresses().filter(|_| cluster_ips.is_some())
 }
 
-/// Loads the element of `cluster-ips` that tells that the handover is over: no cluster IP is the
+/// Loads the element of `cluster-ips` that tells that the handover table serves: no cluster IP is the
 /// unspecified address. nft(8) cannot list a lookup of a constant.
-fn over(family: Family) -> Phrase {
+fn serving(family: Family) -> Phrase {
     let (load, none) = match family {
         Family::Ip => (ip::daddr(FIRST), vec![0; 4]),
         Family::Ip6 => (ip6::daddr(FIRST), vec![0; 16]),
     };
     vec![load, Bitwise::mask_xor(FIRST, none.clone(), none)]
+}
+
+/// Lets the handover table of our table serve, with this limit of time if the daemon ends. Then
+/// another program may serve already: its first connection has ended it.
+pub(super) fn serve(
+    kernel: &mut Nftables,
+    own: &WholeTable,
+    limit: Option<Duration>,
+) -> Result<(), HandoverError> {
+    let Some(family) = family_of(own) else { return Ok(()) };
+    let set = Arc::clone(Layouts::default().of(family).get(SetId::ClusterIps));
+    let unspecified = match family {
+        Family::Ip => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+        Family::Ip6 => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+    };
+    let element = Element::new(Value::new().ip(unspecified));
+    let limited = Element { timeout: limit, ..element.clone() };
+    let table = handover_table(family);
+    let mut operations =
+        vec![Operation::AddElements(table.clone(), Arc::clone(&set), vec![limited])];
+    if limit.is_some() {
+        operations.insert(0, Operation::DeleteElements(table, set, vec![element]));
+    }
+    match kernel.commit(&Transaction { operations }) {
+        Err(CommitError::Refused { errno: Errno::ENOENT, .. }) if limit.is_some() => Ok(()),
+        outcome => Ok(outcome.map(drop)?),
+    }
 }
 
 const FIRST: Reg = Reg::of_word(0);
@@ -279,7 +315,7 @@ mod tests {
         );
         assert_eq!(copy.flags, 0);
         let timeouts = ["services", "clients"].map(|name| copy.set(name).unwrap().set.timeout);
-        assert_eq!(timeouts, [Some(60_000), None]);
+        assert_eq!(timeouts, [Some(3_600_000), None]);
     }
 
     #[test]
