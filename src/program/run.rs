@@ -233,10 +233,11 @@ fn set_node(config: &Config, tasks: &mut JoinSet<()>) {
     }
 }
 
-/// Returns the service manager, which is notified once the tables are complete.
+/// Returns the service manager, which is notified once the tables are complete, and of progress.
 fn service_manager(tasks: &mut JoinSet<()>, observe: &Observe) -> ServiceManager {
     let manager = ServiceManager::of_environment();
     tasks.spawn(manager.clone().notify_ready(observe.clone()));
+    tasks.spawn(manager.clone().notify_alive(observe.clone()));
     manager
 }
 

@@ -7,12 +7,18 @@ use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::{env, io};
+use std::time::Duration;
+use std::{env, io, process};
 
 use daemon::observe::Observe;
+use tokio::time::sleep;
 
 /// Environment variable with the address of the service manager's socket.
 const ADDRESS: &str = "NOTIFY_SOCKET";
+
+/// Environment variables with the longest time between two signs of life, in microseconds, and with
+/// the number of the process that sends them.
+const WATCHDOG: [&str; 2] = ["WATCHDOG_USEC", "WATCHDOG_PID"];
 
 /// State of the daemon.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +29,8 @@ pub(super) enum State {
     Reloading,
     /// A signal ends the daemon.
     Stopping,
+    /// The daemon makes progress.
+    Alive,
 }
 
 /// Where the daemon sends its state. Without an address it sends nothing.
@@ -56,6 +64,25 @@ impl ServiceManager {
         observe.tables_complete().await;
         self.notify(State::Ready);
     }
+
+    /// Sends signs of life while the daemon makes progress, twice as often as they are expected.
+    pub(super) async fn notify_alive(self, observe: Observe) {
+        let values = WATCHDOG.map(|name| env::var(name).ok());
+        let Some(expected) = watchdog(values.each_ref().map(Option::as_deref)) else { return };
+        loop {
+            if observe.is_alive() {
+                self.notify(State::Alive);
+            }
+            sleep(expected / 2).await;
+        }
+    }
+}
+
+/// Returns the longest time between two signs of life; `None` if none are expected of this process.
+fn watchdog([time, process]: [Option<&str>; 2]) -> Option<Duration> {
+    let is_ours = process.is_none_or(|it| it.parse() == Ok(process::id()));
+    let time = time?.parse().ok().map(Duration::from_micros);
+    time.filter(|time| is_ours && !time.is_zero())
 }
 
 /// Returns the address of a path, or of an abstract socket that `@` begins.
@@ -72,6 +99,7 @@ fn send(address: &SocketAddr, state: State) -> io::Result<()> {
         State::Ready => "READY=1\n",
         State::Reloading => "RELOADING=1\n",
         State::Stopping => "STOPPING=1\n",
+        State::Alive => "WATCHDOG=1\n",
     };
     let socket = UnixDatagram::unbound()?;
     // Otherwise a full queue of the receiver would block the loop.
@@ -82,7 +110,7 @@ fn send(address: &SocketAddr, state: State) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     use nft::family::Family;
 
@@ -112,6 +140,7 @@ mod tests {
                 (State::Ready, "READY=1\n"),
                 (State::Reloading, "RELOADING=1\n"),
                 (State::Stopping, "STOPPING=1\n"),
+                (State::Alive, "WATCHDOG=1\n"),
             ];
             for (state, message) in states {
                 manager.notify(state);
@@ -127,6 +156,22 @@ mod tests {
         }
         let long = "x".repeat(200);
         assert!(ServiceManager::at(OsStr::new(&format!("@{long}"))).address.is_none());
+    }
+
+    #[test]
+    fn signs_of_life_are_sent_if_this_process_is_asked_for_them() {
+        let own = process::id().to_string();
+        let second = Some(Duration::from_secs(1));
+        for (values, expected) in [
+            ([Some("1000000"), None], second),
+            ([Some("1000000"), Some(&*own)], second),
+            ([Some("1000000"), Some("1")], None),
+            ([Some("0"), None], None),
+            ([Some("-1"), None], None),
+            ([None, Some(&*own)], None),
+        ] {
+            assert_eq!(watchdog(values), expected, "{values:?}");
+        }
     }
 
     #[test]

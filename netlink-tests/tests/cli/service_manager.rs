@@ -1,18 +1,27 @@
 //! `run` under a service manager with the protocol of sd_notify(3).
 
-use std::fs;
 use std::os::unix::net::UnixDatagram;
+use std::{fs, iter};
 
 use netlink_tests::{Net, deltaproxy_binary};
 
 use super::{SOON, manifests, tables};
 
+/// A sign of life, which the daemon sends all the time.
+const ALIVE: &str = "WATCHDOG=1\n";
+
 /// The next message of the daemon.
 #[track_caller]
-fn next(socket: &UnixDatagram) -> String {
+fn any(socket: &UnixDatagram) -> String {
     let mut buffer = [0; 64];
     let length = socket.recv(&mut buffer).expect("a message of the daemon");
     String::from_utf8_lossy(&buffer[..length]).into_owned()
+}
+
+/// The next state of the daemon.
+#[track_caller]
+fn next(socket: &UnixDatagram) -> String {
+    iter::repeat_with(|| any(socket)).find(|message| message != ALIVE).unwrap()
 }
 
 #[test]
@@ -32,7 +41,9 @@ fn a_service_manager_learns_of_complete_tables_of_a_reload_and_of_the_end() {
     let variable = format!("NOTIFY_SOCKET={}", path.display());
     let program = deltaproxy_binary();
     let (config, manifests) = (config.to_str().unwrap(), manifests.path().to_str().unwrap());
-    let args = [&variable, program.to_str().unwrap(), "run", "--hostname-override=node-a"];
+    // The process keeps its number when `env` and a reload execute the daemon.
+    let program = [&variable, "WATCHDOG_USEC=200000", program.to_str().unwrap()];
+    let args = [&program[..], &["run", "--hostname-override=node-a"]].concat();
     let args = [&args[..], &["--manifests", manifests, "--config", config]].concat();
     let daemon = net.node().spawn("env", &args);
 
@@ -42,8 +53,12 @@ fn a_service_manager_learns_of_complete_tables_of_a_reload_and_of_the_end() {
     write("nftables: {masqueradeBit: 3}\n");
     assert_eq!(next(&socket), "RELOADING=1\n");
     assert_eq!(next(&socket), "READY=1\n");
+    assert_eq!([(); 3].map(|()| any(&socket)), [ALIVE; 3]);
     assert_eq!(daemon.terminate(SOON).code(), Some(0));
     assert_eq!(next(&socket), "STOPPING=1\n");
     socket.set_nonblocking(true).unwrap();
-    assert!(socket.recv(&mut [0; 1]).is_err(), "further messages");
+    let mut further = [0; 16];
+    while let Ok(length) = socket.recv(&mut further) {
+        assert_eq!(&further[..length], ALIVE.as_bytes());
+    }
 }

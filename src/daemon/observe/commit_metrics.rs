@@ -211,8 +211,8 @@ mod tests {
         has(
             &observe,
             &[
-                &format!("{bucket}{{le=\"0.00002\",stage=\"commit\"}} 0"),
-                &format!("{bucket}{{le=\"0.00005\",stage=\"commit\"}} 1"),
+                &format!("{bucket}{{le=\"2e-05\",stage=\"commit\"}} 0"),
+                &format!("{bucket}{{le=\"5e-05\",stage=\"commit\"}} 1"),
                 &format!("{bucket}{{le=\"+Inf\",stage=\"acknowledge\"}} 0"),
                 "deltaproxy_event_to_commit_duration_seconds_bucket{le=\"0.0002\"} 0",
                 "deltaproxy_event_to_commit_duration_seconds_bucket{le=\"0.0005\"} 1",

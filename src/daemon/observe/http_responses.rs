@@ -134,10 +134,10 @@ fn probe(observe: &Observe, probe: &Probe, now: (Instant, SystemTime)) -> Respon
     let verdict = observe.shared.health.lock().verdict(now.0);
     let healthy = (probe.is_met)(&verdict);
     let node_eligible = (probe.path == HEALTHZ).then_some(verdict.node_eligible);
-    let now = now.1;
+    let (monotonic, now) = now;
     let condition = (probe.path == READYZ).then(|| {
         let record = observe.shared.record.read();
-        page::condition(observe, (&verdict, &record), now)
+        page::condition(observe, (&verdict, &record), monotonic)
     });
     let condition = condition.and_then(|(line, is_good)| (!is_good).then_some(line));
     let at = |ago: Option<Duration>| ago.and_then(|ago| now.checked_sub(ago));

@@ -21,7 +21,7 @@ use super::problems::{Finder, LeftOut};
 use super::record::Record;
 use super::service_counts::CountStore;
 use super::slis::Slis;
-use super::times::since_1970_ms;
+use super::times::{now, since_1970_ms};
 
 /// State of the daemon that is visible from outside. Clones share it.
 ///
@@ -160,6 +160,11 @@ impl Observe {
         history.document(self.shared.started, now)
     }
 
+    /// Returns whether the daemon makes progress, as `/livez` answers.
+    pub fn is_alive(&self) -> bool {
+        self.shared.health.lock().verdict(now()).alive
+    }
+
     /// Sets whether this node never had a Node object, although everything was listed.
     pub fn lacks_node(&self, lacks_node: bool) {
         self.shared.health.lock().lacks_node = lacks_node;
@@ -225,7 +230,7 @@ impl Observe {
     /// Records that a resource cannot be watched at present; `reason` is one of a few names.
     pub fn watch_lost(&self, resource: &'static str, reason: &'static str) {
         self.metrics().server.lost(resource, reason);
-        self.shared.record.watch_lost(resource, reason, SystemTime::now());
+        self.shared.record.watch_lost(resource, reason, now());
     }
 
     /// Returns all metrics in the OpenMetrics text format.

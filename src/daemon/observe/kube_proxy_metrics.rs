@@ -217,8 +217,8 @@ mod tests {
             &[
                 "kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family=\"IPv4\"} 2",
                 "kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family=\"IPv6\"} 1",
-                "deltaproxy_conntrack_delete_duration_seconds_bucket{le=\"0.00002\"} 0",
-                "deltaproxy_conntrack_delete_duration_seconds_bucket{le=\"0.00005\"} 1",
+                "deltaproxy_conntrack_delete_duration_seconds_bucket{le=\"2e-05\"} 0",
+                "deltaproxy_conntrack_delete_duration_seconds_bucket{le=\"5e-05\"} 1",
             ],
         );
     }

@@ -1,8 +1,9 @@
 //! Whether the services of this node work: what the condition of its Node object shows.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use super::hub::Observe;
+use super::times::now;
 
 /// Whether services work, or the first reason why some may not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +31,7 @@ impl Observe {
             let health = self.shared.health.lock();
             health.is_ready() && !health.lacks_node
         };
-        let lost_for =
-            record.lost_since(&NEEDED).and_then(|at| SystemTime::now().duration_since(at).ok());
+        let lost_for = record.lost_since(&NEEDED).map(|at| now().saturating_duration_since(at));
         if record.blocked.lock().iter().any(Option::is_some) {
             Readiness::TablesBlocked
         } else if !is_synced {
@@ -51,7 +51,6 @@ mod tests {
     use nft::family::Family;
 
     use super::*;
-    use crate::observe::times::now;
 
     #[test]
     fn each_reason_is_shown_while_it_lasts() {

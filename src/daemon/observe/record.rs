@@ -29,7 +29,7 @@ pub(super) struct Recorded {
     pub(super) blocked: [Option<String>; 2],
     pub(super) watches: Value,
     /// Resources whose watch is lost, and the time of the first loss.
-    pub(super) lost: (Vec<&'static str>, Option<SystemTime>),
+    pub(super) lost: (Vec<&'static str>, Option<Instant>),
     pub(super) latency: Value,
     pub(super) transactions: Vec<Value>,
     pub(super) problems: Shown,
@@ -46,7 +46,7 @@ struct RecordedWatch {
     /// Reason of the last failure.
     reason: Option<&'static str>,
     /// Time of the first failure since the watch was last connected.
-    lost_at: Option<SystemTime>,
+    lost_at: Option<Instant>,
 }
 
 impl Record {
@@ -73,7 +73,7 @@ impl Record {
         });
     }
 
-    pub(super) fn watch_lost(&self, resource: &'static str, reason: &'static str, at: SystemTime) {
+    pub(super) fn watch_lost(&self, resource: &'static str, reason: &'static str, at: Instant) {
         self.watch(resource, |watch| {
             watch.lost_at.get_or_insert(at);
             watch.is_connected = false;
@@ -95,7 +95,7 @@ impl Record {
     }
 
     /// Returns the time of the first loss of the watches of `resources` that are lost.
-    pub(super) fn lost_since(&self, resources: &[&str]) -> Option<SystemTime> {
+    pub(super) fn lost_since(&self, resources: &[&str]) -> Option<Instant> {
         lost(&self.watches.lock(), |resource| resources.contains(&resource)).1
     }
 
@@ -121,7 +121,7 @@ impl Record {
 fn lost(
     watches: &[RecordedWatch],
     is_chosen: impl Fn(&'static str) -> bool,
-) -> (Vec<&'static str>, Option<SystemTime>) {
+) -> (Vec<&'static str>, Option<Instant>) {
     let lost = watches.iter().filter(|watch| !watch.is_connected && is_chosen(watch.resource));
     let lost_at = lost.clone().filter_map(|watch| watch.lost_at).min();
     (lost.map(|watch| watch.resource).collect(), lost_at)
@@ -147,7 +147,7 @@ mod tests {
     fn watches_are_in_one_order_on_every_node() {
         let record = Record::new();
         for resource in ["services", "nodes", "endpointslices"] {
-            record.watch_lost(resource, "tls", SystemTime::UNIX_EPOCH);
+            record.watch_lost(resource, "tls", now());
         }
         assert_eq!(record.read().lost.0, ["endpointslices", "nodes", "services"]);
     }
@@ -155,14 +155,15 @@ mod tests {
     #[test]
     fn a_watch_is_lost_from_its_first_failure_until_it_is_heard() {
         let record = Record::new();
-        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        record.watch_heard("nodes", at(1));
+        let start = now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        record.watch_heard("nodes", SystemTime::UNIX_EPOCH);
         assert_eq!(record.read().lost, (vec![], None));
         record.watch_lost("nodes", "tls", at(5));
         record.watch_lost("nodes", "tls", at(9));
         record.watch_lost("services", "tls", at(7));
         assert_eq!(record.read().lost, (vec!["nodes", "services"], Some(at(5))));
-        record.watch_heard("nodes", at(10));
+        record.watch_heard("nodes", SystemTime::UNIX_EPOCH);
         assert_eq!(record.read().lost, (vec!["services"], Some(at(7))));
     }
 }

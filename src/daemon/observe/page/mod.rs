@@ -88,11 +88,11 @@ impl PageSetup {
 pub(super) fn condition(
     observe: &Observe,
     (verdict, record): (&Verdict, &Recorded),
-    now: SystemTime,
+    now: Instant,
 ) -> (String, bool) {
     let metrics = &observe.shared.metrics;
     let (lost, lost_at) = &record.lost;
-    let lost_for = lost_at.and_then(|at| now.duration_since(at).ok()).unwrap_or_default();
+    let lost_for = lost_at.map(|at| now.saturating_duration_since(at)).unwrap_or_default();
     let condition = Condition {
         verdict,
         lost: (lost, lost_for),
@@ -109,7 +109,7 @@ fn status(observe: &Observe, setup: Option<&PageSetup>, now: (Instant, SystemTim
     let verdict = observe.shared.health.lock().verdict(now.0);
     let record = observe.shared.record.read();
     let metrics = &observe.shared.metrics;
-    let (line, is_good) = condition(observe, (&verdict, &record), now.1);
+    let (line, is_good) = condition(observe, (&verdict, &record), now.0);
     let families = Family::ALL.into_iter().zip(record.blocked).zip(verdict.families);
     let families = families.map(|((family, blocked), verdict)| {
         let is_written = blocked.is_none() && verdict.synced_ago.is_some();
