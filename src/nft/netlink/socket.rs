@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use netlink_sys::{Socket as Descriptor, SocketAddr};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, setsockopt, sockopt};
-use nix::sys::time::TimeVal;
+use nix::sys::time::{TimeVal, TimeValLike};
 use socket2::{SockFilter, SockRef};
 
 use super::message::{Message, Messages};
@@ -110,7 +110,7 @@ impl Socket {
     fn bound(protocol: isize) -> io::Result<Self> {
         let mut descriptor = Descriptor::new(protocol)?;
         let port = descriptor.bind_auto()?.port_number();
-        let timeout = TimeVal::new(RECEIVE_TIMEOUT_SECONDS, 0);
+        let timeout = TimeVal::seconds(RECEIVE_TIMEOUT_SECONDS);
         setsockopt(&descriptor, sockopt::ReceiveTimeout, &timeout)?;
         let mut socket = Self { descriptor, buffer: vec![0; DATAGRAM], port, send_buffer: 0 };
         socket.set_receive_buffer(RECEIVE_BUFFER)?;
@@ -272,7 +272,7 @@ mod tests {
         let listening = Socket::listen(netlink_sys::protocols::NETLINK_ROUTE, 1, None);
         for socket in [opened, listening] {
             let timeout = getsockopt(&socket.unwrap(), sockopt::ReceiveTimeout).unwrap();
-            assert_eq!(timeout, TimeVal::new(RECEIVE_TIMEOUT_SECONDS, 0));
+            assert_eq!(timeout, TimeVal::seconds(RECEIVE_TIMEOUT_SECONDS));
         }
     }
 }
