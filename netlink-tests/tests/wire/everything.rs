@@ -212,7 +212,13 @@ pub(crate) fn chains() -> Vec<Chain> {
 fn matches(family: Family) -> Vec<Phrase> {
     use Field::{Daddr, Dport, L4Proto, Priority, Random, Saddr};
     let hairpin = [Saddr, Daddr, L4Proto, Dport];
-    let source_range = [Daddr, L4Proto, Dport, Saddr];
+    // Not `L4Proto`: some kernels refuse what nft 1.0.6 sends for that beside ranges
+    // (findings/nft-protocol-in-ranges.sh).
+    let offset = match family {
+        Family::Ip => 9,
+        Family::Ip6 => 6,
+    };
+    let source_range = [Daddr, Field::Network { offset, length: 1 }, Dport, Saddr];
     let network = |length| network_of(family, length);
     let full = match family {
         Family::Ip => 32,
