@@ -677,7 +677,7 @@ packet matches.
 ## Trace a packet by hand
 
 [`deltaproxy explain`](explain.md) follows a packet without sending one, and `explain --trace` adds the trace of a real one.
-With `nft` alone, as root on the node, a table marks packets and `nft monitor trace` prints the rules that they match:
+With `nft` alone, as root on the node, a table marks packets and `nft monitor trace` prints the rules that they match, of those that it read at its start ([finding](../findings/nft-trace-of-new-rules.sh)):
 
 ```sh
 nft -f - <<'END'
