@@ -24,15 +24,6 @@ ip address add 192.0.2.1/24 dev uplink
 ip netns exec client ip link set eth0 up
 ip netns exec client ip address add 192.0.2.9/24 dev eth0
 
-until_true() {
-    tries=0
-    until "$@" >/dev/null 2>&1; do
-        tries=$((tries + 1))
-        [ "$tries" -lt 200 ] || return 1
-        sleep 0.1
-    done
-}
-
 # What the container sees of the client.
 seen() {
     ip netns exec client socat -u TCP:192.0.2.1:18080,connect-timeout=5 - 2>/dev/null

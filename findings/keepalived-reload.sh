@@ -30,15 +30,6 @@ vrrp_instance address {
 }
 CONFIGURATION
 
-until_true() {
-    tries=0
-    until "$@" >/dev/null 2>&1; do
-        tries=$((tries + 1))
-        [ "$tries" -lt 200 ] || return 1
-        sleep 0.1
-    done
-}
-
 keepalived --dont-fork --log-console --use-file /etc/keepalived.conf >/tmp/log 2>&1 &
 until_true nft list table ip keepalived || { cat /tmp/log; exit 1; }
 nft flush ruleset

@@ -22,15 +22,6 @@ echo '<network><name>guests</name><forward mode="nat"/><bridge name="virbr0" stp
 virsh="virsh --connect network:///system"
 wrong=0
 
-until_true() {
-    tries=0
-    until "$@" >/dev/null 2>&1; do
-        tries=$((tries + 1))
-        [ "$tries" -lt 100 ] || return 1
-        sleep 0.1
-    done
-}
-
 # BACKEND: runs the daemon with this setting, or with none.
 check() {
     mkdir -p /etc/libvirt

@@ -31,15 +31,6 @@ state() {
     inside ip route show 198.51.100.0/24 | wc -l
 }
 
-until_true() {
-    tries=0
-    until "$@" >/dev/null 2>&1; do
-        tries=$((tries + 1))
-        [ "$tries" -lt 100 ] || return 1
-        sleep 0.1
-    done
-}
-
 ip link set lo up
 until_true socat -u /dev/null TCP:127.0.0.1:18080
 # A connection that is open during the reload.

@@ -19,15 +19,6 @@
 set -eu
 
 exec sh "$(dirname "$0")/in-debian" trixie conntrack <<'END'
-until_true() {
-    tries=0
-    until "$@" >/dev/null 2>&1; do
-        tries=$((tries + 1))
-        [ "$tries" -lt 100 ] || return 1
-        sleep 0.1
-    done
-}
-
 # FAMILY: prints whether entries of this family are listed.
 tracked() {
     conntrack -L -f "$1" 2>/dev/null | grep -q dport=7000 && echo tracked || echo none
