@@ -25,7 +25,7 @@ const WITHOUT_DECODING: u64 = 9;
 
 /// From the frame to the event, in a slice of five or six endpoints; each endpoint names its node. One
 /// is the box in which a watch passes the object on.
-const DECODING: u64 = 8;
+const DECODING: u64 = 6;
 
 /// Changes after which every buffer that is kept has its size.
 const WARM: usize = 4;

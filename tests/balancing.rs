@@ -123,7 +123,7 @@ fn slice(number: u8, endpoints: &[u8]) -> Event {
     Event::EndpointSlice(Change::Is(EndpointSlice {
         name: name(number),
         service: name(number),
-        ports: vec![EndpointPort::tcp("http", NonZeroU16::new(8080).unwrap())],
+        ports: [EndpointPort::tcp("http", NonZeroU16::new(8080).unwrap())].into(),
         endpoints: endpoints.iter().map(endpoint).collect(),
         triggered: None,
         weighing: None,

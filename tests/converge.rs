@@ -151,7 +151,7 @@ fn slice(service: u8, are_local: &[bool]) -> Event {
     Event::EndpointSlice(Change::Is(EndpointSlice {
         name: name("slice", service),
         service: name("service", service),
-        ports: vec![EndpointPort::tcp("http", port(8080))],
+        ports: [EndpointPort::tcp("http", port(8080))].into(),
         endpoints: are_local.iter().map(|local| endpoint(*local)).collect(),
         triggered: None,
         weighing: None,
@@ -236,7 +236,7 @@ fn a_cluster_ip_beats_every_other_claim_at_any_time() {
         Event::EndpointSlice(Change::Is(EndpointSlice {
             name: name("slice", number),
             service: name("service", number),
-            ports: vec![EndpointPort::tcp("http", port(8080))],
+            ports: [EndpointPort::tcp("http", port(8080))].into(),
             endpoints: [Endpoint::ready([10, 244, 0, number].into())].into_iter().collect(),
             triggered: None,
             weighing: None,
@@ -336,7 +336,7 @@ fn a_service_that_loses_its_only_address_has_no_list_until_it_gets_it_back() {
         Event::EndpointSlice(Change::Is(EndpointSlice {
             name: name("slice", number),
             service: name("service", number),
-            ports: vec![EndpointPort::tcp("http", port(8080))],
+            ports: [EndpointPort::tcp("http", port(8080))].into(),
             endpoints: [Endpoint::ready(address)].into_iter().collect(),
             triggered: None,
             weighing: None,
@@ -380,7 +380,7 @@ fn three_services() -> Vec<Event> {
         let slice = EndpointSlice {
             name: name("slice", number),
             service: name("service", number),
-            ports: vec![EndpointPort::tcp("http", port(8080))],
+            ports: [EndpointPort::tcp("http", port(8080))].into(),
             endpoints: [Endpoint { address, conditions, zones: None }].into_iter().collect(),
             triggered: None,
             weighing: None,

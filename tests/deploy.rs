@@ -16,7 +16,6 @@ use std::path::{Path, PathBuf};
 use clap::Parser;
 use daemon::config::Source;
 use daemon::config::command_flags::RunFlags;
-use daemon::source::objects::{EndpointSlice, Node, Service, ServiceCidr};
 use daemon::yaml;
 use engine::model::Resource;
 use k8s_openapi::api::admissionregistration::v1::{
@@ -26,6 +25,7 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Container, PodSpec, ServiceAccount};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule};
+use k8s_openapi::api::{self, core::v1};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -160,10 +160,10 @@ fn the_role_allows_exactly_the_requests_of_the_program() {
     let mut needed = BTreeMap::<_, BTreeSet<String>>::new();
     for resource in Resource::ALL {
         let resource = match resource {
-            Resource::Services => of::<Service>(),
-            Resource::EndpointSlices => of::<EndpointSlice>(),
-            Resource::Nodes => of::<Node>(),
-            Resource::ServiceCidrs => of::<ServiceCidr>(),
+            Resource::Services => of::<v1::Service>(),
+            Resource::EndpointSlices => of::<api::discovery::v1::EndpointSlice>(),
+            Resource::Nodes => of::<v1::Node>(),
+            Resource::ServiceCidrs => of::<api::networking::v1::ServiceCIDR>(),
         };
         // `get` reads the uid of the object of an Event.
         needed.insert(resource, verbs_of(&["get", "list", "watch"]));

@@ -219,7 +219,7 @@ fn endpoints_of(nodes: &[u8], protocol: Protocol) -> Event {
     Event::EndpointSlice(Change::Is(EndpointSlice {
         name: name("web-1"),
         service: name("web"),
-        ports: vec![EndpointPort { protocol, ..EndpointPort::tcp("http", PORT) }],
+        ports: [EndpointPort { protocol, ..EndpointPort::tcp("http", PORT) }].into(),
         endpoints: nodes.iter().map(endpoint).collect(),
         triggered: None,
         weighing: Some(Box::new(weighing)),

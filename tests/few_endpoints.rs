@@ -93,7 +93,8 @@ fn slice(number: usize, endpoints: &[Endpoint]) -> Event {
         ports: vec![
             EndpointPort::tcp("http", port(8080)),
             EndpointPort::tcp("metrics", port(9100)),
-        ],
+        ]
+        .into(),
         endpoints: endpoints.iter().cloned().collect(),
         triggered: None,
         weighing: None,

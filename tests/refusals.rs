@@ -41,7 +41,7 @@ fn service(number: u8, policy: TrafficPolicy, endpoints: &[u8]) -> Vec<Event> {
     let slice = EndpointSlice {
         name: name.clone(),
         service: name,
-        ports: vec![EndpointPort { protocol, ..EndpointPort::tcp(port_name, PORT) }],
+        ports: [EndpointPort { protocol, ..EndpointPort::tcp(port_name, PORT) }].into(),
         endpoints: endpoints.into_iter().collect(),
         triggered: None,
         weighing: None,

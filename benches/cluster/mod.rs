@@ -50,7 +50,7 @@ pub(crate) fn slice(number: u32, endpoints: Range<u32>) -> Event {
     Event::EndpointSlice(Change::Is(EndpointSlice {
         name: ObjectName::namespaced("bench", &format!("service-{number}-x7k2p")),
         service: service_name(number),
-        ports: vec![EndpointPort::tcp("http", port(8080))],
+        ports: [EndpointPort::tcp("http", port(8080))].into(),
         endpoints: endpoints.map(endpoint).collect(),
         triggered: None,
         weighing: None,

@@ -190,7 +190,8 @@ fn service(input: &mut Unstructured<'_>) -> Result<Service> {
                 port: port(input)?,
                 node_port: if input.arbitrary()? { Some(port(input)?) } else { None },
             })
-        })?,
+        })?
+        .into(),
         port_ranges: if input.ratio(1, 8)? { port_ranges(input)? } else { Vec::new() },
     })
 }
@@ -213,7 +214,8 @@ fn slice(input: &mut Unstructured<'_>) -> Result<EndpointSlice> {
         ports: few(input, |input| {
             let (protocol, port) = (protocol(input)?, port(input)?);
             Ok(EndpointPort { name: port_name(input)?.into(), protocol, port })
-        })?,
+        })?
+        .into(),
         endpoints: few(input, |input| {
             Ok(Endpoint {
                 address: address_of(ipv6, input)?,

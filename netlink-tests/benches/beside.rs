@@ -247,7 +247,7 @@ fn slice(service: u32, endpoints: std::ops::Range<u32>) -> Event {
     Event::EndpointSlice(Change::Is(EndpointSlice {
         name: name(service),
         service: name(service),
-        ports: vec![EndpointPort::tcp("http", NonZeroU16::new(8080).unwrap())],
+        ports: [EndpointPort::tcp("http", NonZeroU16::new(8080).unwrap())].into(),
         endpoints: endpoints.map(endpoint).collect(),
         triggered: None,
         weighing: None,

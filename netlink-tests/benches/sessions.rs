@@ -125,7 +125,8 @@ fn service(i: usize, count: u32, sticky: bool) -> [Event; 2] {
     let slice = EndpointSlice {
         name: name.clone(),
         service: name,
-        ports: vec![EndpointPort { protocol: Protocol::Udp, ..EndpointPort::tcp("dns", target) }],
+        ports: [EndpointPort { protocol: Protocol::Udp, ..EndpointPort::tcp("dns", target) }]
+            .into(),
         endpoints: (0..count).map(endpoint).collect(),
         triggered: None,
         weighing: None,

@@ -96,7 +96,7 @@ fn slice(number: u32) -> Event {
     Event::EndpointSlice(Change::Is(EndpointSlice {
         name: name(number),
         service: name(number),
-        ports: vec![EndpointPort::tcp("http", port(8080))],
+        ports: [EndpointPort::tcp("http", port(8080))].into(),
         endpoints: [Endpoint::ready(IpAddr::from(POD))].into_iter().collect(),
         triggered: None,
         weighing: None,

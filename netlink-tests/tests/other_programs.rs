@@ -341,7 +341,7 @@ fn slice(number: u32, more: Option<Ipv4Addr>) -> Event {
     Event::EndpointSlice(Change::Is(EndpointSlice {
         name: name(number),
         service: name(number),
-        ports: vec![EndpointPort::tcp("http", NonZeroU16::MIN)],
+        ports: [EndpointPort::tcp("http", NonZeroU16::MIN)].into(),
         endpoints: addresses.map(Endpoint::ready).collect(),
         triggered: None,
         weighing: None,

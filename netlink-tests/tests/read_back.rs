@@ -256,7 +256,7 @@ fn slices(number: u32) -> [Event; 2] {
         Event::EndpointSlice(Change::Is(EndpointSlice {
             name: ObjectName::namespaced("default", &format!("slice-{number}-{family}")),
             service: name(number),
-            ports: vec![EndpointPort::tcp("http", port(8080))],
+            ports: [EndpointPort::tcp("http", port(8080))].into(),
             endpoints: endpoints.collect(),
             triggered: None,
             weighing: None,

@@ -171,7 +171,7 @@ fn endpoints(service: &ObjectName, addresses: impl Iterator<Item = IpAddr>) -> E
     Event::EndpointSlice(Change::Is(EndpointSlice {
         name: ObjectName::namespaced("default", &format!("{}-{family}", service.parts().1)),
         service: service.clone(),
-        ports: vec![EndpointPort::tcp("http", port(8080)), dns],
+        ports: vec![EndpointPort::tcp("http", port(8080)), dns].into(),
         endpoints: endpoints.into_iter().collect(),
         triggered: None,
         weighing: None,

@@ -28,7 +28,7 @@ pub(super) fn service(number: u8, endpoints: u8) -> Vec<Event> {
     let slice = EndpointSlice {
         name: name.clone(),
         service: name,
-        ports: vec![EndpointPort::tcp("http", port(8080))],
+        ports: [EndpointPort::tcp("http", port(8080))].into(),
         endpoints: (0..endpoints).map(|i| Endpoint::ready([10, 244, number, i].into())).collect(),
         triggered: None,
         weighing: None,
@@ -76,7 +76,7 @@ pub(super) fn dual_stack(number: u8) -> Vec<Event> {
     events.push(Event::EndpointSlice(Change::Is(EndpointSlice {
         name: ObjectName::namespaced("default", &format!("service{number}-six")),
         service: name,
-        ports: vec![EndpointPort::tcp("http", port(8080))],
+        ports: [EndpointPort::tcp("http", port(8080))].into(),
         endpoints: [Endpoint::ready(six(2))].into_iter().collect(),
         triggered: None,
         weighing: None,

@@ -169,7 +169,7 @@ prop_compose! {
         Event::EndpointSlice(Change::Is(EndpointSlice {
             name: name("slice", number),
             service: name("service", owner),
-            ports: slice_ports(),
+            ports: slice_ports().into(),
             endpoints: endpoints.collect(),
             triggered: None,
             weighing: Some(weighing),
@@ -237,7 +237,7 @@ fn handed() -> impl Strategy<Value = Event> {
         Event::EndpointSlice(Change::Is(EndpointSlice {
             name: name(),
             service: name(),
-            ports: slice_ports(),
+            ports: slice_ports().into(),
             endpoints: numbers.map(endpoint).collect(),
             triggered: None,
             weighing: Some(Box::new(Weighing { nodes, ..Weighing::default() })),
@@ -301,7 +301,7 @@ pub(crate) fn bystanders() -> Vec<Event> {
         let slice = EndpointSlice {
             name: name("bystander", number),
             service: service.name.clone(),
-            ports: slice_ports(),
+            ports: slice_ports().into(),
             endpoints: endpoints.map(Endpoint::ready).collect(),
             triggered: None,
             weighing: None,

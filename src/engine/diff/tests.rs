@@ -41,7 +41,7 @@ fn slice(service: &str, endpoints: &[(u8, bool)]) -> EndpointSlice {
     EndpointSlice {
         name: name.clone(),
         service: name,
-        ports: vec![EndpointPort::tcp("http", NonZeroU16::new(8080).unwrap())],
+        ports: [EndpointPort::tcp("http", NonZeroU16::new(8080).unwrap())].into(),
         endpoints: endpoints.iter().map(endpoint).collect(),
         triggered: None,
         weighing: None,

@@ -79,7 +79,7 @@ mod tests {
         EndpointSlice {
             name: ObjectName::namespaced("default", "web"),
             service: ObjectName::namespaced("default", "web"),
-            ports: vec![EndpointPort::tcp("http", NonZeroU16::new(port).unwrap())],
+            ports: [EndpointPort::tcp("http", NonZeroU16::new(port).unwrap())].into(),
             endpoints: (endpoints.iter())
                 .map(|(address, conditions, _)| Endpoint {
                     conditions: *conditions,

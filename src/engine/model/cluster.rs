@@ -493,7 +493,7 @@ mod tests {
         Event::EndpointSlice(Change::Is(EndpointSlice {
             name: name(slice),
             service: name(service),
-            ports: Vec::new(),
+            ports: Default::default(),
             endpoints: Endpoints::from_iter([Endpoint {
                 zones: zone.map(|zone| Arc::new(vec![zone.into()])),
                 ..Endpoint::ready([10, 0, 0, 1].into())

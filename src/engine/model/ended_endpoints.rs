@@ -251,7 +251,7 @@ mod tests {
         Event::EndpointSlice(Change::Is(EndpointSlice {
             name: ObjectName::namespaced(namespace, "web-1"),
             service: ObjectName::namespaced(namespace, "web"),
-            ports: vec![EndpointPort { protocol: Protocol::Udp, ..port.clone() }, port],
+            ports: vec![EndpointPort { protocol: Protocol::Udp, ..port.clone() }, port].into(),
             endpoints: endpoints.map(|it| Endpoint::ready(target(it).address)).collect(),
             triggered: None,
             weighing: None,

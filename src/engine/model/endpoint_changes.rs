@@ -162,7 +162,7 @@ mod tests {
         EndpointSlice {
             name: ObjectName::namespaced("default", name),
             service: ObjectName::namespaced("default", "web"),
-            ports: vec![port(number)],
+            ports: [port(number)].into(),
             endpoints: endpoints.iter().cloned().collect(),
             triggered: None,
             weighing: None,
@@ -251,9 +251,9 @@ mod tests {
             EndpointSlice { name: ObjectName::namespaced("default", "other"), ..few.clone() };
         assert!(between(&few, &more, &other).is_some());
 
-        let ports = vec![port(9090)];
-        none(&few, &EndpointSlice { ports: ports.clone(), ..more.clone() }, &other);
-        none(&few, &more, &EndpointSlice { ports, ..other.clone() });
+        let ports = || [port(9090)].into();
+        none(&few, &EndpointSlice { ports: ports(), ..more.clone() }, &other);
+        none(&few, &more, &EndpointSlice { ports: ports(), ..other.clone() });
         none(&few, &slice(&[endpoint(1, READY), endpoint(2, LOCAL)]), &other);
         none(&slice(&[endpoint(1, LOCAL), endpoint(2, READY)]), &more, &other);
         none(&few, &slice(&ready(&(10..30).collect::<Vec<_>>())), &other);

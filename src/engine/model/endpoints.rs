@@ -21,7 +21,7 @@ pub struct EndpointSlice {
     /// Service of the slice: label `kubernetes.io/service-name` in the slice's namespace.
     pub service: ObjectName,
     /// Ports with a number; others are not routed.
-    pub ports: Vec<EndpointPort>,
+    pub ports: SmallVec<[EndpointPort; 1]>,
     /// Endpoints in the order of the object, all of one address family.
     pub endpoints: Endpoints,
     /// Time of the event that caused the last change: annotation
@@ -246,8 +246,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_ipv4_endpoint_takes_8_bytes_and_a_slice_96_besides_its_lists() {
-        assert_eq!(size_of::<EndpointSlice>(), 96);
+    fn an_ipv4_endpoint_takes_8_bytes_and_a_slice_112_besides_its_lists() {
+        assert_eq!(size_of::<EndpointSlice>(), 112);
         assert_eq!(size_of::<PackedEndpoint<Ipv4Addr>>(), 8);
         assert_eq!(size_of::<PackedEndpoint<Ipv6Addr>>(), 20);
     }

@@ -108,6 +108,15 @@ impl Resource {
             Self::ServiceCidrs => "ServiceCIDR",
         }
     }
+
+    /// Returns the `apiVersion` that its objects may have in manifests. The first is that of watches.
+    pub const fn api_versions(self) -> &'static [&'static str] {
+        match self {
+            Self::Services | Self::Nodes => &["v1"],
+            Self::EndpointSlices => &["discovery.k8s.io/v1"],
+            Self::ServiceCidrs => &["networking.k8s.io/v1", "networking.k8s.io/v1beta1"],
+        }
+    }
 }
 
 /// Reference to an object of the cluster; prints as `Service default/web`.

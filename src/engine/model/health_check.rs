@@ -62,7 +62,7 @@ mod tests {
         let slice = |nth: usize, port: &str, endpoints: &[(&str, Conditions)]| EndpointSlice {
             name: ObjectName::namespaced("default", &format!("web-{nth}")),
             service: web.clone(),
-            ports: vec![EndpointPort::tcp(port, PORT)],
+            ports: [EndpointPort::tcp(port, PORT)].into(),
             endpoints: endpoints
                 .iter()
                 .map(|(ip, conditions)| Endpoint {

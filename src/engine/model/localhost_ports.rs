@@ -86,7 +86,8 @@ mod tests {
                 EndpointPort::tcp("http", number(8080)),
                 EndpointPort::tcp("inner", number(8080)),
                 EndpointPort { protocol: Protocol::Udp, ..EndpointPort::tcp("dns", number(53)) },
-            ],
+            ]
+            .into(),
             endpoints: Endpoints::from_iter([Endpoint {
                 conditions,
                 ..Endpoint::ready(endpoint.parse::<IpAddr>().unwrap())

@@ -113,7 +113,7 @@ mod tests {
         let slice = EndpointSlice {
             name: name.clone(),
             service: name.clone(),
-            ports: Vec::new(),
+            ports: Default::default(),
             endpoints: ips("10.96.166.191 192.0.2.1").into_iter().map(endpoint).collect(),
             triggered: None,
             weighing: None,

@@ -161,7 +161,7 @@ mod tests {
         let slice = EndpointSlice {
             name: ObjectName::namespaced("default", &format!("slice-{port}")),
             service: ObjectName::namespaced("default", "web"),
-            ports: vec![EndpointPort::tcp("http", NonZeroU16::new(port).unwrap())],
+            ports: [EndpointPort::tcp("http", NonZeroU16::new(port).unwrap())].into(),
             endpoints: endpoints.iter().cloned().collect(),
             triggered: None,
             weighing: None,

@@ -245,7 +245,7 @@ mod tests {
         Event::EndpointSlice(Change::Is(EndpointSlice {
             name: name(),
             service: name(),
-            ports: vec![EndpointPort::tcp("http", NonZeroU16::MIN)],
+            ports: [EndpointPort::tcp("http", NonZeroU16::MIN)].into(),
             endpoints: endpoints.iter().map(endpoint).collect(),
             triggered: None,
             weighing: None,

@@ -215,7 +215,7 @@ mod tests {
         };
         Service {
             external_ips: vec![ip("198.51.100.1")],
-            ports: Protocol::ALL.map(of).into(),
+            ports: Protocol::ALL.into_iter().map(of).collect(),
             ..Service::new(ObjectName::namespaced("default", "dns"), vec![ip("10.96.0.10")])
         }
     }
@@ -229,7 +229,7 @@ mod tests {
         Event::EndpointSlice(Change::Is(EndpointSlice {
             name: ObjectName::namespaced("default", "dns-1"),
             service: dns().name,
-            ports: Protocol::ALL.map(of).into(),
+            ports: Protocol::ALL.into_iter().map(of).collect(),
             endpoints: addresses.iter().map(|text| Endpoint::ready(ip(text))).collect(),
             triggered: None,
             weighing: None,

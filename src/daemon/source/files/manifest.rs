@@ -271,12 +271,8 @@ fn known_kind(kind: &str) -> Option<(Kind, &'static [&'static str])> {
     let item = kind.strip_suffix("List");
     let mut resources = Resource::ALL.into_iter();
     let resource = resources.find(|resource| resource.kind() == item.unwrap_or(kind))?;
-    let versions: &[&str] = match resource {
-        Resource::Services | Resource::Nodes => &["v1"],
-        Resource::EndpointSlices => &["discovery.k8s.io/v1"],
-        Resource::ServiceCidrs => &["networking.k8s.io/v1", "networking.k8s.io/v1beta1"],
-    };
-    Some((item.map_or(Kind::Object(resource), |_| Kind::ListOf(resource)), versions))
+    let kind = item.map_or(Kind::Object(resource), |_| Kind::ListOf(resource));
+    Some((kind, resource.api_versions()))
 }
 
 fn text_at<'a>(value: &'a Value, key: &str) -> Option<&'a str> {

@@ -12,9 +12,8 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::parsed::Parsed;
-use super::resources::Watched;
 use crate::source::objects::protobuf::{self, FormError, Frame, STATUS, StatusText};
-use crate::source::objects::{OtherKind, check_kind};
+use crate::source::objects::{Followed, OtherKind, check_kind};
 
 /// Media type of Kubernetes' protobuf messages, without the parameter `stream`.
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
@@ -100,7 +99,7 @@ pub(super) enum DecodeError {
 
 /// A list in JSON. One without items has an empty list or null.
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase", bound(deserialize = "T: Watched"))]
+#[serde(rename_all = "camelCase", bound(deserialize = "T: Followed"))]
 struct JsonList<T> {
     #[serde(default)]
     api_version: Option<String>,
@@ -115,7 +114,7 @@ struct JsonList<T> {
 /// An object of a list in JSON. Those of an API server name no kind.
 struct JsonItem<T>(Result<Parsed<T>, OtherKind>);
 
-impl<'de, T: Watched> Deserialize<'de> for JsonItem<T> {
+impl<'de, T: Followed> Deserialize<'de> for JsonItem<T> {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
         let value = Value::deserialize(input)?;
         if kind_in(&value) != ("", "")
@@ -128,7 +127,7 @@ impl<'de, T: Watched> Deserialize<'de> for JsonItem<T> {
 }
 
 /// Decodes an event of a watch. `None` if a line ends in its middle: the connection broke.
-pub(super) fn event<T: Watched>(
+pub(super) fn event<T: Followed>(
     format: Format,
     frame: &[u8],
 ) -> Result<Option<WatchItem<Parsed<T>>>, DecodeError> {
@@ -139,8 +138,8 @@ pub(super) fn event<T: Watched>(
 }
 
 /// Returns version and kind of a resource.
-fn kind_of<T: k8s_openapi::Resource>() -> (&'static str, &'static str) {
-    (T::API_VERSION, T::KIND)
+fn kind_of<T: Followed>() -> (&'static str, &'static str) {
+    (T::RESOURCE.api_versions()[0], T::RESOURCE.kind())
 }
 
 /// Returns version and kind of an object in JSON, which are empty if absent.
@@ -149,7 +148,7 @@ fn kind_in(object: &Value) -> (&str, &str) {
     (text("apiVersion"), text("kind"))
 }
 
-fn protobuf_event<T: Watched>(frame: &[u8]) -> Result<WatchItem<Parsed<T>>, DecodeError> {
+fn protobuf_event<T: Followed>(frame: &[u8]) -> Result<WatchItem<Parsed<T>>, DecodeError> {
     let object = |fields| T::from_protobuf(fields).map(Parsed::read).map_err(FormError::from);
     Ok(match Frame::read(frame, kind_of::<T>())? {
         Frame::Changed(fields) => WatchItem::Changed(object(fields)?),
@@ -161,7 +160,7 @@ fn protobuf_event<T: Watched>(frame: &[u8]) -> Result<WatchItem<Parsed<T>>, Deco
     })
 }
 
-fn json_event<T: Watched>(line: &[u8]) -> Result<Option<WatchItem<Parsed<T>>>, DecodeError> {
+fn json_event<T: Followed>(line: &[u8]) -> Result<Option<WatchItem<Parsed<T>>>, DecodeError> {
     let mut event: Value = match text(line).and_then(serde_json::from_str) {
         Err(error) if error.is_eof() => return Ok(None),
         event => event?,
@@ -193,7 +192,7 @@ fn of_json(error: impl Display) -> DecodeError {
 }
 
 /// Decodes a page of a list.
-pub(super) fn page<T: Watched>(
+pub(super) fn page<T: Followed>(
     format: Format,
     body: &[u8],
 ) -> Result<ListPage<Parsed<T>>, DecodeError> {
@@ -203,7 +202,7 @@ pub(super) fn page<T: Watched>(
     }
 }
 
-fn protobuf_page<T: Watched>(body: &[u8]) -> Result<ListPage<Parsed<T>>, DecodeError> {
+fn protobuf_page<T: Followed>(body: &[u8]) -> Result<ListPage<Parsed<T>>, DecodeError> {
     let mut page = protobuf::Page::read(body, kind_of::<T>())?;
     let mut items = Vec::new();
     while let Some(fields) = page.next_item()? {
@@ -213,7 +212,7 @@ fn protobuf_page<T: Watched>(body: &[u8]) -> Result<ListPage<Parsed<T>>, DecodeE
     Ok(ListPage { items, version: page.marker.resource_version, next: page.marker.next })
 }
 
-fn json_page<T: Watched>(body: &[u8]) -> Result<ListPage<Parsed<T>>, DecodeError> {
+fn json_page<T: Followed>(body: &[u8]) -> Result<ListPage<Parsed<T>>, DecodeError> {
     let list: JsonList<T> = serde_json::from_str(text(body)?)?;
     let found = [list.api_version, list.kind].map(Option::unwrap_or_default);
     let (version, kind) = kind_of::<T>();

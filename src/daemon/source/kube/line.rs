@@ -8,8 +8,7 @@ use hyper::body::Bytes;
 use super::format::{self, DecodeError, Format, WatchItem};
 use super::frames::Frames;
 use super::parsed::Parsed;
-use super::resources::Watched;
-use crate::source::objects::{Converter, EndpointSlice, Node, Service, ServiceCidr};
+use crate::source::objects::{Converter, EndpointSlice, Followed, Node, Service, ServiceCidr};
 
 /// A decoded event with an object.
 #[derive(Debug)]
@@ -85,11 +84,11 @@ impl Line {
     }
 }
 
-fn item<T: Watched>(format: Format, frame: &[u8]) -> Result<WatchItem<Parsed<T>>, LineError> {
+fn item<T: Followed>(format: Format, frame: &[u8]) -> Result<WatchItem<Parsed<T>>, LineError> {
     format::event(format, frame)?.ok_or_else(|| LineError("the line ends early".into()))
 }
 
-fn convert<T: Watched>(
+fn convert<T: Followed>(
     event: WatchItem<Parsed<T>>,
     converter: &mut Converter,
 ) -> Option<(Event, Vec<Problem>)> {

@@ -21,10 +21,11 @@ use tokio::time::Instant;
 
 use super::client::{ApiServer, Connected, load};
 use super::request_counts::OnRequest;
+use super::resources::api_resource;
 use super::source_error::SourceError;
 use crate::rate_limit::RateLimit;
 use crate::source::notice::Notice;
-use crate::source::objects::{EndpointSlice, MAX_NAME, Node, Service, ServiceCidr};
+use crate::source::objects::MAX_NAME;
 
 /// Events that may be written at once after an idle time.
 const BURST: u32 = 20;
@@ -203,15 +204,10 @@ impl Subject {
     /// object has no name.
     fn of(notice: &Notice, node_name: &str) -> Option<Self> {
         let Some(problem) = notice.problem() else {
-            let (resource, name) = (ApiResource::erase::<Node>(&()), node_name.to_owned());
+            let (resource, name) = (api_resource(Resource::Nodes), node_name.to_owned());
             return Some(Self { resource, namespace: None, name, uid: None });
         };
-        let resource = match problem.object.resource {
-            Resource::Services => ApiResource::erase::<Service>(&()),
-            Resource::EndpointSlices => ApiResource::erase::<EndpointSlice>(&()),
-            Resource::Nodes => ApiResource::erase::<Node>(&()),
-            Resource::ServiceCidrs => ApiResource::erase::<ServiceCidr>(&()),
-        };
+        let resource = api_resource(problem.object.resource);
         let (namespace, name) = problem.object.name.parts();
         let namespace = namespace.map(str::to_owned);
         (!name.is_empty()).then(|| Self { resource, namespace, name: name.to_owned(), uid: None })

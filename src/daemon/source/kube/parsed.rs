@@ -3,11 +3,9 @@
 use std::num::NonZeroU64;
 
 use engine::model::{Event, ObjectName, Problem, ProblemKind};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
-use super::resources::Watched;
-use crate::source::objects::{self, Converter, object_name};
+use crate::source::objects::{self, Converter, Followed, full_name};
 
 /// An object, or the reason why it cannot be read.
 #[derive(Clone, Debug)]
@@ -15,7 +13,7 @@ pub(super) enum Parsed<T> {
     /// A readable object. In a box, because it passes several streams by value.
     Read(Box<T>),
     /// An object with a name and a wrong shape.
-    Unreadable { metadata: Box<ObjectMeta>, field: String, message: String },
+    Unreadable { name: ObjectName, version: Option<Box<str>>, field: String, message: String },
 }
 
 impl<T> Parsed<T> {
@@ -25,7 +23,7 @@ impl<T> Parsed<T> {
     }
 }
 
-impl<T: Watched> Parsed<T> {
+impl<T: Followed> Parsed<T> {
     /// Reads an object in JSON.
     ///
     /// # Errors
@@ -34,29 +32,29 @@ impl<T: Watched> Parsed<T> {
         match objects::read(value) {
             Ok(object) => Ok(Self::read(object)),
             Err((field, message)) => {
-                let metadata = plain_metadata(value).ok_or("no metadata")?;
-                Ok(Self::Unreadable { metadata: metadata.into(), field, message })
+                let text = |field: &str| value["metadata"][field].as_str();
+                let name = text("name").ok_or("no metadata")?;
+                let name = full_name(text("namespace").unwrap_or_default(), name);
+                let version = text("resourceVersion").map(Box::from);
+                Ok(Self::Unreadable { name, version, field, message })
             }
-        }
-    }
-
-    fn metadata(&self) -> &ObjectMeta {
-        match self {
-            Self::Read(object) => object.metadata(),
-            Self::Unreadable { metadata, .. } => metadata,
         }
     }
 
     pub(super) fn name(&self) -> ObjectName {
         match self {
-            Self::Read(object) => object.object_name(),
-            Self::Unreadable { metadata, .. } => object_name(metadata),
+            Self::Read(object) => object.name(),
+            Self::Unreadable { name, .. } => name.clone(),
         }
     }
 
     /// Returns `metadata.resourceVersion`, which protobuf writes even if it is empty.
     pub(super) fn version_text(&self) -> Option<&str> {
-        self.metadata().resource_version.as_deref().filter(|version| !version.is_empty())
+        let version = match self {
+            Self::Read(object) => object.version(),
+            Self::Unreadable { version, .. } => version.as_deref().unwrap_or_default(),
+        };
+        Some(version).filter(|version| !version.is_empty())
     }
 
     /// Returns `metadata.resourceVersion`, if it is a number.
@@ -66,31 +64,23 @@ impl<T: Watched> Parsed<T> {
 
     /// Returns the time of the creation in seconds since 1970, 0 if absent.
     pub(super) fn created(&self) -> i64 {
-        self.metadata().creation_timestamp.as_ref().map_or(0, |time| time.0.as_second())
+        match self {
+            Self::Read(object) => object.created(),
+            Self::Unreadable { .. } => 0,
+        }
     }
 
     /// Returns the event of the object, invalid if it cannot be read, and its problems.
     pub(super) fn convert(self, converter: &mut Converter) -> (Event, Vec<Problem>) {
         match self {
             Self::Read(object) => (*object).convert(converter),
-            Self::Unreadable { metadata, field, message } => {
-                let object = T::object(object_name(&metadata));
+            Self::Unreadable { name, field, message, .. } => {
+                let object = T::object(name);
                 let kind = ProblemKind::Invalid;
                 (converter.invalid(object.clone()), vec![Problem { kind, object, field, message }])
             }
         }
     }
-}
-
-/// Returns name, namespace and version, whatever else the metadata contains.
-fn plain_metadata(object: &Value) -> Option<ObjectMeta> {
-    let text = |field: &str| object["metadata"][field].as_str().map(str::to_owned);
-    Some(ObjectMeta {
-        name: Some(text("name")?),
-        namespace: text("namespace"),
-        resource_version: text("resourceVersion"),
-        ..ObjectMeta::default()
-    })
 }
 
 #[cfg(test)]
@@ -104,7 +94,7 @@ mod tests {
                        "spec":{"ports":[{"port":"eighty"}]}}"#;
         let object = Parsed::<Service>::of(&text.parse().unwrap()).unwrap();
         assert_eq!(object.name().as_str(), "default/web");
-        assert_eq!(object.metadata().resource_version.as_deref(), Some("7"));
+        assert_eq!(object.version_text(), Some("7"));
         let Parsed::Unreadable { field, .. } = &object else { panic!("the object was read") };
         assert_eq!(field, "spec.ports[0].port");
     }

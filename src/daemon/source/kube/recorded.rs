@@ -11,9 +11,8 @@ use hyper::body::{Bytes, Frame};
 use super::format::{self, Format, ListPage, WatchItem};
 use super::frames::Frames;
 use super::parsed::Parsed;
-use super::resources::Watched;
 use crate::source::Wanted;
-use crate::source::objects::{Converter, EndpointSlice, Node, Service, ServiceCidr};
+use crate::source::objects::{Converter, EndpointSlice, Followed, Node, Service, ServiceCidr};
 
 /// Lists with fields of all kinds, filled at random.
 const FILLED: [&str; 4] =
@@ -39,7 +38,7 @@ fn bodies(name: &str) -> [(Format, Vec<u8>); 2] {
 type Got = (Option<String>, Event, Vec<Problem>);
 
 /// Gets an object as a node that follows all nodes.
-fn got<T: Watched>(object: Parsed<T>) -> Got {
+fn got<T: Followed>(object: Parsed<T>) -> Got {
     let version = object.version_text().map(str::to_owned);
     let services = ServedServices::default();
     let wanted = Wanted { node: "node-a", services: &services, other_nodes: true };
@@ -48,14 +47,14 @@ fn got<T: Watched>(object: Parsed<T>) -> Got {
 }
 
 /// Returns version, token and objects of a list.
-fn list<T: Watched>(format: Format, body: &[u8]) -> (String, String, Vec<Got>) {
+fn list<T: Followed>(format: Format, body: &[u8]) -> (String, String, Vec<Got>) {
     let ListPage { items, version, next } = format::page::<T>(format, body).unwrap();
     (version, next, items.into_iter().map(got).collect())
 }
 
 /// Asserts that a list is the same in both formats, and returns its objects.
 #[track_caller]
-fn same_list<T: Watched>(name: &str, bodies: [(Format, Vec<u8>); 2]) -> Vec<Got> {
+fn same_list<T: Followed>(name: &str, bodies: [(Format, Vec<u8>); 2]) -> Vec<Got> {
     let [json, protobuf] = bodies.map(|(format, body)| list::<T>(format, &body));
     assert_eq!(json, protobuf, "{name}");
     assert!(!json.0.is_empty() && !json.2.is_empty(), "{name}");
@@ -63,7 +62,7 @@ fn same_list<T: Watched>(name: &str, bodies: [(Format, Vec<u8>); 2]) -> Vec<Got>
 }
 
 /// Events of a watch, each as the kind of the event and its content.
-async fn events<T: Watched>((format, body): (Format, Vec<u8>)) -> Vec<(String, Option<Got>)> {
+async fn events<T: Followed>((format, body): (Format, Vec<u8>)) -> Vec<(String, Option<Got>)> {
     let pieces = body.chunks(1000).map(|piece| Ok(Frame::data(Bytes::copy_from_slice(piece))));
     let body = StreamBody::new(stream::iter(pieces.collect::<Vec<Result<_, kube::Error>>>()));
     let (mut frames, mut found) = (Frames::new(format, body), Vec::new());
@@ -87,7 +86,7 @@ async fn events<T: Watched>((format, body): (Format, Vec<u8>)) -> Vec<(String, O
 }
 
 /// Asserts that a watch is the same in both formats, and returns the number of its events.
-async fn same_watch<T: Watched>(name: &str) -> usize {
+async fn same_watch<T: Followed>(name: &str) -> usize {
     let [json, protobuf] = bodies(name);
     let (json, protobuf) = (events::<T>(json).await, events::<T>(protobuf).await);
     assert_eq!(json, protobuf, "{name}");
@@ -148,7 +147,7 @@ fn full_and_empty_objects_of_kubernetes_are_the_same_as_in_json() {
 
 #[tokio::test]
 async fn an_answer_of_another_resource_or_version_is_an_error() {
-    async fn refuses<T: Watched>(list_name: &str, watch: &str) {
+    async fn refuses<T: Followed>(list_name: &str, watch: &str) {
         for (format, body) in bodies(list_name) {
             assert!(format::page::<T>(format, &body).is_err(), "{list_name} {format:?}");
         }

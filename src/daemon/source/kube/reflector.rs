@@ -21,9 +21,9 @@ use std::ops::Range;
 use std::time::Duration;
 
 use futures::stream::{self, BoxStream, StreamExt};
-use kube::Client;
-use kube::api::{ListParams, WatchParams};
+use kube::api::{DynamicObject, ListParams, WatchParams};
 use kube::core::{Request, Status};
+use kube::{Client, Resource as _};
 use tokio::time::Instant;
 
 use super::answer::{Answer, PageError, request_frames, request_page};
@@ -31,8 +31,9 @@ use super::backoff::random;
 use super::format::{self, DecodeError, Format, Formats, ListPage, WatchItem};
 use super::frames::{FrameError, Frames, LONGEST};
 use super::parsed::Parsed;
-use super::resources::Watched;
+use super::resources::api_resource;
 use super::room::{NoRoom, Share};
+use crate::source::objects::Followed;
 
 /// Objects in one page of a list of the newest state.
 const PAGE: u32 = 500;
@@ -228,13 +229,13 @@ struct Opened {
 type StreamStep<T> = Option<Result<Event<T>, StreamError>>;
 
 /// Returns the endless stream of events.
-pub(super) fn reflect<T: Watched>(
+pub(super) fn reflect<T: Followed>(
     client: Client,
     selection: Selection,
     method: Method,
     share: Share,
 ) -> BoxStream<'static, Result<Event<T>, StreamError>> {
-    let request = Request::new(<T as kube::Resource>::url_path(&(), None));
+    let request = Request::new(DynamicObject::url_path(&api_resource(T::RESOURCE), None));
     let state = StreamState::Empty;
     let reflector = Reflector { client, request, selection, method, state, share };
     stream::unfold(reflector, |mut reflector| async move {
@@ -247,7 +248,7 @@ pub(super) fn reflect<T: Watched>(
     .boxed()
 }
 
-impl<T: Watched> Reflector<T> {
+impl<T: Followed> Reflector<T> {
     async fn step(&mut self) -> StreamStep<T> {
         match mem::replace(&mut self.state, StreamState::Empty) {
             StreamState::Empty if self.method.streams_lists => {
@@ -439,7 +440,7 @@ impl<T: Watched> Reflector<T> {
 }
 
 /// Returns the next item of a watch; `None` at its end. One of a list takes its `share`.
-async fn next_item<T: Watched>(
+async fn next_item<T: Followed>(
     frames: &mut Frames,
     share: Option<&mut Share>,
 ) -> Option<Result<WatchItem<Parsed<T>>, StreamError>> {
@@ -470,7 +471,7 @@ fn is_before(one: &str, other: &str) -> bool {
 }
 
 /// Stores the version of an object, which every object has.
-fn follow<T: Watched>(version: &mut String, object: &Parsed<T>) -> Result<(), StreamError> {
+fn follow<T: Followed>(version: &mut String, object: &Parsed<T>) -> Result<(), StreamError> {
     let reached = object.version_text().ok_or_else(StreamError::without_version)?;
     version.clear();
     version.push_str(reached);

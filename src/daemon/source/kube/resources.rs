@@ -1,57 +1,32 @@
-//! Names of the watched resources in the API, for the types of [`objects`](crate::source::objects).
+//! The watched resources as the client names them.
 
-use engine::model::ObjectName;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use k8s_openapi::{Metadata, api};
+use engine::model::Resource;
+use kube::api::ApiResource;
+use kube::core::GroupVersionKind;
 
-use crate::source::objects::{EndpointSlice, Followed, Node, Service, ServiceCidr, object_name};
-
-/// An object of a resource that can be watched.
-pub(super) trait Watched: Followed + Metadata<Ty = ObjectMeta> {
-    /// Returns the object's name, which the metadata may lack.
-    fn object_name(&self) -> ObjectName {
-        object_name(self.metadata())
-    }
+/// Returns group, version, kind and plural of a resource.
+pub(super) fn api_resource(resource: Resource) -> ApiResource {
+    let version = resource.api_versions()[0];
+    let (group, version) = version.split_once('/').unwrap_or(("", version));
+    ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, resource.kind()))
 }
 
-/// Gives a type the names of `$api`.
-macro_rules! named_as {
-    ($type:ident, $api:ty) => {
-        impl k8s_openapi::Resource for $type {
-            const API_VERSION: &'static str = <$api as k8s_openapi::Resource>::API_VERSION;
-            const GROUP: &'static str = <$api as k8s_openapi::Resource>::GROUP;
-            const KIND: &'static str = <$api as k8s_openapi::Resource>::KIND;
-            const VERSION: &'static str = <$api as k8s_openapi::Resource>::VERSION;
-            const URL_PATH_SEGMENT: &'static str =
-                <$api as k8s_openapi::Resource>::URL_PATH_SEGMENT;
-            type Scope = <$api as k8s_openapi::Resource>::Scope;
-        }
+#[cfg(test)]
+mod tests {
+    use kube::Resource as _;
+    use kube::api::DynamicObject;
 
-        impl Metadata for $type {
-            type Ty = ObjectMeta;
+    use super::*;
 
-            fn metadata(&self) -> &ObjectMeta {
-                &self.metadata
-            }
-
-            fn metadata_mut(&mut self) -> &mut ObjectMeta {
-                &mut self.metadata
-            }
-        }
-    };
-}
-
-named_as! { Service, api::core::v1::Service }
-named_as! { Node, api::core::v1::Node }
-named_as! { ServiceCidr, api::networking::v1::ServiceCIDR }
-named_as! { EndpointSlice, api::discovery::v1::EndpointSlice }
-
-impl Watched for Service {}
-impl Watched for Node {}
-impl Watched for ServiceCidr {}
-
-impl Watched for EndpointSlice {
-    fn object_name(&self) -> ObjectName {
-        self.name()
+    #[test]
+    fn a_resource_has_its_path_in_the_api() {
+        let paths = Resource::ALL.map(|it| DynamicObject::url_path(&api_resource(it), None));
+        let expected = [
+            "/api/v1/services",
+            "/apis/discovery.k8s.io/v1/endpointslices",
+            "/api/v1/nodes",
+            "/apis/networking.k8s.io/v1/servicecidrs",
+        ];
+        assert_eq!(paths, expected);
     }
 }

@@ -20,12 +20,11 @@ use super::outlet::{Closed, Outlet, SourceReport, plural};
 use super::parsed::Parsed;
 use super::patience::Patience;
 use super::reflector::{self, Event as Received, Freshness, Selection, reflect};
-use super::resources::Watched;
 use super::retry::{FailureKind, KnownObjects, ListStage, RetryPolicy, is_excessive};
 use super::source_error::SourceError;
 use super::turns::Turn;
 use crate::source::Wanted;
-use crate::source::objects::Converter;
+use crate::source::objects::{Converter, Followed};
 
 /// Maximum number of events in one arrival: limits memory while a list is sent on.
 const MAX_EVENTS: usize = 512;
@@ -78,7 +77,7 @@ struct Sender {
 }
 
 impl Sender {
-    fn push<T: Watched>(&mut self, object: Parsed<T>) -> Result<(), Closed> {
+    fn push<T: Followed>(&mut self, object: Parsed<T>) -> Result<(), Closed> {
         self.resource_version = object.version();
         self.note_created(&object);
         let name = (!self.faulty.is_empty()).then(|| object.name());
@@ -96,7 +95,7 @@ impl Sender {
     }
 
     /// Reports when this node's Node was created, if that is followed.
-    fn note_created<T: Watched>(&self, object: &Parsed<T>) {
+    fn note_created<T: Followed>(&self, object: &Parsed<T>) {
         let Some(created) = &self.outlet.node_created else { return };
         if T::RESOURCE == Resource::Nodes && self.converter.is_this_node(object.name().as_str()) {
             let time = object.created();
@@ -105,7 +104,7 @@ impl Sender {
     }
 
     /// Reports that an object has no problems, if it had some.
-    fn corrected<T: Watched>(&mut self, name: &ObjectName) -> Result<(), Closed> {
+    fn corrected<T: Followed>(&mut self, name: &ObjectName) -> Result<(), Closed> {
         if self.faulty.remove(name) {
             self.outlet.report(SourceReport::Present(T::object(name.clone()), Vec::new()))?;
         }
@@ -113,7 +112,7 @@ impl Sender {
     }
 
     /// Ends a list: objects that it did not contain have no problems.
-    fn end_list<T: Watched>(&mut self) -> Result<(), Closed> {
+    fn end_list<T: Followed>(&mut self) -> Result<(), Closed> {
         self.events.push(Event::Listed(T::RESOURCE));
         for name in self.faulty.end_list() {
             self.outlet.report(SourceReport::Present(T::object(name), Vec::new()))?;
@@ -122,7 +121,7 @@ impl Sender {
     }
 
     /// Reports why the server's answers cannot be used, as a problem of all objects, or its end.
-    fn report_answers<T: Watched>(&self, error: Option<&SourceError>) -> Result<(), Closed> {
+    fn report_answers<T: Followed>(&self, error: Option<&SourceError>) -> Result<(), Closed> {
         let object = T::object(ObjectName::cluster_scoped("*"));
         let problem = error
             .map(|error| Problem::new(ProblemKind::Invalid, object.clone(), "", error.to_string()));
@@ -157,7 +156,7 @@ enum AfterFailure {
     Reopen(Duration),
 }
 
-impl<T: Watched> Watch<T> {
+impl<T: Followed> Watch<T> {
     /// True if a server may lack the resource, which then counts as empty. networking.k8s.io/v1
     /// ServiceCIDR exists since Kubernetes 1.33.
     const IS_OPTIONAL: bool = matches!(T::RESOURCE, Resource::ServiceCidrs);

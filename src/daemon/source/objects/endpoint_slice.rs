@@ -20,17 +20,16 @@ use super::annotations::shown;
 use super::converter::{Converter, Findings, MAX_LABEL};
 use super::endpoints::{Endpoint, Endpoints, FirstAddress};
 use super::metadata::{
-    HEADLESS, Object, ObjectMeta, SERVICE_NAME, SliceMetadata, WEIGHT, WEIGHTED, null_is_absent,
-    object,
+    HEADLESS, Object, SERVICE_NAME, SliceMetadata, WEIGHT, WEIGHTED, null_is_absent, object,
 };
 use super::text::{Span, Text, Texts};
 
 /// An EndpointSlice, reduced during parsing.
 #[derive(Clone, Debug, Default)]
 pub struct EndpointSlice {
-    /// Only the version, which API clients need of every object.
-    pub(in crate::source) metadata: ObjectMeta,
     texts: Texts,
+    /// `metadata.resourceVersion`.
+    version: Span,
     name: Span,
     namespace: Span,
     service: Span,
@@ -55,8 +54,14 @@ struct EndpointPort {
 impl EndpointSlice {
     /// Returns namespace and name.
     #[cfg(feature = "api-server")]
-    pub(in crate::source) fn name(&self) -> ObjectName {
+    pub(super) fn full_name(&self) -> ObjectName {
         super::metadata::full_name(self.texts.at(self.namespace), self.texts.at(self.name))
+    }
+
+    /// Returns `metadata.resourceVersion`, empty if absent.
+    #[cfg(feature = "api-server")]
+    pub(super) fn version_text(&self) -> &str {
+        self.texts.at(self.version)
     }
 
     /// Replaces the namespace.
@@ -65,7 +70,7 @@ impl EndpointSlice {
     }
 
     /// Returns the full name of the slice or of another object in its namespace. Same as
-    /// [`full_name`], but assembled in `texts`, without another allocation.
+    /// `full_name`, but assembled in `texts`, without another allocation.
     fn name_beside(&mut self, name: Span) -> ObjectName {
         if self.namespace.is_empty() {
             ObjectName::written(self.texts.at(name))
@@ -164,8 +169,8 @@ fn ports(
     object: &EndpointSlice,
     converter: &mut Converter,
     findings: &mut Findings,
-) -> Vec<model::EndpointPort> {
-    let mut ports = Vec::with_capacity(object.ports.len());
+) -> SmallVec<[model::EndpointPort; 1]> {
+    let mut ports = SmallVec::with_capacity(object.ports.len());
     for (i, entry) in object.ports.iter().enumerate() {
         let Some(number) = entry.port.filter(|number| *number != 0) else { continue };
         let name = object.texts.at(entry.name);
@@ -285,10 +290,7 @@ impl From<SliceFields<'_>> for EndpointSlice {
             namespace: add(metadata.namespace.as_deref()),
             service: add(metadata.labels.get(SERVICE_NAME)),
             is_headless: metadata.labels.get(HEADLESS).is_some(),
-            metadata: ObjectMeta {
-                resource_version: metadata.resource_version,
-                ..ObjectMeta::default()
-            },
+            version: add(metadata.resource_version.as_deref()),
             address_type: add(Some(&address_type)),
             endpoints,
             ports: (ports.iter())

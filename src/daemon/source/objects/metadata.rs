@@ -16,11 +16,7 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use super::text::Text;
 
-#[cfg(not(feature = "api-server"))]
 pub(super) use super::object_meta::{ObjectMeta, Time};
-// The types that kube needs, with all fields of the API.
-#[cfg(feature = "api-server")]
-pub(super) use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
 /// Label with the service of an EndpointSlice.
 pub(super) const SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -94,7 +90,8 @@ pub(super) struct SliceMetadata<'a> {
     pub(super) name: Option<Text<'a>>,
     #[serde(borrow)]
     pub(super) namespace: Option<Text<'a>>,
-    pub(super) resource_version: Option<String>,
+    #[serde(borrow)]
+    pub(super) resource_version: Option<Text<'a>>,
     #[serde(borrow, deserialize_with = "null_is_absent")]
     pub(super) labels: KeptTexts<'a>,
     #[serde(borrow, deserialize_with = "null_is_absent")]
@@ -195,10 +192,6 @@ pub(super) struct Kept<'a> {
     pub(super) annotations: KeptTexts<'a>,
 }
 
-#[cfg_attr(
-    not(feature = "api-server"),
-    expect(clippy::needless_update, reason = "k8s-openapi's type has more fields than ours")
-)]
 impl From<Kept<'_>> for ObjectMeta {
     fn from(kept: Kept<'_>) -> Self {
         Self {
@@ -209,7 +202,6 @@ impl From<Kept<'_>> for ObjectMeta {
             deletion_timestamp: kept.deletion_timestamp,
             labels: kept.labels.into_map(),
             annotations: kept.annotations.into_map(),
-            ..Self::default()
         }
     }
 }

@@ -1,6 +1,4 @@
-//! `ObjectMeta` of a build without an API server (feature `api-server`): the fields that routing
-//! needs, under the names of k8s-openapi. That crate has all types of the API, and so takes longer to
-//! build than all that reads manifests.
+//! `ObjectMeta` with the fields that routing needs, under the names of the API.
 
 use std::collections::BTreeMap;
 

@@ -8,7 +8,9 @@ use serde_json::Value;
 
 use super::converter::Converter;
 use super::endpoint_slice::EndpointSlice;
-use super::metadata::{ObjectMeta, object_name};
+#[cfg(feature = "api-server")]
+use super::metadata::created;
+use super::metadata::object_name;
 use super::node::{Node, ServiceCidr};
 #[cfg(feature = "api-server")]
 use super::protobuf::{Fields, ReadMessage, WireError};
@@ -21,9 +23,6 @@ pub(in crate::source) trait Followed:
     /// Resource in the model.
     const RESOURCE: Resource;
 
-    /// Returns the metadata, to be changed.
-    fn meta_mut(&mut self) -> &mut ObjectMeta;
-
     /// Returns the event of the object and its problems.
     fn convert(self, converter: &mut Converter) -> (Event, Vec<Problem>);
 
@@ -32,9 +31,19 @@ pub(in crate::source) trait Followed:
     fn from_protobuf(message: Fields<'_>) -> Result<Self, WireError>;
 
     /// Replaces the namespace; an empty one means none.
-    fn set_namespace(&mut self, namespace: &str) {
-        self.meta_mut().namespace = Some(namespace.to_owned());
-    }
+    fn set_namespace(&mut self, namespace: &str);
+
+    /// Returns the name; empty if the metadata has none.
+    #[cfg(feature = "api-server")]
+    fn name(&self) -> ObjectName;
+
+    /// Returns `metadata.resourceVersion`, empty if absent.
+    #[cfg(feature = "api-server")]
+    fn version(&self) -> &str;
+
+    /// Returns the creation time in seconds since 1970; 0 if absent, and for EndpointSlices.
+    #[cfg(feature = "api-server")]
+    fn created(&self) -> i64;
 
     /// Returns the reference to the object of that name.
     fn object(name: ObjectName) -> ObjectRef {
@@ -62,13 +71,9 @@ fn of<T>(
 /// Implements [`Followed`] for a type.
 macro_rules! followed {
     ($type:ident, $resource:ident, |$object:ident, $converter:ident| $convert:expr;
-     $($special:tt)*) => {
+     $($of_metadata:tt)*) => {
         impl Followed for $type {
             const RESOURCE: Resource = Resource::$resource;
-
-            fn meta_mut(&mut self) -> &mut ObjectMeta {
-                &mut self.metadata
-            }
 
             #[cfg(feature = "api-server")]
             fn from_protobuf(message: Fields<'_>) -> Result<Self, WireError> {
@@ -80,22 +85,63 @@ macro_rules! followed {
                 $convert
             }
 
-            $($special)*
+            $($of_metadata)*
         }
     };
 }
 
-followed! { Service, Services, |it, by| of(Event::Service, by.service(&it)); }
+/// Implements what [`Followed`] has from the field `metadata`.
+macro_rules! of_metadata {
+    () => {
+        fn set_namespace(&mut self, namespace: &str) {
+            self.metadata.namespace = Some(namespace.to_owned());
+        }
+
+        #[cfg(feature = "api-server")]
+        fn name(&self) -> ObjectName {
+            object_name(&self.metadata)
+        }
+
+        #[cfg(feature = "api-server")]
+        fn version(&self) -> &str {
+            self.metadata.resource_version.as_deref().unwrap_or_default()
+        }
+
+        #[cfg(feature = "api-server")]
+        fn created(&self) -> i64 {
+            created(&self.metadata)
+        }
+    };
+}
+
+followed! { Service, Services, |it, by| of(Event::Service, by.service(&it)); of_metadata! {} }
 followed! { Node, Nodes, |it, by| {
     if by.is_peer(&Self::object(object_name(&it.metadata))) {
         of(Event::Peer, by.peer(&it))
     } else {
         of(Event::Node, by.node(&it))
     }
-}; }
-followed! { ServiceCidr, ServiceCidrs, |it, by| of(Event::ServiceCidr, by.service_cidr(&it)); }
+}; of_metadata! {} }
+followed! { ServiceCidr, ServiceCidrs, |it, by| of(Event::ServiceCidr, by.service_cidr(&it));
+    of_metadata! {}
+}
 followed! { EndpointSlice, EndpointSlices, |it, by| of(Event::EndpointSlice, by.endpoint_slice(it));
     fn set_namespace(&mut self, namespace: &str) {
         self.move_to(namespace);
+    }
+
+    #[cfg(feature = "api-server")]
+    fn name(&self) -> ObjectName {
+        self.full_name()
+    }
+
+    #[cfg(feature = "api-server")]
+    fn version(&self) -> &str {
+        self.version_text()
+    }
+
+    #[cfg(feature = "api-server")]
+    fn created(&self) -> i64 {
+        0
     }
 }
