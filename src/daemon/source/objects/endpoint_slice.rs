@@ -29,6 +29,7 @@ use super::text::{Span, Text, Texts};
 pub struct EndpointSlice {
     texts: Texts,
     /// `metadata.resourceVersion`.
+    #[cfg_attr(not(feature = "api-server"), expect(dead_code, reason = "manifests have none"))]
     version: Span,
     name: Span,
     namespace: Span,
