@@ -57,7 +57,7 @@ pub(super) fn respond(
         (Site::Metrics, "/metrics/slis") => metrics(headers, &observe.shared.slis.registry),
         (Site::Metrics, "/configz") => text(StatusCode::OK, JSON, startup.configz()),
         (Site::Metrics, "/flagz") => startup.flagz().answer(headers),
-        (Site::Metrics, "/statusz") => statusz(observe.shared.started, now.1).answer(headers),
+        (Site::Metrics, "/statusz") => statusz(observe.started(now), now.1).answer(headers),
         (Site::Metrics, "/healthz" | "/healthz/ping") => text(StatusCode::OK, PLAIN, "ok"),
         (Site::Metrics, "/proxyMode") => text(StatusCode::OK, PLAIN, "nftables"),
         (Site::Metrics, PROBLEMS) => {

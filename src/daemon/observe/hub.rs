@@ -33,7 +33,7 @@ pub struct Observe {
 
 #[derive(Debug)]
 pub(super) struct SharedState {
-    pub(super) started: SystemTime,
+    pub(super) started: Instant,
     pub(super) health: Mutex<Health>,
     pub(super) metrics: Metrics,
     health_checks: HealthChecks,
@@ -58,7 +58,7 @@ impl Observe {
 
     fn with(metrics: Metrics) -> Self {
         let shared = SharedState {
-            started: SystemTime::now(),
+            started: now(),
             health: Mutex::default(),
             metrics,
             health_checks: HealthChecks::default(),
@@ -153,11 +153,17 @@ impl Observe {
         })
     }
 
+    /// Returns when the daemon started by the present wall clock, which may have been set since.
+    pub(super) fn started(&self, now: (Instant, SystemTime)) -> SystemTime {
+        let up = now.0.saturating_duration_since(self.shared.started);
+        now.1.checked_sub(up).unwrap_or(SystemTime::UNIX_EPOCH)
+    }
+
     /// Returns the history of commits as a document.
-    pub fn history(&self, now: SystemTime) -> Value {
+    pub fn history(&self, now: (Instant, SystemTime)) -> Value {
         // Copied first, so that no lock is held while the document is built.
         let history = self.shared.record.history.lock().clone();
-        history.document(self.shared.started, now)
+        history.document(self.started(now), now.1)
     }
 
     /// Returns whether the daemon makes progress, as `/livez` answers.
@@ -208,7 +214,9 @@ impl Observe {
     /// Records that changes of endpoints are in the kernel; `triggers` are the times of their
     /// causes. Times before the start are ignored, as in kube-proxy.
     pub fn network_programmed(&self, triggers: &[SystemTime]) {
-        self.metrics().kube_proxy.network_programmed(triggers, self.shared.started);
+        let (clock, now) = (now(), SystemTime::now());
+        let started = self.started((clock, now));
+        self.metrics().kube_proxy.network_programmed(triggers, (started, now));
     }
 
     /// Records the deletion of conntrack entries of stale flows: their number by family, and the

@@ -119,9 +119,12 @@ impl KubeProxy {
     }
 
     /// Records that changes of endpoints are in the kernel; `triggers` are the times of their
-    /// causes. Times before `started` are ignored, as in kube-proxy.
-    pub(super) fn network_programmed(&self, triggers: &[SystemTime], started: SystemTime) {
-        let now = SystemTime::now();
+    /// causes. Times before the start are ignored, as in kube-proxy.
+    pub(super) fn network_programmed(
+        &self,
+        triggers: &[SystemTime],
+        (started, now): (SystemTime, SystemTime),
+    ) {
         for trigger in triggers.iter().filter(|trigger| **trigger > started) {
             // The clocks of two machines may differ.
             let duration = now.duration_since(*trigger).unwrap_or_default();
@@ -201,9 +204,11 @@ mod tests {
     #[test]
     fn changes_are_measured_from_their_triggers_after_the_start() {
         let observe = Observe::new();
-        let (started, second) = (observe.shared.started, Duration::from_secs(1));
-        observe.network_programmed(&[started - second, started, started + second * 3600]);
-        observe.network_programmed(&[started + Duration::from_nanos(1)]);
+        let (started, second) = (SystemTime::now(), Duration::from_secs(1));
+        let metrics = &observe.metrics().kube_proxy;
+        let times = (started, started + second);
+        metrics.network_programmed(&[started - second, started, started + second * 3600], times);
+        metrics.network_programmed(&[started + Duration::from_nanos(1)], times);
         let count = "kubeproxy_network_programming_duration_seconds_count{ip_family=\"IPv4\"}";
         has(&observe, &[&format!("{count} 2")]);
     }

@@ -126,7 +126,7 @@ fn status(observe: &Observe, setup: Option<&PageSetup>, now: (Instant, SystemTim
         "version": env!("CARGO_PKG_VERSION"),
         "node": setup.map(|setup| &*setup.node),
         "source": setup.map(|setup| &*setup.source),
-        "started_ms": since_1970_ms(observe.shared.started),
+        "started_ms": since_1970_ms(observe.started(now)),
         "now_ms": since_1970_ms(now.1),
         "condition": line,
         "good": is_good,
@@ -159,7 +159,7 @@ pub(super) fn answer(
             Some(fresh(response))
         }
         STATUS => Some(document(&status(observe, setup, now))),
-        HISTORY => Some(document(&observe.history(now.1))),
+        HISTORY => Some(document(&observe.history(now))),
         _ => None,
     }
 }
@@ -201,6 +201,8 @@ fn fresh(mut response: Response<Full<Bytes>>) -> Response<Full<Bytes>> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use base64::Engine;
     use base64::prelude::BASE64_STANDARD;
     use ring::digest::{SHA256, digest};
@@ -231,6 +233,17 @@ mod tests {
         assert_eq!(addresses, INDEX.matches("http://www.w3.org/2000/svg").count());
         for way in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("] {
             assert!(!INDEX.contains(way), "{way}");
+        }
+    }
+
+    #[test]
+    fn the_time_since_the_start_does_not_depend_on_the_wall_clock() {
+        let observe = Observe::new();
+        let up = Duration::from_secs(100);
+        for clock in [SystemTime::now(), SystemTime::UNIX_EPOCH + up * 2] {
+            let status = status(&observe, None, (observe.shared.started + up, clock));
+            let ms = |field: &str| status[field].as_u64().unwrap();
+            assert_eq!(ms("now_ms") - ms("started_ms"), 100_000);
         }
     }
 
