@@ -85,8 +85,7 @@ impl Daemon {
 
     /// The numbers of devices that commits about devices added and removed, by family.
     fn history_of_devices(&self) -> Vec<(String, u64, u64)> {
-        let history =
-            self.observe.history((std::time::Instant::now(), std::time::SystemTime::now()));
+        let history = self.observe.history();
         let commits = history["commits"].as_array().unwrap().iter();
         let of_devices = commits.filter(|it| it["causes"] == serde_json::json!(["devices"]));
         let counted = of_devices.map(|it| {

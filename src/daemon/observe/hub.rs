@@ -160,7 +160,8 @@ impl Observe {
     }
 
     /// Returns the history of commits as a document.
-    pub fn history(&self, now: (Instant, SystemTime)) -> Value {
+    pub fn history(&self) -> Value {
+        let now = (now(), SystemTime::now());
         // Copied first, so that no lock is held while the document is built.
         let history = self.shared.record.history.lock().clone();
         history.document(self.started(now), now.1)

@@ -159,7 +159,7 @@ pub(super) fn answer(
             Some(fresh(response))
         }
         STATUS => Some(document(&status(observe, setup, now))),
-        HISTORY => Some(document(&observe.history(now))),
+        HISTORY => Some(document(&observe.history())),
         _ => None,
     }
 }
