@@ -108,6 +108,22 @@ fn a_refused_step_is_sent_again() {
     }
 }
 
+#[test]
+fn a_kernel_without_memory_excludes_no_service() {
+    let (mut engine, mut kernel, mut events) = two_services();
+    let more = service(1, TrafficPolicy::Cluster, &[1, 2, 3, 4]);
+    engine.apply(more.clone());
+    events.extend(more);
+    for _ in 0..3 {
+        let transaction = engine.next_transaction(usize::MAX).unwrap();
+        let refused = Err(CommitError::refused(&transaction, Some((0, Some(0))), Errno::ENOMEM));
+        assert_eq!(engine.answer(&transaction, &refused), Answer::ReadBack(Cause::Unattributed));
+        undo(&mut engine, &mut kernel, &transaction);
+    }
+    settle(&mut engine, &mut kernel, usize::MAX);
+    assert_eq!(contents(&mut kernel), from_scratch(&events));
+}
+
 /// Another program, or a fault of the kernel, has removed them.
 #[test]
 fn elements_that_are_gone_before_they_are_deleted_exclude_no_service() {

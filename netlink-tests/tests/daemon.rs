@@ -477,6 +477,15 @@ fn runtime_threads(process: &Process) -> usize {
     named.count() - 1
 }
 
+#[test]
+fn the_daemon_has_no_transparent_huge_pages() {
+    let cluster = Cluster::new();
+    let daemon = cluster.daemon();
+    cluster.wait_for("a");
+    let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
+    assert!(status.lines().any(|line| line == "THP_enabled:\t0"), "{status}");
+}
+
 /// A limit of processes does not bind root. A thread that has no room for its stack fails likewise.
 #[test]
 fn without_a_further_thread_the_daemon_answers_and_follows_on() {

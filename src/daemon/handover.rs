@@ -43,7 +43,11 @@ pub fn hand_over(
     is_interrupted: &dyn Fn() -> bool,
 ) -> Result<Vec<Family>, HandoverError> {
     let mut changed = Vec::new();
-    for (family, known) in Family::ALL.into_iter().zip(known) {
+    let mut families: Vec<_> = Family::ALL.into_iter().zip(known).collect();
+    // An interruption of the larger one, whose elements take longest, leaves the other one free.
+    let endpoints = |known: &KnownElements| known.count(SetId::Endpoints);
+    families.sort_by_key(|(_, known)| known.as_ref().map(endpoints));
+    for (family, known) in families {
         let listed = Replacing::list(kernel, (family, Purpose::Leave), known, is_interrupted)?;
         let Some(mut replacing) = listed else { continue };
         let (mut last, mut is_replaced) = (Step::Copied, false);

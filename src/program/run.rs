@@ -32,6 +32,7 @@ use engine::routing::Routing;
 use futures::FutureExt;
 use nft::TableFlags;
 use nft::kernel::Nftables;
+use nix::sys::prctl::set_thp_disable;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -93,6 +94,9 @@ pub fn run(
     if is_reload() {
         rename();
     }
+    // With `always` in /sys/kernel/mm/transparent_hugepage/enabled, an idle daemon would take up to
+    // three times the memory. Before the stacks of its threads, which would have huge pages too.
+    let without_huge_pages = set_thp_disable(true);
     let counts = CountStore::default();
     let observe = Observe::with_counts(counts.clone());
     let loaded = load().map_err(|error| Failure::of_config(&error))?;
@@ -114,6 +118,11 @@ pub fn run(
     api_server::check(&config.source)?;
     if let Err(error) = open_files::raise() {
         tracing::warn!("the soft limit of open files stays as it is: {error}");
+    }
+    if let Err(error) = without_huge_pages {
+        tracing::warn!(
+            "transparent huge pages stay as they are, and may take more memory: {error}"
+        );
     }
     let content = ServedContent { startup, ..ServedContent::new(observe) };
     let followed = file.map(|path| FollowedFile { path, load });

@@ -273,7 +273,7 @@ impl Replacing {
         }
         // The last piece follows at once, else a change between any two steps would prevent it.
         let may_complete = serving.repeated == serving.committed.len();
-        new.send(kernel, &self.elements, self.purpose.pieces().1, may_complete)
+        new.send(kernel, &self.elements, self.purpose.piece(), may_complete)
     }
 }
 
@@ -289,7 +289,7 @@ impl Replace<Nftables> for Replacing {
                 Ok(Step::Copied)
             }
             Phase::Copying(copy) => {
-                if copy.send(kernel, &self.elements, self.purpose.pieces().0, true)? {
+                if copy.send(kernel, &self.elements, self.purpose.piece(), true)? {
                     serve(kernel, &self.own, None)?;
                     self.phase = if self.replaces { Phase::Copied } else { Phase::Replaced };
                 }

@@ -36,7 +36,10 @@ impl Engine {
             return answer;
         }
         match error {
-            CommitError::Refused { operation: Some(operation), element, errno, .. } => {
+            // The kernel names what it was adding when it had no memory.
+            CommitError::Refused { operation: Some(operation), element, errno, .. }
+                if !is_caused_by_size(*errno) =>
+            {
                 if let Some(cause) = self.lack(transaction.operations.get(*operation), *errno) {
                     return Answer::ReadBack(cause);
                 }
@@ -50,7 +53,7 @@ impl Engine {
                     None => self.suspect(table, error),
                 }
             }
-            CommitError::Refused { operation: None, errno, .. } => {
+            CommitError::Refused { errno, .. } => {
                 self.refused_unattributed(table, Some(*errno), error)
             }
             CommitError::NotSent(cause) => {
