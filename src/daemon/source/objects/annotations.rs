@@ -7,13 +7,13 @@ use engine::model::{EndedConnections, Forwarding, HashedSource, PortRange, Sched
 use super::converter::{Findings, MAX_LABEL};
 use super::metadata::{
     AFFINITY_SCOPE, CILIUM_FORWARDING, ENDED_CONNECTIONS, FORWARDING, ObjectMeta, PORT_RANGES,
-    SCHEDULER, WEIGHTED, WEIGHTS, annotation, label,
+    SCHEDULER, WEIGHTED, WEIGHTS,
 };
 
 /// Returns the scheduler in the annotation, or the nearest one. `None` for an unknown name: the
 /// node's scheduler then applies.
 pub(super) fn scheduler(metadata: &ObjectMeta, findings: &mut Findings) -> Option<Scheduler> {
-    let name = annotation(metadata, SCHEDULER).filter(|name| !name.is_empty())?;
+    let name = metadata.annotations.get(SCHEDULER).filter(|name| !name.is_empty())?;
     let field = format_args!("metadata.annotations[{SCHEDULER}]");
     let Some(named) = Scheduler::named(name) else {
         let expected = Scheduler::NAMES;
@@ -28,11 +28,11 @@ pub(super) fn scheduler(metadata: &ObjectMeta, findings: &mut Findings) -> Optio
 
 /// Returns the weights of the endpoints. Without their names, only rules for all endpoints apply.
 pub(super) fn weights(metadata: &ObjectMeta, findings: &mut Findings) -> Option<Weights> {
-    let text = annotation(metadata, WEIGHTS).filter(|text| !text.trim().is_empty())?;
+    let text = metadata.annotations.get(WEIGHTS).filter(|text| !text.trim().is_empty())?;
     let field = format_args!("metadata.annotations[{WEIGHTS}]");
     match Weights::parse(text) {
         Ok(weights) => {
-            if weights.need_names() && label(metadata, WEIGHTED).is_none() {
+            if weights.need_names() && metadata.labels.get(WEIGHTED).is_none() {
                 let message = format!(
                     "label {WEIGHTED} is missing, which Kubernetes copies to the EndpointSlices: \
                      names of zones, nodes and pods are kept only of slices with it"
@@ -54,7 +54,7 @@ pub(super) fn forwarding(metadata: &ObjectMeta, findings: &mut Findings) -> Opti
     FORWARDINGS
         .into_iter()
         .find_map(|(key, direct, translate)| {
-            let value = annotation(metadata, key).filter(|value| !value.is_empty())?;
+            let value = metadata.annotations.get(key).filter(|value| !value.is_empty())?;
             Some(if value.eq_ignore_ascii_case(direct) {
                 Some(Forwarding::Direct)
             } else if value.eq_ignore_ascii_case(translate) {
@@ -81,7 +81,7 @@ pub(super) fn affinity_of_all_ports(
     affinity: Option<Duration>,
     findings: &mut Findings,
 ) -> Option<Scheduler> {
-    let value = annotation(metadata, AFFINITY_SCOPE).filter(|value| !value.is_empty())?;
+    let value = metadata.annotations.get(AFFINITY_SCOPE).filter(|value| !value.is_empty())?;
     let field = format_args!("metadata.annotations[{AFFINITY_SCOPE}]");
     match (value, affinity) {
         ("port", _) => None,
@@ -99,7 +99,7 @@ pub(super) fn affinity_of_all_ports(
 
 /// Returns the port ranges of a Service; none if one is wrong.
 pub(super) fn port_ranges(metadata: &ObjectMeta, findings: &mut Findings) -> Vec<PortRange> {
-    let text = annotation(metadata, PORT_RANGES).filter(|text| !text.trim().is_empty());
+    let text = metadata.annotations.get(PORT_RANGES).filter(|text| !text.trim().is_empty());
     let Some(text) = text else { return Vec::new() };
     PortRange::parse_list(text).unwrap_or_else(|expected| {
         findings.leave_out(format_args!("metadata.annotations[{PORT_RANGES}]"), expected);
@@ -113,7 +113,7 @@ pub(super) fn ended_connections(
     metadata: &ObjectMeta,
     findings: &mut Findings,
 ) -> Option<EndedConnections> {
-    let value = annotation(metadata, ENDED_CONNECTIONS).filter(|value| !value.is_empty())?;
+    let value = metadata.annotations.get(ENDED_CONNECTIONS).filter(|value| !value.is_empty())?;
     match value {
         "reset" => Some(EndedConnections::Reset),
         "keep" => Some(EndedConnections::Keep),

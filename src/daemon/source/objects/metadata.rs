@@ -3,9 +3,9 @@
 //! The parser skips `managedFields`, owner references, other labels and annotations: they are most
 //! of an object's bytes.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::Deref;
 use std::time::SystemTime;
 
 use engine::model::ObjectName;
@@ -16,7 +16,7 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use super::text::Text;
 
-pub(super) use super::object_meta::{ObjectMeta, Time};
+pub(super) use super::object_meta::ObjectMeta;
 
 /// Label with the service of an EndpointSlice.
 pub(super) const SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -93,9 +93,9 @@ pub(super) struct SliceMetadata<'a> {
     #[serde(borrow)]
     pub(super) resource_version: Option<Text<'a>>,
     #[serde(borrow, deserialize_with = "null_is_absent")]
-    pub(super) labels: KeptTexts<'a>,
+    pub(super) labels: KeptTexts<Text<'a>>,
     #[serde(borrow, deserialize_with = "null_is_absent")]
-    pub(super) annotations: KeptTexts<'a>,
+    pub(super) annotations: KeptTexts<Text<'a>>,
 }
 
 impl SliceMetadata<'_> {
@@ -105,24 +105,9 @@ impl SliceMetadata<'_> {
     }
 }
 
-/// Returns the value of a label.
-pub(super) fn label<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a str> {
-    metadata.labels.as_ref()?.get(key).map(String::as_str)
-}
-
-/// Returns the value of an annotation.
-pub(super) fn annotation<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a str> {
-    metadata.annotations.as_ref()?.get(key).map(String::as_str)
-}
-
 /// Returns the creation time in seconds since 1970, 0 if absent.
 pub(super) fn created(metadata: &ObjectMeta) -> i64 {
     metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second())
-}
-
-/// Deserializes the few retained fields; for `deserialize_with`.
-pub(super) fn slim<'de, D: Deserializer<'de>>(input: D) -> Result<ObjectMeta, D::Error> {
-    object::<D, Kept<'de>>(input).map(ObjectMeta::from)
 }
 
 /// Deserializes null as an absent field, like the API server; for `deserialize_with`.
@@ -177,45 +162,16 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
     }
 }
 
-/// The retained fields of other objects than EndpointSlices.
-#[derive(Default, serde::Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct Kept<'a> {
-    pub(super) name: Option<String>,
-    pub(super) namespace: Option<String>,
-    pub(super) resource_version: Option<String>,
-    pub(super) creation_timestamp: Option<Time>,
-    pub(super) deletion_timestamp: Option<Time>,
-    #[serde(borrow, deserialize_with = "null_is_absent")]
-    pub(super) labels: KeptTexts<'a>,
-    #[serde(borrow, deserialize_with = "null_is_absent")]
-    pub(super) annotations: KeptTexts<'a>,
-}
-
-impl From<Kept<'_>> for ObjectMeta {
-    fn from(kept: Kept<'_>) -> Self {
-        Self {
-            name: kept.name,
-            namespace: kept.namespace,
-            resource_version: kept.resource_version,
-            creation_timestamp: kept.creation_timestamp,
-            deletion_timestamp: kept.deletion_timestamp,
-            labels: kept.labels.into_map(),
-            annotations: kept.annotations.into_map(),
-        }
-    }
-}
-
 /// Values of the labels or annotations in [`KEPT`], in its order; others are never allocated.
-#[derive(Debug, Default)]
-pub(super) struct KeptTexts<'a>([Option<Text<'a>>; KEPT.len()]);
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct KeptTexts<T>([Option<T>; KEPT.len()]);
 
-impl<'a> KeptTexts<'a> {
+impl<T: Deref<Target = str>> KeptTexts<T> {
     /// Stores a value if it is kept.
     #[cfg(feature = "api-server")]
-    pub(super) fn keep(&mut self, key: &str, value: Text<'a>) {
+    pub(super) fn keep<V: Into<T>>(&mut self, key: &str, value: V) {
         if let Some(place) = KEPT.iter().position(|kept| *kept == key) {
-            self.0[place] = Some(value);
+            self.0[place] = Some(value.into());
         }
     }
 
@@ -224,24 +180,18 @@ impl<'a> KeptTexts<'a> {
         let mut kept = KEPT.iter().zip(&self.0);
         kept.find(|(kept, _)| **kept == key)?.1.as_deref()
     }
-
-    fn into_map(self) -> Option<BTreeMap<String, String>> {
-        let entries = KEPT.into_iter().zip(self.0);
-        let entries = entries.filter_map(|(key, value)| Some((key.to_owned(), value?.to_string())));
-        Some(entries.collect()).filter(|entries: &BTreeMap<_, _>| !entries.is_empty())
-    }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for KeptTexts<'a> {
+impl<'de, T: Deserialize<'de> + Default> Deserialize<'de> for KeptTexts<T> {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        input.deserialize_map(KeptVisitor)
+        input.deserialize_map(KeptVisitor(PhantomData))
     }
 }
 
-struct KeptVisitor;
+struct KeptVisitor<T>(PhantomData<T>);
 
-impl<'de> Visitor<'de> for KeptVisitor {
-    type Value = KeptTexts<'de>;
+impl<'de, T: Deserialize<'de> + Default> Visitor<'de> for KeptVisitor<T> {
+    type Value = KeptTexts<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a map of texts")

@@ -8,13 +8,13 @@ use ipnet::IpNet;
 use serde::Deserialize;
 
 use super::converter::{Converter, Findings, keep_distinct};
-use super::metadata::{ObjectMeta, ZONE, label, null_is_absent, object, objects, slim};
+use super::metadata::{ObjectMeta, ZONE, null_is_absent, object, objects};
 
 /// A Node. Fields have the API's names and meanings; an absent string is empty.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Node {
     /// Name, version, deletion and the zone label.
-    #[serde(default, deserialize_with = "slim")]
+    #[serde(default, deserialize_with = "object")]
     pub metadata: ObjectMeta,
     /// Specification.
     #[serde(default, deserialize_with = "object")]
@@ -88,7 +88,7 @@ pub struct NodeAddress {
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct ServiceCidr {
     /// Name and version.
-    #[serde(default, deserialize_with = "slim")]
+    #[serde(default, deserialize_with = "object")]
     pub metadata: ObjectMeta,
     /// Specification.
     #[serde(default, deserialize_with = "object")]
@@ -132,7 +132,7 @@ impl Converter {
 
 /// Converts this node's Node.
 fn convert_node(object: &Node, converter: &mut Converter, findings: &mut Findings) -> model::Node {
-    let zone = label(&object.metadata, ZONE).map(|zone| -> Arc<str> { converter.text(zone) });
+    let zone = object.metadata.labels.get(ZONE).map(|zone| -> Arc<str> { converter.text(zone) });
     let tainted = object.spec.taints.iter().any(|taint| taint.key == LEAVING_TAINT);
     model::Node {
         name: findings.name(),

@@ -1,14 +1,15 @@
 //! `ObjectMeta` with the fields that routing needs, under the names of the API.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
-use serde::de::{Deserialize, Deserializer, Error};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error};
 
+use super::metadata::{KeptTexts, null_is_absent};
 use super::text::Text;
 
 /// Metadata of an object.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct ObjectMeta {
     /// Name within the namespace.
     pub name: Option<String>,
@@ -21,9 +22,11 @@ pub struct ObjectMeta {
     /// Time from which the object is being deleted.
     pub deletion_timestamp: Option<Time>,
     /// Labels that routing needs.
-    pub labels: Option<BTreeMap<String, String>>,
+    #[serde(deserialize_with = "null_is_absent")]
+    pub labels: KeptTexts<String>,
     /// Annotations that routing needs.
-    pub annotations: Option<BTreeMap<String, String>>,
+    #[serde(deserialize_with = "null_is_absent")]
+    pub annotations: KeptTexts<String>,
 }
 
 /// A time of the API, as in RFC 3339.

@@ -17,13 +17,13 @@ use super::annotations::{
     affinity_of_all_ports, ended_connections, forwarding, port_ranges, scheduler, weights,
 };
 use super::converter::{Converter, Findings, MAX_LABEL, keep_distinct};
-use super::metadata::{ObjectMeta, created, label, null_is_absent, object, objects, slim};
+use super::metadata::{ObjectMeta, created, null_is_absent, object, objects};
 
 /// A Service. Fields have the API's names and meanings; an absent string is empty.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Service {
     /// Name, namespace, version and the relevant labels.
-    #[serde(default, deserialize_with = "slim")]
+    #[serde(default, deserialize_with = "object")]
     pub metadata: ObjectMeta,
     /// Specification.
     #[serde(default, deserialize_with = "object")]
@@ -154,7 +154,7 @@ fn convert(
     findings: &mut Findings,
 ) -> Option<model::Service> {
     let spec = &object.spec;
-    let proxy_name = label(&object.metadata, SERVICE_PROXY_NAME);
+    let proxy_name = object.metadata.labels.get(SERVICE_PROXY_NAME);
     if !converter.services().admit(&findings.name(), proxy_name) || !has_cluster_ip(spec, findings)
     {
         return None;

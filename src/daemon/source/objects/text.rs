@@ -18,6 +18,12 @@ impl Deref for Text<'_> {
     }
 }
 
+impl From<Text<'_>> for String {
+    fn from(Text(text): Text<'_>) -> Self {
+        text.into_owned()
+    }
+}
+
 impl<'a> From<Cow<'a, str>> for Text<'a> {
     fn from(text: Cow<'a, str>) -> Self {
         Self(text)

@@ -1,8 +1,11 @@
 //! Messages as tables: the numbers of the fields that are kept. All others are skipped.
 
+use std::ops::Deref;
+
 use jiff::Timestamp;
 
-use super::super::metadata::{KeptTexts, Time};
+use super::super::metadata::KeptTexts;
+use super::super::object_meta::Time;
 use super::super::text::Text;
 use super::wire::{Fields, Value, WireError};
 
@@ -116,7 +119,7 @@ messages! { 'a
     MapEntry<'a> { 1 key, 2 value, }
 }
 
-impl<'a> MessageField<'a> for KeptTexts<'a> {
+impl<'a, T: From<Text<'a>> + Deref<Target = str>> MessageField<'a> for KeptTexts<T> {
     fn read_field(&mut self, value: Value<'a>) -> Result<(), WireError> {
         let MapEntry { key, value } = MapEntry::read(value.message()?)?;
         self.keep(&key, value);

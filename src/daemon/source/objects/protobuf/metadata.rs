@@ -1,11 +1,11 @@
 //! apimachinery meta/v1 ObjectMeta as protobuf.
 
-use super::super::metadata::{Kept, ObjectMeta, SliceMetadata};
+use super::super::metadata::{ObjectMeta, SliceMetadata};
 use super::message::{MessageField, ReadMessage, messages};
 use super::wire::{Fields, WireError};
 
 messages! { 'a
-    Kept<'a> {
+    ObjectMeta {
         1 name,
         3 namespace,
         6 resource_version,
@@ -20,11 +20,5 @@ messages! { 'a
         6 resource_version,
         11 labels,
         12 annotations,
-    }
-}
-
-impl<'a> ReadMessage<'a> for ObjectMeta {
-    fn read(fields: Fields<'a>) -> Result<Self, WireError> {
-        Kept::read(fields).map(Self::from)
     }
 }

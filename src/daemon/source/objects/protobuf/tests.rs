@@ -389,7 +389,7 @@ fn a_text_that_is_not_utf_8_does_not_fail_its_object() {
     let at = message.windows(4).position(|bytes| bytes == b"????").unwrap();
     message[at..at + 4].fill(0xff);
     let service = Service::from_protobuf(Fields::of(&message)).unwrap();
-    let text = service.metadata.annotations.unwrap().remove("deltaproxy.io/scheduler").unwrap();
+    let text = service.metadata.annotations.get("deltaproxy.io/scheduler").unwrap();
     assert_eq!(text, "\u{fffd}\u{fffd}\u{fffd}\u{fffd}");
 }
 
