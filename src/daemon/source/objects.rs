@@ -11,7 +11,6 @@ mod endpoint_slice;
 mod endpoints;
 mod metadata;
 mod node;
-mod object_meta;
 #[cfg(feature = "api-server")]
 mod other_kind;
 #[cfg(feature = "api-server")]

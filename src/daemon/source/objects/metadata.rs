@@ -12,11 +12,9 @@ use engine::model::ObjectName;
 use engine::routing::served_services::SERVICE_PROXY_NAME;
 use jiff::Timestamp;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 
 use super::text::Text;
-
-pub(super) use super::object_meta::ObjectMeta;
 
 /// Label with the service of an EndpointSlice.
 pub(super) const SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -159,6 +157,38 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
         T::deserialize(MapAccessDeserializer::new(map))
+    }
+}
+
+/// Metadata of an object.
+#[derive(Clone, Debug, Default, PartialEq, serde::Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ObjectMeta {
+    /// Name within the namespace.
+    pub name: Option<String>,
+    /// Namespace; `None` for a cluster-scoped object.
+    pub namespace: Option<String>,
+    /// Version that the API server gives to each change.
+    pub resource_version: Option<String>,
+    /// Time at which the object was created.
+    pub creation_timestamp: Option<Time>,
+    /// Time from which the object is being deleted.
+    pub deletion_timestamp: Option<Time>,
+    /// Labels that routing needs.
+    #[serde(deserialize_with = "null_is_absent")]
+    pub labels: KeptTexts<String>,
+    /// Annotations that routing needs.
+    #[serde(deserialize_with = "null_is_absent")]
+    pub annotations: KeptTexts<String>,
+}
+
+/// A time of the API, as in RFC 3339.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Time(pub Timestamp);
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        Text::deserialize(input)?.parse().map(Self).map_err(D::Error::custom)
     }
 }
 

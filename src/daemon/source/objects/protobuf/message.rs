@@ -4,8 +4,7 @@ use std::ops::Deref;
 
 use jiff::Timestamp;
 
-use super::super::metadata::KeptTexts;
-use super::super::object_meta::Time;
+use super::super::metadata::{KeptTexts, Time};
 use super::super::text::Text;
 use super::wire::{Fields, Value, WireError};
 
