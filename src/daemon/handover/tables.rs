@@ -67,9 +67,9 @@ impl Purpose {
         }
     }
 
-    /// Returns the bytes from which on a piece is sent. At the end of a daemon, other programs can commit,
-    /// and the handover can be interrupted, between two pieces. With 8 MiB an end of
-    /// 50,000 services needed 28 MiB more.
+    /// Returns the bytes from which on a piece is sent. At the end of a daemon, other programs can
+    /// commit, and the handover can be interrupted, between two pieces. With 8 MiB for our table, an
+    /// end of 50,000 services needed 28 MiB more.
     pub(super) fn piece(self) -> usize {
         match self {
             Self::Flags(_) => 128 << 10,

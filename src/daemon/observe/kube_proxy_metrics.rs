@@ -211,6 +211,8 @@ mod tests {
         metrics.network_programmed(&[started + Duration::from_nanos(1)], times);
         let count = "kubeproxy_network_programming_duration_seconds_count{ip_family=\"IPv4\"}";
         has(&observe, &[&format!("{count} 2")]);
+        observe.network_programmed(&[started - second, started + second * 3600]);
+        has(&observe, &[&format!("{count} 3")]);
     }
 
     #[test]

@@ -221,6 +221,9 @@ mod tests {
         for line in ["Started: Fri Jan  2 03:04:05 UTC 2026", "Up: 30 hr 01 min 01 sec", version] {
             assert!(text.lines().any(|it| it == line), "no {line} in {text}");
         }
+        let started = UNIX_EPOCH + Duration::from_secs(9);
+        let text = statusz(started, started - Duration::from_secs(1)).text();
+        assert!(text.contains("Up: 0 hr 00 min 00 sec"), "the clock was set back: {text}");
     }
 
     #[test]

@@ -71,7 +71,7 @@ fn of<T>(
 /// Implements [`Followed`] for a type.
 macro_rules! followed {
     ($type:ident, $resource:ident, |$object:ident, $converter:ident| $convert:expr;
-     $($of_metadata:tt)*) => {
+     $($others:tt)*) => {
         impl Followed for $type {
             const RESOURCE: Resource = Resource::$resource;
 
@@ -85,7 +85,7 @@ macro_rules! followed {
                 $convert
             }
 
-            $($of_metadata)*
+            $($others)*
         }
     };
 }
