@@ -123,7 +123,7 @@ impl World {
         match self.engine.answer(&transaction, &outcome) {
             Answer::Applied => None,
             Answer::ReadBack(cause) => {
-                assert_eq!(self.engine.refused(&transaction), Some(Refused::DirectReturn));
+                assert_eq!(self.engine.refused(&transaction, None), Some(Refused::DirectReturn));
                 Some(cause)
             }
             Answer::Blocked(_) | Answer::Devices { .. } => panic!("{outcome:?}"),
@@ -561,7 +561,7 @@ fn a_service_whose_element_is_refused_twice_is_translated_until_it_changes() {
             None => world.kernel.commit(&transaction),
         };
         if let Answer::ReadBack(cause) = world.engine.answer(&transaction, &outcome) {
-            assert_eq!(world.engine.refused(&transaction), Some(Refused::DirectReturn));
+            assert_eq!(world.engine.refused(&transaction, None), Some(Refused::DirectReturn));
             causes.push(cause);
             assert!(causes.len() < 9, "{causes:?}");
             world.read_direct();
@@ -701,7 +701,7 @@ impl World {
             let outcome = self.kernel.commit(&transaction);
             match self.engine.answer(&transaction, &outcome) {
                 Answer::Applied | Answer::Devices { .. } | Answer::Blocked(_) => {}
-                Answer::ReadBack(cause) => match self.engine.refused(&transaction) {
+                Answer::ReadBack(cause) => match self.engine.refused(&transaction, None) {
                     Some(Refused::DirectReturn) if cause.is_caused_by_services() => {
                         self.read_direct();
                     }

@@ -104,6 +104,35 @@ fn a_change_beside_many_others_of_its_size_is_not_delayed() {
     check_not_delayed(&mut engine, 0);
 }
 
+#[test]
+fn a_change_waits_for_one_piece_that_was_made_ahead_and_is_urgent_until_its_commit() {
+    let mut engine = cluster::engine(1, 5);
+    load(&mut engine, 1..MANY);
+    engine.next_transaction(MAX_BATCH).unwrap();
+    let ahead = engine.next_transaction_ahead(MAX_BATCH, || false).unwrap();
+    assert!(!engine.has_urgent_changes(), "both are pieces of a large change");
+    engine.apply([slice(0, 0..6)]);
+    assert!(engine.has_urgent_changes());
+    engine.committed(TIME);
+    assert!(!has(&ahead, endpoint_address(0, 5)) && engine.has_urgent_changes());
+    engine.committed(TIME);
+    let small = engine.next_transaction(MAX_BATCH).unwrap();
+    assert!(has(&small, endpoint_address(0, 5)), "the small change waits for another piece");
+    assert!(engine.has_urgent_changes());
+    engine.committed(TIME);
+    assert!(!engine.has_urgent_changes() && !engine.is_settled());
+    settle(&mut engine);
+}
+
+#[test]
+fn a_piece_made_ahead_ends_soon_after_an_interruption() {
+    let mut engine = cluster::engine(1, 5);
+    load(&mut engine, 1..MANY);
+    let whole = elements(&engine.next_transaction(MAX_BATCH).unwrap());
+    let ahead = engine.next_transaction_ahead(MAX_BATCH, || true).unwrap();
+    assert!(elements(&ahead) < whole / 2, "{} of {whole}", elements(&ahead));
+}
+
 /// Elements that the transaction adds or deletes.
 fn elements(transaction: &Transaction) -> usize {
     let count = |operation: &Operation| {

@@ -72,7 +72,7 @@ fn refuse(engine: &mut Engine, kernel: &mut Fake) -> Transaction {
 
 /// Looks the elements of a refused transaction up.
 fn undo(engine: &mut Engine, kernel: &mut Fake, transaction: &Transaction) {
-    let Some(Refused::Elements(places)) = engine.refused(transaction) else {
+    let Some(Refused::Elements(places)) = engine.refused(transaction, None) else {
         panic!("{transaction}")
     };
     let changed = look_up_changed(kernel, &places).unwrap();

@@ -32,7 +32,7 @@ use engine::model::Arrival;
 use fake_kernel::{Fake, Mishap};
 use kernel::Shared;
 use nft::Errno;
-use objects::{many_services, service, small_batches};
+use objects::{SMALL_BATCH, many_services, one_of_many, service, small_batches};
 use running::{Daemon, LIMIT, metric, syncs, wait_for};
 use tables::engine;
 use tokio::sync::mpsc;
@@ -108,6 +108,42 @@ fn a_transaction_made_ahead_is_dropped_if_the_one_before_is_not_applied() {
             daemon.end();
         }
     }
+}
+
+/// The elements of two transactions are in doubt then, few enough to be looked up one by one.
+#[test]
+fn a_transaction_made_ahead_in_a_large_change_is_dropped_too() {
+    let mut are_ahead = false;
+    for mishap in [Mishap::Refused(Errno::EINVAL), Mishap::AnswerLost, Mishap::NotSent] {
+        for commits in 0..4 {
+            let mut kernel = Fake::new();
+            kernel.set_max_batch(SMALL_BATCH / 3);
+            let mut daemon = Daemon::start(kernel);
+            // The rules for lists of these sizes are no part of the change.
+            daemon.send([service(1, 9), service(2, 2)].concat());
+            daemon.wait();
+            let syncs_before = syncs(&daemon, "full");
+            daemon.kernel.with(|kernel| kernel.expect_mishap_after(commits, mishap));
+            daemon.send((0..300).flat_map(|number| one_of_many(number, 9)).collect());
+            daemon.send((0..300).flat_map(|number| one_of_many(number, 2)).collect());
+            daemon.wait();
+            assert_eq!(daemon.kernel.with(|kernel| kernel.failures()), 1);
+            if let Mishap::Refused(_) = mishap {
+                assert_eq!(syncs(&daemon, "full"), syncs_before, "all tables were read");
+            }
+            are_ahead |= made_ahead(&daemon);
+            daemon.end();
+        }
+    }
+    assert!(are_ahead, "no transaction was made ahead");
+}
+
+/// Returns whether the loop did not wait for a transaction, because it made the next one.
+fn made_ahead(daemon: &Daemon) -> bool {
+    let count = |stage: &str| {
+        metric(daemon, &format!("deltaproxy_stage_duration_seconds_count{{stage={stage:?}}}"))
+    };
+    count("acknowledge") < count("commit")
 }
 
 #[test]

@@ -40,6 +40,7 @@ pub use parts::{Links, Parts};
 pub use reads::OpenReader;
 
 use std::convert::Infallible;
+use std::pin::pin;
 use std::time::Duration;
 
 use engine::LinkNews;
@@ -426,20 +427,26 @@ impl<K: Kernel + Send + 'static> Run<K> {
         let started = now();
         self.commits.has_sent = true;
         let outcome = Handovers::commit(self.handovers.as_mut(), &self.writer, transaction);
-        // Only in the first sync: later, a small change would wait for the transaction ahead too.
-        let ahead = if self.reads.doubt.is_start() {
-            self.engine.next_transaction_ahead(self.commits.max_batch)
-        } else {
-            None
+        let mut outcome = pin!(outcome);
+        // Small transactions are applied already.
+        let (answered, ahead) = match outcome.as_mut().now_or_never() {
+            Some(answered) => (answered, None),
+            None => {
+                let (engine, is_start) = (&mut self.engine, self.reads.doubt.is_start());
+                let (begun, arrivals) = (now(), &self.arrivals);
+                let ahead =
+                    self.commits.transaction_ahead(engine, is_start, || !arrivals.is_empty());
+                self.report.latency.compared(now() - begun);
+                (outcome.await, ahead)
+            }
         };
-        let (transaction, outcome) = outcome.await?;
+        let (transaction, outcome) = answered?;
         let services = self.engine.services_in_flight();
         let answer = self.engine.answer(&transaction, &outcome);
         match outcome {
             Ok(committed) => {
                 let now = now();
-                // In the first sync, the next transaction is made meanwhile.
-                let waited = (!self.reads.doubt.is_start()).then(|| now - started);
+                let waited = ahead.is_none().then(|| now - started);
                 let (transaction, committed, services) = (&transaction, &committed, &services);
                 self.report.committed(Applied { transaction, committed, services }, waited, now);
                 if !self.engine.has_urgent_changes() {
@@ -448,18 +455,22 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 self.stop_watching().await?;
                 self.flows.clean(&mut self.engine);
                 self.release_unused();
-                self.commits.ahead = ahead;
+                self.commits.made_ahead(ahead);
                 Ok(SyncOutcome::Done)
             }
             Err(error) => {
                 self.report.refused(&transaction);
                 log_refusal(&answer, &error);
-                if let Answer::Blocked(table) = answer {
-                    self.commits.ahead = ahead.filter(|it| TableId::written_by(it) != Some(table));
-                }
                 let is_undone = match &answer {
-                    Answer::ReadBack(cause) => self.undo(cause, &transaction).await?,
-                    Answer::Blocked(_) | Answer::Devices { .. } | Answer::Applied => false,
+                    Answer::ReadBack(cause) => {
+                        self.undo(cause, &transaction, ahead.as_ref()).await?
+                    }
+                    Answer::Blocked(table) => {
+                        let other = |it: &Transaction| TableId::written_by(it) != Some(*table);
+                        self.commits.made_ahead(ahead.filter(other));
+                        false
+                    }
+                    Answer::Devices { .. } | Answer::Applied => false,
                 };
                 Ok(SyncOutcome::of_refusal(&answer, is_undone))
             }

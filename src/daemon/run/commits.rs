@@ -1,7 +1,7 @@
 //! How far the loop's commits are.
 
 use engine::schedule;
-use engine::{Answer, Cause, doubt};
+use engine::{Answer, Cause, Engine, doubt};
 use nft::Transaction;
 
 use super::unused::UnusedElements;
@@ -19,8 +19,13 @@ pub(super) struct Commits {
     pub(super) is_synced: bool,
     /// The next transaction, rendered while the kernel applied the previous one.
     pub(super) ahead: Option<Transaction>,
+    /// Transactions that were rendered so, one after the other.
+    in_a_row: usize,
     pub(super) unused: UnusedElements,
 }
+
+/// Maximum number of transactions made ahead in a row: stale flows are deleted after them.
+const IN_A_ROW: usize = 8;
 
 impl Commits {
     pub(super) fn new() -> Self {
@@ -29,8 +34,33 @@ impl Commits {
             has_sent: false,
             is_synced: false,
             ahead: None,
+            in_a_row: 0,
             unused: UnusedElements::default(),
         }
+    }
+
+    /// Makes the transaction after the one that the kernel applies. The first lists are all there is
+    /// in the first sync. Later, a small change waits for the transaction in the kernel and for at most
+    /// one more, and flows are stale until none is in the kernel.
+    pub(super) fn transaction_ahead(
+        &self,
+        engine: &mut Engine,
+        is_start: bool,
+        interrupted: impl Fn() -> bool,
+    ) -> Option<Transaction> {
+        if is_start {
+            engine.next_transaction_ahead(self.max_batch, || false)
+        } else if self.in_a_row < IN_A_ROW && !engine.has_urgent_changes() {
+            engine.next_transaction_ahead(self.max_batch, interrupted)
+        } else {
+            None
+        }
+    }
+
+    /// Sets the transaction that was made ahead.
+    pub(super) fn made_ahead(&mut self, ahead: Option<Transaction>) {
+        self.in_a_row = if ahead.is_some() { self.in_a_row + 1 } else { 0 };
+        self.ahead = ahead;
     }
 }
 

@@ -288,15 +288,16 @@ impl<K: Kernel + Send + 'static> Run<K> {
         Ok(())
     }
 
-    /// Looks up the elements of a refused transaction, so that all tables need not be read. Returns
-    /// false if they must be.
+    /// Looks up the elements of a refused transaction, and of the one made ahead, so that all tables
+    /// need not be read. Returns false if they must be.
     pub(super) async fn undo(
         &mut self,
         cause: &engine::Cause,
         transaction: &Transaction,
+        ahead: Option<&Transaction>,
     ) -> Result<bool, WriterGone> {
         let is_possible = cause.is_caused_by_services() && !self.reads.doubt.is_start();
-        let refused = self.engine.refused(transaction).filter(|_| is_possible);
+        let refused = self.engine.refused(transaction, ahead).filter(|_| is_possible);
         let Some(refused) = refused else { return Ok(false) };
         self.finish_replacement().await?;
         self.reads.doubt.handle(DoubtInput::Refused(refused), now());

@@ -8,6 +8,7 @@
 
 use smallvec::SmallVec;
 
+use super::queue::Lane;
 use crate::model::{ObjectName, Problem};
 
 /// The bisection of one table.
@@ -37,15 +38,27 @@ pub struct StepServices {
     /// The first of them, for reports.
     pub first: SmallVec<[ObjectName; 4]>,
     pub(super) last: Option<ObjectName>,
+    /// Small changes are among them.
+    pub(super) are_urgent: bool,
 }
 
 impl StepServices {
-    pub(super) fn add(&mut self, service: ObjectName) {
+    pub(super) fn add(&mut self, service: ObjectName, lane: Lane) {
         self.count += 1;
+        self.are_urgent |= lane == Lane::Fast;
         if self.first.len() < self.first.inline_size() {
             self.first.push(service.clone());
         }
         self.last = Some(service);
+    }
+
+    /// Adds the services of the step after this one.
+    pub(super) fn extend(&mut self, next: &Self) {
+        self.count += next.count;
+        let free = self.first.inline_size() - self.first.len();
+        self.first.extend(next.first.iter().take(free).cloned());
+        self.last.clone_from(&next.last);
+        self.are_urgent |= next.are_urgent;
     }
 }
 

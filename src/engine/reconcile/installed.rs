@@ -132,13 +132,17 @@ impl Engine {
     }
 
     /// Returns what is in doubt after a refused transaction: all its elements, and those of the other
-    /// part of its step. `None` if the tables must be read: more than elements was to change, or a
-    /// lookup by key does not suffice.
-    pub fn refused(&self, transaction: &Transaction) -> Option<Refused> {
-        self.steps.refused(transaction)
+    /// part of its step and of the transaction that was made ahead. `None` if the tables must be read:
+    /// more than elements was to change, or a lookup by key does not suffice.
+    pub fn refused(
+        &self,
+        transaction: &Transaction,
+        ahead: Option<&Transaction>,
+    ) -> Option<Refused> {
+        self.steps.refused(transaction, ahead)
     }
 
-    /// Records that the step in flight is not applied. `changed` are the lookups of
+    /// Records that the steps in flight are not applied. `changed` are the lookups of
     /// [`Engine::refused`]. Returns false if the tables must be read.
     pub fn undo_step(&mut self, changed: &[Changed]) -> bool {
         self.steps.forget(true);

@@ -222,10 +222,9 @@ impl Engine {
         size
     }
 
-    /// Returns whether a small change, or any rendered transaction, is not in the kernel yet.
+    /// Returns whether a small change, or one besides elements, is not in the kernel yet.
     pub fn has_urgent_changes(&mut self) -> bool {
-        !self.steps.in_flight.is_empty()
-            || !self.steps.prepared.is_empty()
+        self.steps.parts().any(|part| part.services.are_urgent || part.base.is_some())
             || !self.updates.after_commit.is_empty()
             || self.updates.queue.next_lane() == Some(Lane::Fast)
     }

@@ -23,10 +23,14 @@ pub enum Refused {
 
 impl Steps {
     /// Returns what is in doubt after a refused transaction: all its elements, and those of the other
-    /// parts of its step.
+    /// parts of its step and of the transaction that was made ahead.
     /// `None` if the tables must be read: more than elements was to change, or a lookup by key does
     /// not suffice.
-    pub(super) fn refused(&self, transaction: &Transaction) -> Option<Refused> {
+    pub(super) fn refused(
+        &self,
+        transaction: &Transaction,
+        ahead: Option<&Transaction>,
+    ) -> Option<Refused> {
         if self.in_flight.is_empty() || self.parts().any(|it| it.base.is_some()) {
             return None;
         }
@@ -35,7 +39,8 @@ impl Steps {
         }
         let mut places = BTreeSet::new();
         let of_parts = self.prepared.iter().flat_map(|part| &part.operations);
-        for operation in transaction.operations.iter().chain(of_parts) {
+        let of_ahead = ahead.into_iter().flat_map(|ahead| &ahead.operations);
+        for operation in transaction.operations.iter().chain(of_ahead).chain(of_parts) {
             let (Operation::AddElements(table, set, elements)
             | Operation::DeleteElements(table, set, elements)) = operation
             else {

@@ -8,6 +8,7 @@ use nft::{Errno, Expression, Family, Operation, TableFlags, Transaction, Value};
 use super::Engine;
 use super::answer::{Answer, Blocked, Cause};
 use super::bisect::StepServices;
+use super::queue::Lane;
 use super::steps::{BaseChange, InFlight};
 use super::table_id::TableId;
 use crate::model::{ObjectName, ObjectRef, Problem, ProblemKind};
@@ -81,10 +82,14 @@ impl Engine {
     /// the daemon ends.
     pub fn take_uncommitted(&mut self) -> StepServices {
         let mut services = self.services_in_flight();
+        let mut in_flight = self.steps.in_flight.iter();
+        let first_step = in_flight.next().map(|it| it.step);
+        let ahead = in_flight.filter(|it| Some(it.step) != first_step);
+        ahead.for_each(|it| services.extend(&it.services));
         for name in self.updates.take_all() {
             // Often the rest of the service in flight.
             if !services.first.contains(&name) {
-                services.add(name);
+                services.add(name, Lane::Slow);
             }
         }
         services

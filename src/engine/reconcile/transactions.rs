@@ -86,7 +86,12 @@ impl Engine {
     /// Returns the transaction after the one in flight, made while the kernel applies that one. The
     /// caller commits it next. It drops it if the first is not applied, unless only the other table
     /// was blocked. `None` if it depends on the outcome of the first, or if nothing else differs.
-    pub fn next_transaction_ahead(&mut self, max_batch: usize) -> Option<Transaction> {
+    /// Soon after `interrupted` returns true, it returns what is ready by then.
+    pub fn next_transaction_ahead(
+        &mut self,
+        max_batch: usize,
+        interrupted: impl Fn() -> bool,
+    ) -> Option<Transaction> {
         if self.steps.in_flight.len() != 1
             || self.steps.has_parts(TableId::DirectReturn)
             || self.tables.have_blocked()
@@ -94,7 +99,7 @@ impl Engine {
             return None;
         }
         if self.steps.prepared.is_empty() && self.steps.in_flight[0].base.is_none() {
-            let step = self.differences(max_batch, &|| false)?;
+            let step = self.differences(max_batch, &interrupted)?;
             self.divide(step);
         }
         self.steps.start_next()
@@ -289,7 +294,7 @@ impl Engine {
             let work = piece.bytes().abs_diff(bytes) + endpoints * ENDPOINT_WORK;
             self.updates.queue.charge(&name, work);
             if piece.bytes() != bytes {
-                updated.add(name);
+                updated.add(name, lane);
             }
             if progress == Progress::Partial {
                 break;

@@ -23,7 +23,8 @@ pub struct AnySet {
     pub name: String,
     /// Length of the key in bytes.
     pub key_length: usize,
-    /// Length of the data in bytes; 0 for sets, 16 for maps of verdicts.
+    /// Length of the data in bytes; 0 for sets. Maps of verdicts have that of the kernel's `struct
+    /// nft_verdict`: 16, with a 32-bit kernel 8.
     pub data_length: usize,
     /// `NFT_SET_*` flags.
     pub flags: u32,

@@ -35,7 +35,7 @@ impl AnySet {
         Ok(match data.map(str::trim) {
             None => set,
             Some("verdict") => {
-                /// Size of `struct nft_verdict`, which the kernel lists.
+                /// Size of `struct nft_verdict`, which a 64-bit kernel lists.
                 const LENGTH: usize = 16;
                 Self { flags: Self::MAP, data_type: Self::VERDICT, data_length: LENGTH, ..set }
             }
