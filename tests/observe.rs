@@ -10,7 +10,7 @@ use daemon::observe::{
     ChangedObject, CommitStage, Observe, ServedContent, Site, Startup, SyncExtent, Transaction,
     bind, serve,
 };
-use daemon::open_files::raise_for;
+use daemon::open_files::raise;
 use nft::family::Family;
 
 /// The longest that any answer may take.
@@ -96,7 +96,7 @@ fn healthz_follows_syncs_and_the_node() {
 #[test]
 fn idle_and_slow_connections_do_not_delay_answers() {
     // Both ends of each connection; the server closes most of its ends.
-    raise_for(4_100).unwrap_or_else(|error| panic!("{error}"));
+    assert!(raise().unwrap() >= 4_100, "the hard limit of open files (ulimit -Hn) is too low");
     let server = Server::start(Site::Health, "127.0.0.1:0");
     let started = Instant::now();
     let mut idle = Vec::new();

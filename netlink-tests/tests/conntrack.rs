@@ -273,11 +273,6 @@ fn flows_of_many_services_end_together() {
 fn only_flows_of_udp_are_deleted() {
     let mut lab = Lab::new();
     lab.apply(&[&web(), &slice("a")]);
-    // The entries of closed associations stay for seconds only.
-    for state in ["closed", "shutdown_sent", "shutdown_recd", "shutdown_ack_sent"] {
-        let name = format!("netfilter/nf_conntrack_sctp_timeout_{state}");
-        lab.world.node().sysctl(&name, "600");
-    }
     let mut connection = lab.world.host("pod").open_tcp(WEB).unwrap();
     lab.check_in(Scope::SCTP, &[("pod", WEB, keeps_source("a"))]);
     let before = (entries(&lab, TCP, 80), entries(&lab, SCTP, 80));

@@ -374,7 +374,7 @@ fn a_flood_of_idle_clients_has_bounds_and_delays_nothing() {
     let world = World::new();
     let [a, c] = &world.pods;
     let _servers = [a.serve_tcp(8080, "a"), c.serve_tcp(8080, "c")];
-    daemon::open_files::raise_for(2000).unwrap();
+    assert!(daemon::open_files::raise().unwrap() >= 2_000, "ulimit -Hn is too low");
     world.add_other();
     let daemon = world.limited("$(ulimit -Hn)");
     world.wait_for_listeners(2);

@@ -548,8 +548,10 @@ fn the_next_daemon_adopts_the_tables_and_owns_them_later() {
         // Rules keep their handles, so nothing was loaded again but what the handover table did, and
         // the chains to which kube-proxy would have added its rules.
         let adopted = cluster.node().nft("-a list table ip kube-proxy");
-        let again = ["cluster-ips-check", "nat-prerouting", "nat-output"]
-            .map(|chain| cluster.node().nft(&format!("-a list chain ip kube-proxy {chain}")));
+        let again = ["cluster-ips-check", "nat-prerouting", "nat-output"].map(|chain| {
+            let begin = adopted.find(&format!("\tchain {chain} {{")).unwrap();
+            adopted[begin..].split_once("\n\t}").unwrap().0
+        });
         let (again, kept): (Vec<_>, Vec<_>) =
             rules(&adopted).into_iter().partition(|rule| again.concat().contains(*rule));
         assert!(

@@ -88,8 +88,12 @@ fn main() {
     println!("|---|---|---|---|---|---|---|---|---|---|---|");
     for count in clients.split(',') {
         let count: u32 = count.parse().unwrap();
-        if let Err(error) = open_files::raise_for(u64::from(count) * FILES + OTHER_FILES) {
-            println!("{count} clients are left out: {error}. `ulimit -n` as root raises it.");
+        let (needed, hard) = (u64::from(count) * FILES + OTHER_FILES, open_files::raise().unwrap());
+        if hard < needed {
+            println!(
+                "{count} clients are left out: they need {needed} open files, and the hard limit is \
+                 {hard}. `ulimit -n` as root raises it."
+            );
             continue;
         }
         for case in Case::ALL {

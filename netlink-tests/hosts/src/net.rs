@@ -215,6 +215,11 @@ const EVERYWHERE: &[(&str, &str)] = &[
     // refill before it adds the credit).
     ("ipv4/icmp_ratemask", "0"),
     ("ipv6/icmp/ratemask", "\n"),
+    // Else conntrack drops the entries of closed associations within 10 s.
+    ("netfilter/nf_conntrack_sctp_timeout_closed", "600"),
+    ("netfilter/nf_conntrack_sctp_timeout_shutdown_sent", "600"),
+    ("netfilter/nf_conntrack_sctp_timeout_shutdown_recd", "600"),
+    ("netfilter/nf_conntrack_sctp_timeout_shutdown_ack_sent", "600"),
 ];
 
 #[cfg(test)]

@@ -48,13 +48,9 @@ impl Commits {
         is_start: bool,
         interrupted: impl Fn() -> bool,
     ) -> Option<Transaction> {
-        if is_start {
-            engine.next_transaction_ahead(self.max_batch, || false)
-        } else if self.in_a_row < IN_A_ROW && !engine.has_urgent_changes() {
-            engine.next_transaction_ahead(self.max_batch, interrupted)
-        } else {
-            None
-        }
+        let is_wanted = is_start || self.in_a_row < IN_A_ROW && !engine.has_urgent_changes();
+        let interrupted = || !is_start && interrupted();
+        is_wanted.then(|| engine.next_transaction_ahead(self.max_batch, interrupted)).flatten()
     }
 
     /// Sets the transaction that was made ahead.

@@ -51,15 +51,6 @@ impl StepServices {
         }
         self.last = Some(service);
     }
-
-    /// Adds the services of the step after this one.
-    pub(super) fn extend(&mut self, next: &Self) {
-        self.count += next.count;
-        let free = self.first.inline_size() - self.first.len();
-        self.first.extend(next.first.iter().take(free).cloned());
-        self.last.clone_from(&next.last);
-        self.are_urgent |= next.are_urgent;
-    }
 }
 
 /// Services per transaction at which the bisection ends.

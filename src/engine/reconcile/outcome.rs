@@ -82,10 +82,12 @@ impl Engine {
     /// the daemon ends.
     pub fn take_uncommitted(&mut self) -> StepServices {
         let mut services = self.services_in_flight();
-        let mut in_flight = self.steps.in_flight.iter();
-        let first_step = in_flight.next().map(|it| it.step);
-        let ahead = in_flight.filter(|it| Some(it.step) != first_step);
-        ahead.for_each(|it| services.extend(&it.services));
+        let in_flight = &self.steps.in_flight;
+        if let (Some(first), Some(ahead)) = (in_flight.front(), in_flight.get(1))
+            && first.step != ahead.step
+        {
+            services.count += ahead.services.count;
+        }
         for name in self.updates.take_all() {
             // Often the rest of the service in flight.
             if !services.first.contains(&name) {
