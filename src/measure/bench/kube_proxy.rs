@@ -73,11 +73,8 @@ const MASQUERADE: &str = "mark set mark or 0x004000";
 
 /// Returns the script for some services in their initial state.
 pub(super) fn whole(cluster: &Cluster, services: Range<u32>) -> String {
-    let mut script = String::new();
-    for service in services {
-        write_change(&mut script, service, None, Some(&original(cluster, service)));
-    }
-    script
+    let script = |service| change(service, None, Some(&original(cluster, service)));
+    services.map(script).collect()
 }
 
 /// Returns the initial state of a service.
@@ -92,11 +89,6 @@ pub(super) fn original(cluster: &Cluster, service: u32) -> State {
 /// change.
 pub(super) fn change(service: u32, before: Option<&State>, after: Option<&State>) -> String {
     let mut script = String::new();
-    write_change(&mut script, service, before, after);
-    script
-}
-
-fn write_change(script: &mut String, service: u32, before: Option<&State>, after: Option<&State>) {
     let parts = |state: Option<&State>| state.map_or_else(Parts::default, |s| parts(service, s));
     let (before, after) = (parts(before), parts(after));
     // Writing to a String cannot fail, here and below.
@@ -121,6 +113,7 @@ fn write_change(script: &mut String, service: u32, before: Option<&State>, after
             let _ = writeln!(script, "delete chain ip kube-proxy {name}");
         }
     }
+    script
 }
 
 /// Chains and elements of a service.

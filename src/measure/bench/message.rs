@@ -17,6 +17,12 @@ impl Message {
         texts.into_iter().fold(self, |message, text| message.text(field, text))
     }
 
+    /// Adds texts in fields whose numbers follow one another.
+    pub(super) fn texts_from<const COUNT: usize>(self, first: u64, texts: [&str; COUNT]) -> Self {
+        let fields = (first..).zip(texts);
+        fields.fold(self, |message, (field, text)| message.text(field, text))
+    }
+
     pub(super) fn message(self, field: u64, message: &Self) -> Self {
         self.bytes(field, &message.0)
     }

@@ -93,15 +93,7 @@ impl WatchFrame {
         let name = format!("service-{number}");
         let cluster_ip = Cluster::cluster_ip(number).to_string();
         let external_ip = state.is_external.then(|| external_ip(number).to_string());
-        let metadata = new()
-            .text(1, &name)
-            .text(2, "")
-            .text(3, &namespace(number))
-            .text(4, "")
-            .text(5, &uid(number))
-            .text(6, &version.to_string())
-            .number(7, 0)
-            .message(8, &created())
+        let metadata = metadata([&name, "", &namespace(number)], number, [version, 0])
             .entry(11, "app", &name)
             .message(17, &managed("kubectl", "v1", SERVICE_FIELDS));
         let target_port = new().number(1, 0).number(2, 8080).text(3, "");
@@ -114,18 +106,13 @@ impl WatchFrame {
         let spec = new()
             .message(1, &port)
             .entry(2, "app", &name)
-            .text(3, &cluster_ip)
-            .text(4, "ClusterIP")
+            .texts_from(3, [&cluster_ip, "ClusterIP"])
             .texts(5, external_ip.as_deref())
-            .text(7, "None")
-            .text(8, "")
-            .text(10, "")
-            .text(11, "")
+            .texts_from(7, ["None", ""])
+            .texts_from(10, ["", ""])
             .number(12, 0)
             .flag(13, false)
-            .text(17, "SingleStack")
-            .text(18, &cluster_ip)
-            .text(19, "IPv4")
+            .texts_from(17, ["SingleStack", &cluster_ip, "IPv4"])
             .text(22, if state.is_local { "Local" } else { "Cluster" });
         let status = new().message(1, &new());
         let message = new().message(1, &metadata).message(2, &spec).message(3, &status);
@@ -139,24 +126,12 @@ impl WatchFrame {
         endpoints: impl Iterator<Item = u32>,
     ) -> Self {
         let (name, namespace) = (format!("service-{service}"), namespace(service));
-        let owner = new()
-            .text(1, "Service")
-            .text(3, &name)
-            .text(4, &uid(service))
-            .text(5, "v1")
-            .flag(6, true)
-            .flag(7, true);
+        let owner = new().text(1, "Service").texts_from(3, [&name, &uid(service), "v1"]);
+        let owner = owner.flag(6, true).flag(7, true);
         let manager = "endpointslice-controller.k8s.io";
         let fields = managed("kube-controller-manager", "discovery.k8s.io/v1", SLICE_FIELDS);
-        let metadata = new()
-            .text(1, &format!("{name}-{slice}"))
-            .text(2, &format!("{name}-"))
-            .text(3, &namespace)
-            .text(4, "")
-            .text(5, &uid(service))
-            .text(6, &version.to_string())
-            .number(7, version)
-            .message(8, &created())
+        let names = [&format!("{name}-{slice}"), &format!("{name}-"), &namespace];
+        let metadata = metadata(names.map(String::as_str), service, [version; 2])
             .entry(11, "app", &name)
             .entry(11, "endpointslice.kubernetes.io/managed-by", manager)
             .entry(11, "kubernetes.io/service-name", &name)
@@ -173,28 +148,16 @@ impl WatchFrame {
     }
 
     fn node(name: &str, zone: Option<&str>, version: u64) -> Self {
-        let mut metadata = new()
-            .text(1, name)
-            .text(2, "")
-            .text(3, "")
-            .text(4, "")
-            .text(5, &uid(0))
-            .text(6, &version.to_string())
-            .number(7, 0)
-            .message(8, &created())
+        let mut metadata = metadata([name, "", ""], 0, [version, 0])
             .entry(11, "kubernetes.io/hostname", name)
             .entry(11, "kubernetes.io/os", "linux");
         if let Some(zone) = zone {
             metadata = metadata.entry(11, "topology.kubernetes.io/zone", zone);
         }
-        let spec = new()
-            .text(1, "10.244.0.0/24")
-            .text(2, "")
-            .text(3, "")
-            .flag(4, false)
-            .text(7, "10.244.0.0/24");
+        let spec = new().texts_from(1, ["10.244.0.0/24", "", ""]).flag(4, false);
+        let spec = spec.text(7, "10.244.0.0/24");
         let ports = new().message(1, &new().number(1, 0));
-        let software = (1..=10).fold(new(), |software, field| software.text(field, ""));
+        let software = new().texts_from(1, [""; 10]);
         let status = new()
             .text(3, "")
             .message(5, &new().text(1, "InternalIP").text(2, "192.0.2.1"))
@@ -206,8 +169,8 @@ impl WatchFrame {
     }
 
     fn modified(resource: Resource, (version, kind): (&str, &str), message: &Message) -> Self {
-        let types = new().text(1, version).text(2, kind);
-        let envelope = new().message(1, &types).message(2, message).text(3, "").text(4, "");
+        let types = new().texts_from(1, [version, kind]);
+        let envelope = new().message(1, &types).message(2, message).texts_from(3, ["", ""]);
         let object = [PREFIX, envelope.as_bytes()].concat();
         Self { resource, change: "MODIFIED", object }
     }
@@ -229,14 +192,8 @@ impl WatchFrame {
 
 fn encode_endpoint(number: u32, service: &str, namespace: &str) -> Message {
     let zone = ZONES[number as usize % ZONES.len()];
-    let pod = new()
-        .text(1, "Pod")
-        .text(2, namespace)
-        .text(3, &format!("{service}-{number:x}"))
-        .text(4, &uid(number))
-        .text(5, "")
-        .text(6, "")
-        .text(7, "");
+    let name = format!("{service}-{number:x}");
+    let pod = new().texts_from(1, ["Pod", namespace, &name, &uid(number), "", "", ""]);
     new()
         .text(1, &Cluster::endpoint_address(number).to_string())
         .message(2, &new().flag(1, true).flag(2, true).flag(3, false))
@@ -246,11 +203,19 @@ fn encode_endpoint(number: u32, service: &str, namespace: &str) -> Message {
         .message(8, &new().message(1, &new().text(1, zone)))
 }
 
+/// Returns the metadata of an object with this name, prefix of a generated name and namespace.
+fn metadata(
+    [name, prefix, namespace]: [&str; 3],
+    number: u32,
+    [version, generation]: [u64; 2],
+) -> Message {
+    let texts = [name, prefix, namespace, "", &uid(number), &version.to_string()];
+    new().texts_from(1, texts).number(7, generation).message(8, &created())
+}
+
 fn managed(manager: &str, version: &str, fields: &str) -> Message {
     new()
-        .text(1, manager)
-        .text(2, "Update")
-        .text(3, version)
+        .texts_from(1, [manager, "Update", version])
         .message(4, &created())
         .text(6, "FieldsV1")
         .message(7, &new().text(1, fields))
