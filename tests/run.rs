@@ -140,10 +140,30 @@ fn a_transaction_made_ahead_in_a_large_change_is_dropped_too() {
 
 /// Returns whether the loop did not wait for a transaction, because it made the next one.
 fn made_ahead(daemon: &Daemon) -> bool {
-    let count = |stage: &str| {
+    let [acknowledged, committed] = stages(daemon);
+    acknowledged < committed
+}
+
+/// Returns for how many transactions the loop waited, and how many were committed.
+fn stages(daemon: &Daemon) -> [f64; 2] {
+    ["acknowledge", "commit"].map(|stage| {
         metric(daemon, &format!("deltaproxy_stage_duration_seconds_count{{stage={stage:?}}}"))
-    };
-    count("acknowledge") < count("commit")
+    })
+}
+
+/// Stale flows are deleted once no transaction is in the kernel.
+#[test]
+fn at_most_eight_transactions_in_a_row_are_made_ahead() {
+    let mut kernel = Fake::new();
+    kernel.set_max_batch(SMALL_BATCH / 3);
+    let mut daemon = Daemon::start(kernel);
+    daemon.wait();
+    let before = stages(&daemon);
+    daemon.send((0..1_200).flat_map(|number| one_of_many(number, 9)).collect());
+    daemon.wait();
+    let after = stages(&daemon);
+    let [acknowledged, committed] = [0, 1].map(|stage| after[stage] - before[stage]);
+    assert!(committed > 20.0 && acknowledged * 9.0 >= committed, "{acknowledged} of {committed}");
 }
 
 #[test]

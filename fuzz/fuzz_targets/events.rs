@@ -106,7 +106,7 @@ fn observe(engine: &mut Engine, kernel: &mut Fake) {
 
 /// Looks up the elements of a refused transaction; returns false if the tables must be read.
 fn undo(engine: &mut Engine, kernel: &mut Fake, transaction: &Transaction) -> bool {
-    let Some(Refused::Elements(places)) = engine.refused(transaction) else { return false };
+    let Some(Refused::Elements(places)) = engine.refused(transaction, None) else { return false };
     let changed = look_up_changed(kernel, &places);
     changed.is_some_and(|changed| engine.undo_step(&changed))
 }
