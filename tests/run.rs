@@ -164,6 +164,7 @@ fn at_most_eight_transactions_in_a_row_are_made_ahead() {
     let after = stages(&daemon);
     let [acknowledged, committed] = [0, 1].map(|stage| after[stage] - before[stage]);
     assert!(committed > 20.0 && acknowledged * 9.0 >= committed, "{acknowledged} of {committed}");
+    daemon.end();
 }
 
 #[test]

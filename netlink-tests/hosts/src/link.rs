@@ -165,8 +165,9 @@ pub fn add_range(namespace: &Namespace, first: IpAddr, prefix: u8) {
 
 /// Sets `lo` of the calling thread's namespace up, if nothing can be reached by it.
 pub fn raise_loopback() {
-    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket can be bound");
-    if socket.connect("127.0.0.1:9").is_err() {
+    // While another thread sets it up, there is a moment in which not even a socket can be bound.
+    let socket = UdpSocket::bind("127.0.0.1:0");
+    if socket.and_then(|it| it.connect("127.0.0.1:9")).is_err() {
         let up = LinkUnspec::new_with_index(LOOPBACK).up().build();
         // The caller may run in an event loop, which must not block; a new thread does not.
         let raise = || talk(async |handle| handle.link().set(up).execute().await);
