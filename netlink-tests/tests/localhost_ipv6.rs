@@ -477,6 +477,8 @@ fn the_option_is_followed_in_the_configuration_file() {
     let mut client = world.connect(LOCALHOST);
     assert!(client.read(&mut [0; 256]).unwrap() > 0);
     write("primary");
+    // The daemon looks at the file every few seconds.
+    client.set_read_timeout(Some(SOON)).unwrap();
     assert_eq!(client.read(&mut [0; 256]).unwrap(), 0, "the connection ends in order");
     world.wait_for(LOCALHOST, None);
     world.wait_for(NODE_PORT, Some("a"));
