@@ -125,6 +125,15 @@ fn a_change_waits_for_one_piece_that_was_made_ahead_and_is_urgent_until_its_comm
 }
 
 #[test]
+fn the_services_of_a_piece_made_ahead_are_not_committed_at_the_end() {
+    let mut engine = cluster::engine(1, 5);
+    load(&mut engine, 1..MANY);
+    engine.next_transaction(MAX_BATCH).unwrap();
+    engine.next_transaction_ahead(MAX_BATCH, || false).unwrap();
+    assert_eq!(engine.take_uncommitted().count, MANY as usize - 1);
+}
+
+#[test]
 fn a_piece_made_ahead_ends_soon_after_an_interruption() {
     let mut engine = cluster::engine(1, 5);
     load(&mut engine, 1..MANY);

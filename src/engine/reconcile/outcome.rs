@@ -86,11 +86,15 @@ impl Engine {
         if let (Some(first), Some(ahead)) = (in_flight.front(), in_flight.get(1))
             && first.step != ahead.step
         {
-            services.count += ahead.services.count;
+            // Often it begins with the rest of the last one.
+            let goes_on = ahead.services.first.first() == services.last.as_ref();
+            services.count += ahead.services.count - usize::from(goes_on);
+            services.last.clone_from(&ahead.services.last);
         }
+        let last = services.last.clone();
         for name in self.updates.take_all() {
             // Often the rest of the service in flight.
-            if !services.first.contains(&name) {
+            if !services.first.contains(&name) && last.as_ref() != Some(&name) {
                 services.add(name, Lane::Slow);
             }
         }

@@ -156,14 +156,12 @@ impl WatchFrame {
         }
         let spec = new().texts_from(1, ["10.244.0.0/24", "", ""]).flag(4, false);
         let spec = spec.text(7, "10.244.0.0/24");
-        let ports = new().message(1, &new().number(1, 0));
-        let software = new().texts_from(1, [""; 10]);
         let status = new()
             .text(3, "")
             .message(5, &new().text(1, "InternalIP").text(2, "192.0.2.1"))
             .message(5, &new().text(1, "Hostname").text(2, name))
-            .message(6, &ports)
-            .message(7, &software);
+            .message(6, &new().message(1, &new().number(1, 0)))
+            .message(7, &new().texts_from(1, [""; 10]));
         let message = new().message(1, &metadata).message(2, &spec).message(3, &status);
         Self::modified(Resource::Nodes, ("v1", "Node"), &message)
     }
