@@ -3,7 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv6Addr, SocketAddr, TcpStream};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use daemon::observe::{
@@ -66,6 +66,23 @@ fn ask_bytes(address: SocketAddr, request: &str) -> Vec<u8> {
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
     answer
+}
+
+#[test]
+fn the_log_says_once_why_the_daemon_is_not_alive() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let log = tracing_subscriber::fmt().with_writer(Mutex::new(file.reopen().unwrap()));
+    // The server has threads of its own.
+    tracing::subscriber::set_global_default(log.finish()).unwrap();
+    let server = Server::start(Site::Health, "127.0.0.1:0");
+    assert!(server.get("/livez").starts_with("HTTP/1.1 200 "));
+    server.observe.queued(Instant::now().checked_sub(Duration::from_secs(60)).unwrap());
+    for _ in 0..2 {
+        assert!(server.get("/livez").starts_with("HTTP/1.1 503 "));
+    }
+    let log = std::fs::read_to_string(file.path()).unwrap();
+    let line = "/livez answers 503: not ready: a change waits for too long";
+    assert_eq!(log.matches(line).count(), 1, "{log}");
 }
 
 #[test]

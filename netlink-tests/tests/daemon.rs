@@ -3,17 +3,20 @@
 #![allow(clippy::disallowed_methods)] // It measures a limit.
 
 use std::io::{self, Write};
-use std::net::{IpAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use netlink_tests::apiserver::object::{endpoint_slice, service, service_cidr};
+use netlink_tests::apiserver::object::{endpoint_slice, labelled, node, service, service_cidr};
 use netlink_tests::apiserver::{ApiServer, Fault, Kind, On};
 use netlink_tests::http::get;
 use netlink_tests::reader::Family;
 use netlink_tests::scenario::WEB;
-use netlink_tests::{Host, Net, Process, Server, deltaproxy_binary, eventually};
+use netlink_tests::{Answer, Host, Net, Process, Server, deltaproxy_binary, eventually};
+use nft::kernel::Nftables;
 use nix::sys::signal::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// How long the daemon may take to notice something, on a busy machine.
 const SOON: Duration = Duration::from_secs(15);
@@ -544,4 +547,64 @@ fn a_start_beside_an_empty_list_keeps_the_services_of_the_daemon_before() {
     assert_eq!(cluster.outside.connect_tcp(WEB).server(), "a");
     second.wait_for_line("the tables are complete services=1", SOON);
     assert_eq!(cluster.outside.connect_tcp(WEB).server(), "a");
+}
+
+/// Services that another zone of the node changes in several transactions.
+const MANY: u32 = 20_000;
+
+/// Most connections beside a change, also if the test fails meanwhile.
+const MOST: usize = 20_000;
+
+/// The cluster IP of one of the many services.
+fn ip(number: u32) -> Ipv4Addr {
+    (u32::from(Ipv4Addr::new(10, 96, 16, 0)) + number).into()
+}
+
+/// One of the many services, and its slice: pod `a` is for zone `a`, pod `b` for zone `b`.
+fn zoned(number: u32) -> [Value; 2] {
+    let service = service(&format!("default/many-{number}"), &ip(number).to_string(), 8080);
+    let (name, pods) = (format!("many-{number}"), ["10.244.1.5", "10.244.1.6"]);
+    let mut slice = endpoint_slice(&format!("default/{name}-1"), &name, &pods, 8080);
+    for (endpoint, zone) in ["a", "b"].into_iter().enumerate() {
+        slice["endpoints"][endpoint]["hints"] = json!({"forZones": [{"name": zone}]});
+    }
+    [service, slice]
+}
+
+#[test]
+fn services_answer_while_another_zone_of_the_node_changes_all_of_them() {
+    let cluster = Cluster::new();
+    cluster.api.push_all((0..MANY).flat_map(zoned));
+    let _daemon = cluster.daemon();
+    cluster.wait_for("a");
+    let mut kernel = cluster.net.node().run(|| Nftables::open().unwrap());
+    let address = |number| format!("{}:8080", ip(number));
+    let asked = [0, MANY / 2, MANY - 1].map(address);
+    let checked = || (0..MANY).step_by(200).map(address);
+    for zone in ["b", "a"].repeat(2) {
+        // Before the first change, each answer is of either pod.
+        let is_changed =
+            |to: &str| (0..8).all(|_| cluster.outside.connect_tcp(to).server() == zone);
+        let before = kernel.generation().unwrap().0;
+        let is_over = AtomicBool::new(false);
+        let failed = thread::scope(|threads| {
+            let asking = threads.spawn(|| {
+                let to = asked.iter().cycle().take(MOST);
+                let answers = to.map(|to| cluster.outside.connect_tcp(to));
+                let until_over = answers.take_while(|_| !is_over.load(Ordering::Relaxed));
+                until_over.filter(|it| !matches!(it, Answer::From { .. })).collect::<Vec<_>>()
+            });
+            let node = node("node1", "192.168.50.2");
+            cluster.api.push(labelled(node, "topology.kubernetes.io/zone", zone));
+            for to in checked() {
+                eventually(&format!("{to} to change"), SOON, || is_changed(&to).then_some(()));
+            }
+            is_over.store(true, Ordering::Relaxed);
+            asking.join().unwrap()
+        });
+        assert!(failed.is_empty(), "{failed:?}");
+        checked().for_each(|to| assert!(is_changed(&to), "{to}"));
+        let commits = kernel.generation().unwrap().0 - before;
+        assert!(commits > 4, "{commits}");
+    }
 }

@@ -1,6 +1,7 @@
 //! The way from deltaproxy to another kube-proxy, or to the next deltaproxy: no connection fails.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, missing_docs)]
 
+use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,8 +17,8 @@ use engine::KnownElements;
 use engine::ruleset::{self, Layouts, SetId};
 use netlink_tests::scenario::kube_proxy::{DELETION, MODE_IPTABLES, MODE_NFTABLES, of_ipv6};
 use netlink_tests::scenario::{
-    Lab, Manifests, NODE_PORT, Node, Object, Race, Sent, Service, ServiceCidr, Slice, WEB, Way,
-    keeps_source, masquerades, slice, web_with_node_port,
+    self, Lab, Manifests, NODE_PORT, Node, Object, Race, Sent, Service, ServiceCidr, Slice, WEB,
+    Way, keeps_source, masquerades, slice, web_with_node_port,
 };
 use netlink_tests::{
     Answer, Host, Net, Process, Server, deltaproxy_binary, eventually, ip6_of, kernel_has_owners,
@@ -878,7 +879,7 @@ fn a_table_is_replaced_with_the_elements_that_the_engine_knows() {
     }
     let mut lab = Lab::new();
     let many: Vec<_> = (0..5_000).map(|n| format!("10.1.{}.{}", n / 250, n % 250 + 1)).collect();
-    let many = Slice::new("many").endpoints(&many.join(" "));
+    let many = Slice::new("many").only(scenario::Family::Ipv4).endpoints(&many.join(" "));
     let service = Service::new("many", "10.96.0.11").port(80);
     let _ = lab.apply(&[&web_with_node_port(), &slice("a b c"), &service, &many]);
     let known = || Family::ALL.map(|family| lab.proxy.known_elements(family));
@@ -898,7 +899,19 @@ fn a_table_is_replaced_with_the_elements_that_the_engine_knows() {
             operations: vec![Operation::AddElements(ruleset::table(Family::Ip), set, last)],
         })
         .unwrap();
-    assert_eq!(hand_over(&mut kernel, known(), &|| false).unwrap(), Family::ALL);
+    // An end that has no time for both tables frees the one with fewer endpoints.
+    let open = || lab.world.node().run(|| Nftables::open().unwrap());
+    let observer = RefCell::new(open());
+    let flags = |family| {
+        let table = ruleset::table(family);
+        let read = observer.borrow_mut().whole_table(table.family, &table.name, Extent::Structure);
+        read.unwrap().unwrap().flags
+    };
+    let interrupted = hand_over(&mut kernel, known(), &|| flags(Family::Ip6) == 0);
+    assert!(matches!(interrupted, Err(HandoverError::Interrupted)), "{interrupted:?}");
+    assert_eq!(Family::ALL.map(flags), [PERSISTENT.bits(), 0]);
+    let mut kernel = open();
+    assert_eq!(hand_over(&mut kernel, known(), &|| false).unwrap(), [Family::Ip]);
     let (_, freed) = whole_table(&mut kernel);
     let elements = |table: &WholeTable| table.set(SetId::Endpoints.name()).unwrap().elements.len();
     assert_eq!(elements(&freed), of_ip);

@@ -121,12 +121,13 @@ const PROBES: [Probe; 3] = [
     // The daemon is up to date. The node must accept traffic too.
     Probe { path: HEALTHZ, is_met: Verdict::healthy, answers: |it| &it.kube_proxy.healthz },
     // The daemon works.
-    Probe { path: "/livez", is_met: |it| it.alive, answers: |it| &it.kube_proxy.livez },
+    Probe { path: LIVEZ, is_met: |it| it.alive, answers: |it| &it.kube_proxy.livez },
     // The first sync is done.
     Probe { path: READYZ, is_met: |it| it.ready, answers: |it| &it.own.readyz },
 ];
 
 const HEALTHZ: &str = "/healthz";
+const LIVEZ: &str = "/livez";
 const READYZ: &str = "/readyz";
 
 /// Answers a probe and counts it.
@@ -135,10 +136,11 @@ fn probe(observe: &Observe, probe: &Probe, now: (Instant, SystemTime)) -> Respon
     let healthy = (probe.is_met)(&verdict);
     let node_eligible = (probe.path == HEALTHZ).then_some(verdict.node_eligible);
     let (monotonic, now) = now;
-    let condition = (probe.path == READYZ).then(|| {
+    let line = || {
         let record = observe.shared.record.read();
         page::condition(observe, (&verdict, &record), monotonic)
-    });
+    };
+    let condition = (probe.path == READYZ).then(line);
     let condition = condition.and_then(|(line, is_good)| (!is_good).then_some(line));
     let at = |ago: Option<Duration>| ago.and_then(|ago| now.checked_sub(ago));
     let synced_at = at(verdict.synced_ago());
@@ -161,7 +163,11 @@ fn probe(observe: &Observe, probe: &Probe, now: (Instant, SystemTime)) -> Respon
     } else {
         StatusCode::SERVICE_UNAVAILABLE
     };
-    observe.shared.slis.answered(&probe.path[1..], status == StatusCode::OK);
+    let was_success = observe.shared.slis.answered(&probe.path[1..], status == StatusCode::OK);
+    if probe.path == LIVEZ && was_success && !healthy {
+        // The kubelet may restart the daemon, and shows no more than the status.
+        tracing::warn!("/livez answers {}: {}", status.as_u16(), line().0);
+    }
     let answers = (probe.answers)(&observe.shared.metrics);
     answers.with([status.as_str()]).inc();
     // Strings and booleans always serialize.

@@ -29,11 +29,15 @@ impl Default for Slis {
 }
 
 impl Slis {
-    /// Counts an answer to the probe `kind`: healthz, livez or readyz.
-    pub(super) fn answered(&self, kind: &'static str, is_success: bool) {
-        self.probed.last.with([NAME, kind]).set(is_success);
+    /// Counts an answer to the probe `kind`: healthz, livez or readyz. Returns whether the one before
+    /// it was a success.
+    pub(super) fn answered(&self, kind: &'static str, is_success: bool) -> bool {
+        let last = self.probed.last.with([NAME, kind]);
+        let was_success = last.get() == 1;
+        last.set(is_success);
         let status = if is_success { "success" } else { "error" };
         self.probed.all.with([NAME, kind, status]).inc();
+        was_success
     }
 }
 
@@ -48,10 +52,8 @@ mod tests {
     #[test]
     fn a_probe_has_its_last_result_and_counts_of_both() {
         let slis = Slis::default();
-        slis.answered("readyz", false);
-        slis.answered("readyz", false);
-        slis.answered("readyz", true);
-        slis.answered("livez", false);
+        let answers = [("readyz", false), ("readyz", false), ("readyz", true), ("livez", false)];
+        assert_eq!(answers.map(|(kind, is)| slis.answered(kind, is)), [false; 4]);
         let text = String::from_utf8(written(MetricsFormat::OpenMetrics, &slis.registry)).unwrap();
         let samples: std::collections::BTreeSet<_> =
             text.lines().filter(|line| !line.starts_with('#')).collect();
