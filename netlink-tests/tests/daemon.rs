@@ -583,7 +583,7 @@ fn services_answer_while_another_zone_of_the_node_changes_all_of_them() {
     let checked = || (0..MANY).step_by(200).map(address);
     for zone in ["b", "a"].repeat(2) {
         // Before the first change, each answer is of either pod.
-        let is_changed =
+        let reaches_zone =
             |to: &str| (0..8).all(|_| cluster.outside.connect_tcp(to).server() == zone);
         let before = kernel.generation().unwrap().0;
         let is_over = AtomicBool::new(false);
@@ -597,13 +597,13 @@ fn services_answer_while_another_zone_of_the_node_changes_all_of_them() {
             let node = node("node1", "192.168.50.2");
             cluster.api.push(labelled(node, "topology.kubernetes.io/zone", zone));
             for to in checked() {
-                eventually(&format!("{to} to change"), SOON, || is_changed(&to).then_some(()));
+                eventually(&format!("{to} to change"), SOON, || reaches_zone(&to).then_some(()));
             }
             is_over.store(true, Ordering::Relaxed);
             asking.join().unwrap()
         });
         assert!(failed.is_empty(), "{failed:?}");
-        checked().for_each(|to| assert!(is_changed(&to), "{to}"));
+        checked().for_each(|to| assert!(reaches_zone(&to), "{to}"));
         let commits = kernel.generation().unwrap().0 - before;
         assert!(commits > 4, "{commits}");
     }

@@ -48,6 +48,9 @@ pub struct Nftables {
 impl Nftables {
     /// Opens the socket and detects the features of this kernel. Changes nothing.
     ///
+    /// The socket is of the calling thread's network namespace. The read after one that was stopped
+    /// or failed opens another socket, so call all methods in that namespace.
+    ///
     /// # Errors
     /// See [`OpenError`].
     pub fn open() -> Result<Self, OpenError> {
