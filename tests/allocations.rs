@@ -23,9 +23,8 @@ use nft::family::Family;
 /// From the event to the batch, its commit included.
 const WITHOUT_DECODING: u64 = 9;
 
-/// From the frame to the event, in a slice of five or six endpoints; each endpoint names its node. One
-/// is the box in which a watch passes the object on.
-const DECODING: u64 = 6;
+/// From the frame to the event, in a slice of five or six endpoints; each endpoint names its node.
+const DECODING: u64 = 5;
 
 /// Changes after which every buffer that is kept has its size.
 const WARM: usize = 4;

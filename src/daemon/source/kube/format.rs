@@ -149,7 +149,7 @@ fn kind_in(object: &Value) -> (&str, &str) {
 }
 
 fn protobuf_event<T: Followed>(frame: &[u8]) -> Result<WatchItem<Parsed<T>>, DecodeError> {
-    let object = |fields| T::from_protobuf(fields).map(Parsed::read).map_err(FormError::from);
+    let object = |fields| T::from_protobuf(fields).map(Parsed::Read).map_err(FormError::from);
     Ok(match Frame::read(frame, kind_of::<T>())? {
         Frame::Changed(fields) => WatchItem::Changed(object(fields)?),
         Frame::Deleted(fields) => WatchItem::Deleted(object(fields)?),
@@ -207,7 +207,7 @@ fn protobuf_page<T: Followed>(body: &[u8]) -> Result<ListPage<Parsed<T>>, Decode
     let mut items = Vec::new();
     while let Some(fields) = page.next_item()? {
         let object = T::from_protobuf(fields).map_err(FormError::from)?;
-        items.push(Parsed::read(object));
+        items.push(Parsed::Read(object));
     }
     Ok(ListPage { items, version: page.marker.resource_version, next: page.marker.next })
 }

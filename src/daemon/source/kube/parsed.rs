@@ -10,17 +10,10 @@ use crate::source::objects::{self, Converter, Followed, full_name};
 /// An object, or the reason why it cannot be read.
 #[derive(Clone, Debug)]
 pub(super) enum Parsed<T> {
-    /// A readable object. In a box, because it passes several streams by value.
-    Read(Box<T>),
+    /// A readable object.
+    Read(T),
     /// An object with a name and a wrong shape.
     Unreadable { name: ObjectName, version: Option<Box<str>>, field: String, message: String },
-}
-
-impl<T> Parsed<T> {
-    /// Returns a readable object.
-    pub(super) fn read(object: T) -> Self {
-        Self::Read(Box::new(object))
-    }
 }
 
 impl<T: Followed> Parsed<T> {
@@ -30,7 +23,7 @@ impl<T: Followed> Parsed<T> {
     /// It has a wrong shape and no name.
     pub(super) fn of(value: &Value) -> Result<Self, &'static str> {
         match objects::read(value) {
-            Ok(object) => Ok(Self::read(object)),
+            Ok(object) => Ok(Self::Read(object)),
             Err((field, message)) => {
                 let text = |field: &str| value["metadata"][field].as_str();
                 let name = text("name").ok_or("no metadata")?;
@@ -73,7 +66,7 @@ impl<T: Followed> Parsed<T> {
     /// Returns the event of the object, invalid if it cannot be read, and its problems.
     pub(super) fn convert(self, converter: &mut Converter) -> (Event, Vec<Problem>) {
         match self {
-            Self::Read(object) => (*object).convert(converter),
+            Self::Read(object) => object.convert(converter),
             Self::Unreadable { name, field, message, .. } => {
                 let object = T::object(name);
                 let kind = ProblemKind::Invalid;
