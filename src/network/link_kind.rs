@@ -9,6 +9,7 @@ use crate::link_numbers::{
 };
 use crate::rtnetlink::Rtnetlink;
 use nft::netlink::attr::Attrs;
+use nft::netlink::message;
 
 /// What kind of device one is, with the names that the kernel's drivers register
 /// (`struct rtnl_link_ops`).
@@ -31,8 +32,8 @@ pub struct LinkKind {
 /// ENODEV without such a device; the socket failed.
 pub fn link_kind(name: &str) -> io::Result<LinkKind> {
     let mut kind = LinkKind::default();
-    Rtnetlink::open()?.get(
-        RTM_GETLINK,
+    Rtnetlink::open()?.request(
+        (RTM_GETLINK, message::ACK),
         &[0; IFINFOMSG_LENGTH],
         |w| w.str(IFLA_IFNAME, name),
         |message| {

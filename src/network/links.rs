@@ -13,7 +13,7 @@ use netlink_sys::protocols::NETLINK_ROUTE;
 use crate::link_numbers::{IFINFOMSG_LENGTH, IFLA_IFNAME, RTM_DELLINK, RTM_GETLINK, RTM_NEWLINK};
 use crate::rtnetlink::Rtnetlink;
 use nft::netlink::attr::Attrs;
-use nft::netlink::message::Message;
+use nft::netlink::message::{self, Message};
 use nft::netlink::socket::{Socket, Wait};
 
 pub(super) const RTNLGRP_LINK: u32 = 1;
@@ -36,8 +36,8 @@ pub(super) const MAX_DATAGRAMS: usize = 10_000;
 /// The socket failed, or the answer is damaged.
 pub fn list_links() -> io::Result<Vec<Link>> {
     let mut links = Vec::new();
-    Rtnetlink::open()?.list(
-        RTM_GETLINK,
+    Rtnetlink::open()?.request(
+        (RTM_GETLINK, message::DUMP),
         &[0; IFINFOMSG_LENGTH],
         |w| w.bytes(IFLA_EXT_MASK, &RTEXT_FILTER_SKIP_STATS.to_ne_bytes()),
         |message| {

@@ -14,8 +14,7 @@ use crate::link_numbers::{RTM_DELLINK, RTM_NEWLINK};
 use crate::rtnetlink::Rtnetlink;
 use nft::Family;
 use nft::netlink::attr::{AttrWriter, Attrs};
-use nft::netlink::message::CREATE;
-use nft::netlink::message::Message;
+use nft::netlink::message::{self, CREATE, Message};
 use nft::netlink::socket::{Socket, Wait};
 
 use super::links::{MAX_DATAGRAMS, RTNLGRP_LINK};
@@ -117,7 +116,7 @@ impl NeighbourTable {
                 neighbours.push(it);
             }
         };
-        self.requests.list(RTM_GETNEIGH, &fixed, |_| {}, each)?;
+        self.requests.request((RTM_GETNEIGH, message::DUMP), &fixed, |_| {}, each)?;
         Ok(neighbours)
     }
 

@@ -11,7 +11,7 @@ use nix::net::if_::{if_indextoname, if_nametoindex};
 use crate::rtnetlink::Rtnetlink;
 use nft::Family;
 use nft::netlink::attr::{AttrWriter, Attrs};
-use nft::netlink::message::Message;
+use nft::netlink::message::{self, Message};
 
 /// Route lookups in the network namespace of the opening thread.
 #[derive(Debug)]
@@ -112,7 +112,7 @@ impl Routes {
                 found = Some(decode(message.payload));
             }
         };
-        match self.requests.get(RTM_GETROUTE, &fixed, fill, each) {
+        match self.requests.request((RTM_GETROUTE, message::ACK), &fixed, fill, each) {
             Ok(()) => found.unwrap_or_else(|| Err(io::Error::other("an answer without a route"))),
             Err(error) => error.raw_os_error().map(|errno| Err(NoRoute(errno))).ok_or(error),
         }

@@ -39,35 +39,12 @@ impl Rtnetlink {
         self.request((kind, message::ACK | flags), fixed, fill, |_| {})
     }
 
-    /// Requests one object. Calls `each` with every message of the answer.
+    /// Sends a request, `RTM_*` with [`message::ACK`] for one object or [`message::DUMP`] for all.
+    /// Calls `each` with every message of the answer.
     ///
     /// # Errors
     /// See [`Rtnetlink::change`].
-    pub fn get(
-        &mut self,
-        kind: u16,
-        fixed: &[u8],
-        fill: impl FnOnce(&mut AttrWriter<'_>),
-        each: impl FnMut(Message<'_>),
-    ) -> io::Result<()> {
-        self.request((kind, message::ACK), fixed, fill, each)
-    }
-
-    /// Requests all objects. Calls `each` with every message of the answer.
-    ///
-    /// # Errors
-    /// See [`Rtnetlink::change`].
-    pub fn list(
-        &mut self,
-        kind: u16,
-        fixed: &[u8],
-        fill: impl FnOnce(&mut AttrWriter<'_>),
-        each: impl FnMut(Message<'_>),
-    ) -> io::Result<()> {
-        self.request((kind, message::DUMP), fixed, fill, each)
-    }
-
-    fn request(
+    pub fn request(
         &mut self,
         (kind, flags): (u16, u16),
         fixed: &[u8],

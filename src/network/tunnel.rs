@@ -18,8 +18,7 @@ use crate::link_numbers::{
 use crate::rtnetlink::Rtnetlink;
 use nft::Family;
 use nft::netlink::attr::{AttrWriter, Attrs};
-use nft::netlink::message::CREATE;
-use nft::netlink::message::Message;
+use nft::netlink::message::{self, CREATE, Message};
 
 use super::neighbours::{
     NDA_DST, NDA_LLADDR, NDMSG_LENGTH, NUD_PERMANENT, NeighbourState, NeighbourTable, RTM_DELNEIGH,
@@ -103,7 +102,8 @@ impl Tunnels {
                 found = decode_device(message.payload);
             }
         };
-        match self.requests.get(RTM_GETLINK, &fixed, |w| w.str(IFLA_IFNAME, name), each) {
+        let fill = |w: &mut AttrWriter<'_>| w.str(IFLA_IFNAME, name);
+        match self.requests.request((RTM_GETLINK, message::ACK), &fixed, fill, each) {
             Err(error) if error.raw_os_error() == Some(Errno::ENODEV as i32) => Ok(None),
             Err(error) => Err(error),
             Ok(()) => Ok(found),
@@ -208,7 +208,7 @@ impl Tunnels {
                 entries.extend(decode_end(message.payload, index));
             }
         };
-        self.requests.list(RTM_GETNEIGH, &fixed, |_| {}, each)?;
+        self.requests.request((RTM_GETNEIGH, message::DUMP), &fixed, |_| {}, each)?;
         Ok(entries)
     }
 
