@@ -28,7 +28,7 @@ FUZZ_TARGETS = attributes config conntrack dump events manifests objects protobu
 
 # The tests whose result may depend on the kernel. The others test programs and servers.
 KERNEL_TESTS = node_settings packets refused_packets affinity priority policies changes nodeports source_ranges local_detection conntrack ruleset first_load \
-	messages transaction read_back wire difference fake unusual other_modes way_back ending daemon cli counters schedulers background_check_kernel \
+	messages transaction read_back wire difference kept_tables fake unusual other_modes way_back ending daemon cli counters schedulers background_check_kernel \
 	optional_chains ended_connections port_ranges least_connections other_programs flowtable replacements network_plugins \
 	neighbours direct_return_table direct_return_packets direct_return_demo
 

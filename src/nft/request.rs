@@ -19,6 +19,13 @@ use crate::value::Value;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Generation(pub u32);
 
+impl Generation {
+    /// Returns the generation after one more commit.
+    pub(super) fn next(self) -> Self {
+        Self(self.0.checked_add(1).unwrap_or(1))
+    }
+}
+
 /// A read request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'a> {

@@ -3,7 +3,7 @@
 use crate::abi::*;
 use crate::any::{AnySet, SetContents};
 use crate::chain::Chain;
-use crate::expression::Bytes;
+use crate::expression::{Bytes, Expression};
 use crate::family::TableFamily;
 use crate::fields::{DecodeError, Fields};
 use crate::flowtable::Flowtable;
@@ -95,8 +95,24 @@ impl WholeTable {
         Some(Table { family, name, flags: TableFlags::from_bits(self.flags)?, comment })
     }
 
+    /// Returns whether its sets, elements, chains and flowtables change by commits alone, and its
+    /// sets keep their names.
+    pub(crate) fn changes_by_commits_alone(&self) -> bool {
+        let changes = AnySet::ANONYMOUS | AnySet::TIMEOUT | AnySet::DYNAMIC;
+        let has_devices =
+            |chain: &Chain| chain.base.as_ref().is_some_and(|base| !base.devices.is_empty());
+        self.flowtables.is_empty()
+            && !self.chains.iter().any(has_devices)
+            && self.sets.iter().all(|contents| contents.set.flags & changes == 0)
+            && self
+                .rules
+                .iter()
+                .flat_map(|rule| &rule.expressions)
+                .all(|expression| !matches!(expression, Expression::Dynset(_)))
+    }
+
     /// Appends a rule to a chain.
-    pub fn append_rule(&mut self, chain: &str, expressions: Vec<crate::expression::Expression>) {
+    pub fn append_rule(&mut self, chain: &str, expressions: Vec<Expression>) {
         self.rules.push(ListedRule {
             table: self.name.clone(),
             chain: chain.to_owned(),

@@ -7,15 +7,24 @@ pub(super) type Kept = Vec<(usize, usize)>;
 /// first and the last difference.
 const MAX_EDITS: usize = 1_000;
 
+/// Returns how many items two lists have in common at their starts, and how many more at their ends.
+pub(super) fn common_ends<T>(
+    from: &[T],
+    to: &[T],
+    is_same: impl Fn(&T, &T) -> bool,
+) -> (usize, usize) {
+    let same = |(a, b): &(&T, &T)| is_same(a, b);
+    let start = from.iter().zip(to).take_while(same).count();
+    let (from, to) = (&from[start..], &to[start..]);
+    (start, from.iter().rev().zip(to.iter().rev()).take_while(same).count())
+}
+
 /// Returns what two lists have in common. `None` equals nothing.
 pub(super) fn kept(from: &[Option<usize>], to: &[Option<usize>]) -> Kept {
-    let same = |(a, b): &(&Option<usize>, &Option<usize>)| a.is_some() && a == b;
-    let start = from.iter().zip(to).take_while(same).count();
-    let (from_rest, to_rest) = (&from[start..], &to[start..]);
-    let end = from_rest.iter().rev().zip(to_rest.iter().rev()).take_while(same).count();
-    let middle = (&from_rest[..from_rest.len() - end], &to_rest[..to_rest.len() - end]);
+    let (start, end) = common_ends(from, to, |a, b| a.is_some() && a == b);
+    let middle = common(&from[start..from.len() - end], &to[start..to.len() - end]);
     let mut kept: Kept = (0..start).map(|index| (index, index)).collect();
-    kept.extend(common(middle.0, middle.1).into_iter().map(|(a, b)| (a + start, b + start)));
+    kept.extend(middle.into_iter().map(|(a, b)| (a + start, b + start)));
     kept.extend((1..=end).rev().map(|back| (from.len() - back, to.len() - back)));
     kept
 }

@@ -37,10 +37,12 @@ pub struct Difference {
     family: TableFamily,
     table: String,
     /// Generation of the ruleset that was compared.
-    generation: Option<Generation>,
+    pub(super) generation: Option<Generation>,
     messages: Vec<RawMessage>,
     /// Number of messages before those of the rules of base chains.
     effect: usize,
+    /// Handles of the rules of the desired table that stay; 0 for the others.
+    pub(super) handles: Vec<u64>,
     /// The sets of the desired table, for texts; named ones without elements.
     sets: Vec<SetContents>,
 }
@@ -72,8 +74,9 @@ impl Difference {
     pub fn deletion(family: TableFamily, table: &str) -> Result<Self, TooLong> {
         let attributes = kept::written(|w| w.str(NFTA_TABLE_NAME, table))?;
         let messages = vec![RawMessage { kind: MessageKind::DelTable, attributes }];
-        let (table, generation, sets) = (table.to_owned(), None, Vec::new());
-        Ok(Self { family, table, generation, effect: messages.len(), messages, sets })
+        let (table, effect) = (table.to_owned(), messages.len());
+        let (generation, handles, sets) = Default::default();
+        Ok(Self { family, table, generation, messages, effect, handles, sets })
     }
 
     /// Moves the messages of the rules of base chains to another difference: without them, a new
@@ -82,7 +85,8 @@ impl Difference {
     pub fn split_effect(&mut self) -> Self {
         let messages = self.messages.split_off(self.effect);
         let (table, sets) = (self.table.clone(), self.sets.clone());
-        Self { family: self.family, table, generation: None, messages, effect: 0, sets }
+        let (family, handles) = (self.family, Vec::new());
+        Self { family, table, generation: None, messages, effect: 0, handles, sets }
     }
 
     /// Adds the messages of another difference of this table.
@@ -156,6 +160,10 @@ pub enum DifferenceError {
     /// A chain belongs to a rule, as with `jump { … }` of nft(8).
     #[error("chain {0} has no name of its own")]
     AnonymousChain(String),
+    /// A rule of this chain that is deleted, or before which another one goes, has no handle. Only
+    /// tables that were read have them.
+    #[error("a rule of chain {0} has no handle, so the table must be read")]
+    UnknownHandle(String),
     /// A name or an object is too long for a message.
     #[error(transparent)]
     TooLong(#[from] TooLong),
@@ -309,5 +317,32 @@ mod tests {
         replacement.append(last);
         assert_eq!(replacement.to_string(), format!("delete table ip t\n{whole}"));
         assert_eq!(replacement.split_effect().to_string(), "add rule ip t a drop\n");
+    }
+
+    #[test]
+    fn a_rule_that_was_not_read_can_stay_but_has_no_handle_to_delete_it_by() {
+        let table = |verdicts: &[Verdict]| {
+            let mut table = WholeTable::new(TableFamily::Ip, "t");
+            table.chains = vec![Chain::new("c")];
+            for verdict in verdicts {
+                table.append_rule("c", vec![Immediate::verdict(verdict.clone())]);
+            }
+            table
+        };
+        let mut installed = table(&[Verdict::Accept, Verdict::Drop]);
+        let more = table(&[Verdict::Accept, Verdict::Drop, Verdict::Return]);
+        let difference = more.difference_from(Some(&installed)).unwrap();
+        assert_eq!(difference.to_string(), "add rule ip t c return\n");
+        let before = table(&[Verdict::Accept, Verdict::Return, Verdict::Drop]);
+        let unknown = Err(DifferenceError::UnknownHandle("c".to_owned()));
+        for other in [&table(&[Verdict::Accept]), &before] {
+            assert_eq!(other.difference_from(Some(&installed)), unknown);
+        }
+        installed.rules[1].handle = 7;
+        let difference = before.difference_from(Some(&installed)).unwrap();
+        assert_eq!(difference.to_string(), "insert rule ip t c position 7 return\n");
+        assert_eq!(difference.handles, [0, 0, 7]);
+        let difference = table(&[Verdict::Accept]).difference_from(Some(&installed)).unwrap();
+        assert_eq!(difference.to_string(), "delete rule ip t c handle 7\n");
     }
 }

@@ -2,7 +2,7 @@
 
 use ahash::HashMap;
 
-use super::edits::{Kept, kept};
+use super::edits::{Kept, common_ends, kept};
 use super::elements::Elements;
 use super::{Replaced, Script, Sets};
 use crate::abi::*;
@@ -18,7 +18,8 @@ use crate::whole::WholeTable;
 pub(super) struct ChainRules<'a> {
     pub(super) chain: &'a str,
     installed: Vec<&'a ListedRule>,
-    desired: Vec<&'a ListedRule>,
+    /// With their indices in the table.
+    desired: Vec<(usize, &'a ListedRule)>,
     kept: Kept,
 }
 
@@ -38,22 +39,37 @@ impl<'a> ChainRules<'a> {
         for chain in chains {
             let (from, to) =
                 (from.remove(chain).unwrap_or_default(), to.remove(chain).unwrap_or_default());
+            let stays = |sets: &Sets<'_>, rule: &ListedRule| {
+                !replaced.0.contains(&Reference::Chain(chain))
+                    && !replaced.is_used_by_rule(sets, rule)
+            };
+            // Most rules are the same in both, which is faster to see than what they contain.
+            let (start, end) = common_ends(&from, &to, |(_, a), (_, b)| {
+                (&a.expressions, &a.userdata) == (&b.expressions, &b.userdata)
+                    && anonymous(installed_sets, a).is_empty()
+                    && anonymous(desired_sets, b).is_empty()
+                    && stays(desired_sets, b)
+            });
             let (mut before, mut after) = (Vec::new(), Vec::new());
             for (sets, rules, numbered) in
                 [(installed_sets, &from, &mut before), (desired_sets, &to, &mut after)]
             {
-                for rule in rules {
+                for (index, (_, rule)) in rules.iter().enumerate() {
                     // Equal rules have equal numbers. A rule that must go has no number, so it
                     // equals no rule.
                     let next = numbers.len();
-                    let number = *numbers.entry(contents(sets, rule)?).or_insert(next);
-                    let stays = !replaced.0.contains(&Reference::Chain(chain))
-                        && !replaced.is_used_by_rule(sets, rule);
-                    numbered.push(stays.then_some(number));
+                    let back = rules.len() - index;
+                    let number = match (index < start, back <= end) {
+                        (true, _) => usize::MAX - index,
+                        (false, true) => usize::MAX - start - back,
+                        (false, false) => *numbers.entry(contents(sets, rule)?).or_insert(next),
+                    };
+                    numbered.push(stays(sets, rule).then_some(number));
                 }
             }
             let kept = kept(&before, &after);
-            all.push(Self { chain, installed: from, desired: to, kept });
+            let installed = from.into_iter().map(|(_, rule)| rule).collect();
+            all.push(Self { chain, installed, desired: to, kept });
         }
         Ok(all)
     }
@@ -80,7 +96,7 @@ impl<'a> ChainRules<'a> {
     pub(super) fn added(&self) -> Vec<(&'a ListedRule, Option<u64>)> {
         let mut kept = self.kept.iter().peekable();
         let mut added = Vec::new();
-        for (index, rule) in self.desired.iter().enumerate() {
+        for (index, (_, rule)) in self.desired.iter().enumerate() {
             if kept.next_if(|(_, to)| *to == index).is_none() {
                 let next = kept.peek().and_then(|(from, _)| self.installed.get(*from));
                 added.push((*rule, next.map(|rule| rule.handle)));
@@ -88,12 +104,27 @@ impl<'a> ChainRules<'a> {
         }
         added
     }
+
+    /// Returns whether all rules have handles that are deleted or before which another one goes.
+    pub(super) fn has_handles(&self) -> bool {
+        let deleted = if self.deletes_all() { Vec::new() } else { self.deleted() };
+        deleted.iter().all(|rule| rule.handle != 0)
+            && self.added().iter().all(|(_, before)| *before != Some(0))
+    }
+
+    /// Returns the rules that stay: the index in the desired table, and the handle.
+    pub(super) fn handles(&self) -> impl Iterator<Item = (usize, u64)> {
+        self.kept.iter().filter_map(|(from, to)| {
+            Some((self.desired.get(*to)?.0, self.installed.get(*from)?.handle))
+        })
+    }
 }
 
-fn by_chain(table: &WholeTable) -> HashMap<&str, Vec<&ListedRule>> {
-    let mut chains: HashMap<&str, Vec<&ListedRule>> = HashMap::default();
-    for rule in &table.rules {
-        chains.entry(&rule.chain).or_default().push(rule);
+/// Returns the rules of each chain, with their indices in the table.
+fn by_chain(table: &WholeTable) -> HashMap<&str, Vec<(usize, &ListedRule)>> {
+    let mut chains: HashMap<&str, Vec<_>> = HashMap::default();
+    for (index, rule) in table.rules.iter().enumerate() {
+        chains.entry(&rule.chain).or_default().push((index, rule));
     }
     chains
 }

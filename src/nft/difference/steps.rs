@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use super::elements::Elements;
 use super::rules::ChainRules;
-use super::{Difference, Replaced, Script, index};
+use super::{Difference, DifferenceError, Replaced, Script, index};
 use crate::abi::*;
 use crate::any::SetContents;
 use crate::chain::Chain;
@@ -51,18 +51,26 @@ impl<'a> Script<'a> {
                 generation: installed.and_then(|table| table.generation),
                 messages: Vec::new(),
                 effect: 0,
+                handles: Vec::new(),
                 sets: desired.named_sets().map(without_elements).collect(),
             },
         }
     }
 
     /// Adds the messages of all steps.
-    pub(super) fn add_all(&mut self) -> Result<(), TooLong> {
+    pub(super) fn add_all(&mut self) -> Result<(), DifferenceError> {
         let chains = ChainRules::of(
             (self.installed, &self.installed_sets),
             (self.desired, &self.desired_sets),
             &self.replaced,
         )?;
+        if let Some(chain) = chains.iter().find(|it| !it.has_handles()) {
+            return Err(DifferenceError::UnknownHandle(chain.chain.to_owned()));
+        }
+        self.difference.handles = vec![0; self.desired.rules.len()];
+        for (index, handle) in chains.iter().flat_map(ChainRules::handles) {
+            self.difference.handles[index] = handle;
+        }
         let sets = self.changed_sets();
         self.table()?;
         for chain in &chains {
@@ -83,7 +91,7 @@ impl<'a> Script<'a> {
             chains.iter().partition(|rules| bases.contains(rules.chain));
         self.add_rules(&first)?;
         self.difference.effect = self.difference.messages.len();
-        self.add_rules(&last)
+        Ok(self.add_rules(&last)?)
     }
 
     fn add_rules(&mut self, chains: &[&ChainRules<'_>]) -> Result<(), TooLong> {

@@ -7,6 +7,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use ahash::HashMap;
 use nix::errno::Errno;
 
 use super::answer::{self, Outcome};
@@ -17,8 +18,9 @@ use crate::abi::NETLINK_NETFILTER;
 use crate::batch::{Acknowledge, Batch};
 use crate::netlink::socket::{Socket, Wait};
 use crate::request::Generation;
-use crate::table::TableFlags;
+use crate::table::{TableFlags, TableRef};
 use crate::transaction::Transaction;
+use crate::whole::WholeTable;
 
 /// Longest accepted answer in bytes, about ten million set elements. A longer one counts as
 /// endless.
@@ -42,6 +44,8 @@ pub struct Nftables {
     /// Generation of the last read; `None` since a commit.
     pub(super) last: Option<Generation>,
     pub(super) others: Option<Others>,
+    /// Tables as [`Nftables::update_and_keep`] left them.
+    pub(super) kept: HashMap<TableRef, WholeTable>,
     pub(super) stop_of_reads: Arc<AtomicBool>,
 }
 
@@ -68,6 +72,7 @@ impl Nftables {
             release,
             last: None,
             others: None,
+            kept: HashMap::default(),
             stop_of_reads: Arc::default(),
         };
         nftables.acknowledge = nftables.probe_acknowledgement()?;

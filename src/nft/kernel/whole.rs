@@ -16,7 +16,7 @@ use crate::difference::{Difference, DifferenceError};
 use crate::family::TableFamily;
 use crate::flowtable::Flowtable;
 use crate::object::Object;
-use crate::request::Request;
+use crate::request::{Generation, Request};
 use crate::table::TableRef;
 use crate::whole::WholeTable;
 
@@ -81,19 +81,20 @@ impl Nftables {
     ) -> Result<Option<WholeTable>, ReadError> {
         let place = TableRef::new(family, name.to_owned());
         match extent {
-            Extent::Whole => self.read_whole(&place, &|_| true),
+            Extent::Whole => Ok(self.read_whole(&place, &|_| true)?.1),
             Extent::Structure => {
-                let read = self.read_whole(&place, &AnySet::is_anonymous)?;
+                let (_, read) = self.read_whole(&place, &AnySet::is_anonymous)?;
                 Ok(read.map(|read| WholeTable { generation: None, ..read }))
             }
         }
     }
 
+    /// Reads a table, if it exists, and its generation.
     fn read_whole(
         &mut self,
         place: &TableRef,
         are_read: &dyn Fn(&AnySet) -> bool,
-    ) -> Result<Option<WholeTable>, ReadError> {
+    ) -> Result<(Generation, Option<WholeTable>), ReadError> {
         for _ in 0..MAX_READ_ATTEMPTS {
             let generation = self.read_generation()?;
             let read = self.read_whole_once(place, are_read);
@@ -103,7 +104,7 @@ impl Nftables {
                     Some(table) if has_repeated_elements(&table) => {}
                     table => {
                         let read = |table| WholeTable { generation: Some(generation), ..table };
-                        return Ok(table.map(read));
+                        return Ok((generation, table.map(read)));
                     }
                 }
             }
@@ -146,20 +147,87 @@ impl Nftables {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn update(&mut self, desired: &WholeTable) -> Result<Option<Difference>, UpdateError> {
+        let place = TableRef::new(desired.family, desired.name.clone());
+        let (difference, _) = self.update_from(desired, &place, None)?;
+        Ok((!difference.is_empty()).then_some(difference))
+    }
+
+    /// Does the same, and keeps the table. The next call for this table reads nothing if no other
+    /// commit came in between to any table of the network namespace.
+    ///
+    /// A rule that was added since the last read has no handle yet: a call that deletes it, or adds
+    /// another one before it, reads the table. Not kept are tables that change without a commit:
+    /// those with timeouts, devices, or sets in which rules add or delete elements; nor those with
+    /// anonymous sets.
+    ///
+    /// # Errors
+    /// As for [`Nftables::update`].
+    ///
+    /// ```no_run
+    /// use nft_netlink::kernel::Nftables;
+    /// use nft_netlink::{Chain, TableFamily, WholeTable};
+    ///
+    /// let mut desired = WholeTable::new(TableFamily::Inet, "ports");
+    /// let mut kernel = Nftables::open()?;
+    /// for port in ["web", "mail"] {
+    ///     desired.chains.push(Chain::new(port));
+    ///     kernel.update_and_keep(desired.clone())?;
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn update_and_keep(
+        &mut self,
+        mut desired: WholeTable,
+    ) -> Result<Option<Difference>, UpdateError> {
+        let place = TableRef::new(desired.family, desired.name.clone());
+        let kept = self.kept.remove(&place);
+        let (difference, before) = self.update_from(&desired, &place, kept)?;
+        let after = if difference.is_empty() { before } else { before.next() };
+        for table in self.kept.values_mut().filter(|it| it.generation == Some(before)) {
+            table.generation = Some(after);
+        }
+        if desired.changes_by_commits_alone() {
+            for (rule, handle) in desired.rules.iter_mut().zip(&difference.handles) {
+                rule.handle = *handle;
+            }
+            self.kept.insert(place, WholeTable { generation: Some(after), ..desired });
+        }
+        Ok((!difference.is_empty()).then_some(difference))
+    }
+
+    /// Makes the table `desired`, from what it was in the generation that `kept` names, or else from
+    /// what is read. Returns what was committed to which generation.
+    fn update_from(
+        &mut self,
+        desired: &WholeTable,
+        place: &TableRef,
+        mut kept: Option<WholeTable>,
+    ) -> Result<(Difference, Generation), UpdateError> {
         let mut attempt = 1;
         loop {
-            let installed = self.whole_table(desired.family, &desired.name, Extent::Whole)?;
+            let kept = kept.take().and_then(|kept| Some((kept.generation?, Some(kept))));
+            let is_kept = kept.is_some();
+            let (generation, installed) = match kept {
+                Some(kept) => kept,
+                None => self.read_whole(place, &|_| true)?,
+            };
             let owner = installed.as_ref().and_then(|installed| installed.owner);
             if let Some(port) = owner.filter(|port| *port != self.port()) {
-                let table = TableRef::new(desired.family, desired.name.clone());
-                return Err(CommitError::Owned { table, port }.into());
+                return Err(CommitError::Owned { table: place.clone(), port }.into());
             }
-            let difference = desired.difference_from(installed.as_ref())?;
+            let mut difference = match desired.difference_from(installed.as_ref()) {
+                Err(DifferenceError::UnknownHandle(_)) if is_kept => continue,
+                difference => difference?,
+            };
+            difference.generation = Some(generation);
             if difference.is_empty() {
-                return Ok(None);
+                if is_kept && self.read_generation()? != generation {
+                    continue;
+                }
+                return Ok((difference, generation));
             }
             match self.apply(&difference) {
-                Ok(_) => return Ok(Some(difference)),
+                Ok(_) => return Ok((difference, generation)),
                 Err(error) if attempt < MAX_UPDATE_ATTEMPTS && error.is_overtaken() => attempt += 1,
                 Err(error) => return Err(error.into()),
             }
@@ -171,6 +239,7 @@ impl Nftables {
     /// # Errors
     /// See [`CommitError`].
     pub fn delete_table(&mut self, family: TableFamily, name: &str) -> Result<bool, CommitError> {
+        self.kept.remove(&TableRef::new(family, name.to_owned()));
         let deletion = Difference::deletion(family, name).map_err(io::Error::other);
         match self.apply(&deletion.map_err(CommitError::NotSent)?) {
             Ok(_) => Ok(true),

@@ -36,11 +36,16 @@ pub fn update(desired: &Desired) {
     Nftables::open().unwrap().update(&table(desired)).unwrap();
 }
 
-/// Makes the table what is desired, by a program that knows what it is.
-pub fn update_known(installed: &Desired, desired: &Desired) {
-    let (installed, desired) = (table(installed), table(desired));
-    let difference = desired.difference_from(Some(&installed)).unwrap();
-    Nftables::open().unwrap().apply(&difference).unwrap();
+/// Returns the kernel of a program that has made this table and keeps it.
+pub fn keeper(installed: &Desired) -> Nftables {
+    let mut kernel = Nftables::open().unwrap();
+    kernel.update_and_keep(table(installed)).unwrap();
+    kernel
+}
+
+/// Makes the table what is desired, by a program that keeps it.
+pub fn update_kept(keeper: &mut Nftables, desired: &Desired) {
+    keeper.update_and_keep(table(desired)).unwrap();
 }
 
 /// Returns the numbers of rules and elements in the kernel.

@@ -1,10 +1,11 @@
 //! Ports of the host that lead to containers, added by the example `port_forwarding` and by `nft`.
 //!
-//! The example compares the whole table with the kernel's each time. `nft` gets only the commands
-//! that differ, which are those that the example prints.
+//! The example reads and compares the whole table each time; a program like a container engine may
+//! keep it. `nft` gets only the commands that differ, which are those that the example prints.
 
 use std::net::Ipv4Addr;
 
+use nft_netlink::difference::Difference;
 use nft_netlink::kernel::{Extent, Nftables};
 use nft_netlink::{TableFamily, WholeTable};
 
@@ -30,9 +31,15 @@ fn forwarding(count: u16) -> WholeTable {
 }
 
 /// Makes the table what it is with so many ports, by a connection of its own.
-fn update(count: u16) -> String {
-    let changed = Nftables::open().unwrap().update(&forwarding(count)).unwrap();
-    changed.map_or_else(String::new, |difference| difference.to_string())
+fn update(count: u16) -> Option<Difference> {
+    Nftables::open().unwrap().update(&forwarding(count)).unwrap()
+}
+
+/// Does the same in these steps, by a program that keeps the table.
+fn update_kept(steps: &[u16]) -> Vec<Difference> {
+    let mut kernel = Nftables::open().unwrap();
+    let each = steps.iter().filter_map(|count| kernel.update_and_keep(forwarding(*count)).unwrap());
+    each.collect()
 }
 
 /// Returns the number of rules in the kernel.
@@ -49,13 +56,14 @@ fn begin() {
 }
 
 /// Prints the times of adding ports in these steps.
-fn measure_steps(what: &str, steps: &[u16]) {
+fn measure_steps(what: &str, ours: impl Fn(&[u16]) -> Vec<Difference>, steps: &[u16]) {
     let mut times: Times = Default::default();
     for _ in 0..ROUNDS {
         begin();
-        let mut scripts = Vec::new();
-        times[0].push(time(|| scripts.extend(steps.iter().map(|count| update(*count)))));
+        let mut sent = Vec::new();
+        times[0].push(time(|| sent = ours(steps)));
         begin();
+        let scripts: Vec<_> = sent.iter().map(ToString::to_string).collect();
         times[1].push(time(|| scripts.iter().for_each(|script| by_nft::run(script))));
         assert_eq!(rules(), forwarding(FORWARDS).rules.len(), "nft has made another table");
     }
@@ -64,7 +72,9 @@ fn measure_steps(what: &str, steps: &[u16]) {
 
 /// Prints the times of all ways.
 pub fn measure() {
-    measure_steps("add 32 port forwards in one transaction", &[FORWARDS]);
+    let read = |steps: &[u16]| steps.iter().filter_map(|count| update(*count)).collect();
+    measure_steps("add 32 port forwards in one transaction", read, &[FORWARDS]);
     let steps: Vec<_> = (1..=FORWARDS).collect();
-    measure_steps("add 32 port forwards one by one", &steps);
+    measure_steps("add 32 port forwards one by one", read, &steps);
+    measure_steps("the same, the table kept", update_kept, &steps);
 }

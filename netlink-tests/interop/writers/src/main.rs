@@ -92,13 +92,13 @@ fn measure(what: &str, from: Option<&Desired>, to: &Desired) {
     print(what, times);
 }
 
-/// The same for a program that knows what the table is. The others send what they sent before.
-fn measure_known(what: &str, from: &Desired, to: &Desired) {
+/// The same for a program that keeps the table. The others send what they sent before.
+fn measure_kept(what: &str, from: &Desired, to: &Desired) {
     let mut times: Times = Default::default();
     for _ in 0..ROUNDS {
         by_nft::run("add table ip bench; delete table ip bench");
-        by_us::update(from);
-        times[0].push(time(|| by_us::update_known(from, to)));
+        let mut keeper = by_us::keeper(from);
+        times[0].push(time(|| by_us::update_kept(&mut keeper, to)));
         check("nft-netlink", to);
     }
     print(what, times);
@@ -143,11 +143,11 @@ fn main() {
     measure("load 100,000 elements", None, &elements);
     measure("change one rule of 1,000", Some(&rules), &other_rule);
     measure("change one element of 100,000", Some(&elements), &other_element);
-    measure_known("the same, the last table kept", &elements, &other_element);
+    measure_kept("the same, the table kept", &elements, &other_element);
     let sized = |desired: Desired| Desired { size: Some(ELEMENTS + ELEMENTS / 2), ..desired };
     let (elements, other_element) = (sized(elements), sized(other_element));
     measure("load 100,000 elements of a set with a size", None, &elements);
     measure("change one of them", Some(&elements), &other_element);
-    measure_known("the same, the last table kept", &elements, &other_element);
+    measure_kept("the same, the table kept", &elements, &other_element);
     forwards::measure();
 }
