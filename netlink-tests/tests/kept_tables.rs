@@ -21,7 +21,7 @@ fn accept(port: u16) -> Vec<Expression> {
 }
 
 fn ports(set: AnySet, ports: &[u16]) -> SetContents {
-    let elements = ports.iter().map(|port| AnyElement::new(port.to_be_bytes().to_vec())).collect();
+    let elements = ports.iter().map(|port| AnyElement::new(port.to_be_bytes())).collect();
     SetContents { set, elements }
 }
 

@@ -7,5 +7,5 @@
 mod element;
 mod set;
 
-pub use element::{AnyElement, SetContents, decode_any_elements};
+pub use element::{AnyElement, ElementDetails, SetContents, decode_any_elements};
 pub use set::AnySet;

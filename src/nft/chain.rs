@@ -82,7 +82,7 @@ impl Chain {
             name: fields.str(NFTA_CHAIN_NAME)?.to_owned().into(),
             base,
             flags: fields.be32_or_zero(NFTA_CHAIN_FLAGS)? & !NFT_CHAIN_BASE,
-            userdata: fields.find(NFTA_CHAIN_USERDATA).map(|attr| Bytes(attr.payload.to_vec())),
+            userdata: fields.find(NFTA_CHAIN_USERDATA).map(|attr| Bytes::from(attr.payload)),
             other: kept::others(Attrs::new(attributes), NFTA_CHAIN_USERDATA)?,
         })
     }

@@ -28,7 +28,7 @@ pub(super) fn others(attributes: Attrs<'_>, last: u16) -> Result<Vec<OtherAttrib
     for attr in attributes {
         let attr = attr?;
         if attr.kind > last {
-            others.push(OtherAttribute { kind: attr.kind, payload: Bytes(attr.payload.to_vec()) });
+            others.push(OtherAttribute { kind: attr.kind, payload: attr.payload.into() });
         }
     }
     Ok(others)
@@ -36,14 +36,14 @@ pub(super) fn others(attributes: Attrs<'_>, last: u16) -> Result<Vec<OtherAttrib
 
 /// Appends attributes that are not known here.
 pub(super) fn write(others: &[OtherAttribute], w: &mut AttrWriter<'_>) {
-    for OtherAttribute { kind, payload: Bytes(payload) } in others {
+    for OtherAttribute { kind, payload } in others {
         w.bytes(*kind, payload);
     }
 }
 
 /// Appends bytes that the kernel stores without reading them, if there are any.
 pub(super) fn write_userdata(userdata: Option<&Bytes>, kind: u16, w: &mut AttrWriter<'_>) {
-    if let Some(Bytes(userdata)) = userdata {
+    if let Some(userdata) = userdata {
         w.bytes(kind, userdata);
     }
 }

@@ -60,7 +60,7 @@ mod verdict;
 mod whole;
 
 pub use crate::family::{Family, TableFamily};
-pub use any::{AnyElement, AnySet, SetContents, decode_any_elements};
+pub use any::{AnyElement, AnySet, ElementDetails, SetContents, decode_any_elements};
 pub use batch::{Acknowledge, Batch, EncodeError, MessageOrigin};
 pub use chain::{BaseChain, Chain, HookPoint, chain_name};
 pub use counter::Counter;

@@ -10,7 +10,7 @@ use crate::rule::Rule;
 /// A rule of any table. Encoding gives the bytes that were decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedRule {
-    /// Name of the table.
+    /// Name of the table, of a rule that was read.
     pub table: String,
     /// The chain of the rule.
     pub chain: String,
@@ -38,7 +38,7 @@ impl ListedRule {
             handle: fields.be64(NFTA_RULE_HANDLE)?.unwrap_or_default(),
             position: fields.be64(NFTA_RULE_POSITION)?,
             expressions: expressions.transpose()?.unwrap_or_default(),
-            userdata: fields.find(NFTA_RULE_USERDATA).map(|attr| Bytes(attr.payload.to_vec())),
+            userdata: fields.find(NFTA_RULE_USERDATA).map(|attr| Bytes::from(attr.payload)),
         })
     }
 

@@ -83,7 +83,7 @@ impl Object {
             name: fields.str(NFTA_OBJ_NAME)?.to_owned(),
             kind,
             state,
-            userdata: fields.find(NFTA_OBJ_USERDATA).map(|attr| Bytes(attr.payload.to_vec())),
+            userdata: fields.find(NFTA_OBJ_USERDATA).map(|attr| Bytes::from(attr.payload)),
             other: kept::others(Attrs::new(attributes), NFTA_OBJ_USERDATA)?,
         })
     }

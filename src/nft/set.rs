@@ -8,7 +8,6 @@ use super::element_type::{Type, length, needs_typeof, packed, unpacked};
 use super::fields::{DecodeError, Fields};
 use super::text::{Comment, joined};
 use crate::any::AnySet;
-use crate::expression::Bytes;
 use crate::netlink::attr::{AttrWriter, Attrs};
 use crate::print::key_type;
 use crate::text::Name;
@@ -179,7 +178,7 @@ impl DecodedSet {
     pub fn decode(attributes: &[u8]) -> Result<Self, DecodeError> {
         let fields = Fields::read(Attrs::new(attributes))?;
         let listed = AnySet::decode(attributes)?;
-        let userdata = listed.userdata.as_ref().map_or(&[][..], |Bytes(userdata)| userdata);
+        let userdata = listed.userdata.as_ref().map_or(&[][..], |userdata| userdata);
         let [key, data] = userdata::read_typeof(userdata);
         let (key, data) = (unpacked(listed.key_type, key), unpacked(listed.data_type, data));
         let has_known_data = data.is_some();

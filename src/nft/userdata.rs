@@ -28,12 +28,12 @@ impl Bytes {
     pub fn of_comment(text: &str) -> Self {
         let mut bytes = Vec::new();
         write_text(&mut bytes, COMMENT, text);
-        Self(bytes)
+        bytes.into()
     }
 
     /// Returns the comment in such user data.
     pub(super) fn comment(&self) -> Option<&str> {
-        read_comment(&self.0)
+        read_comment(self)
     }
 }
 
@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_comment_is_read_back() {
-        let Bytes(mut out) = Bytes::of_comment("default/web:http");
+        let mut out = Bytes::of_comment("default/web:http").to_vec();
         assert_eq!(out[..2], [0, 17]);
         assert_eq!(read_comment(&out), Some("default/web:http"));
         out.clear();

@@ -82,7 +82,7 @@ impl WholeTable {
         let fields = Fields::read(Attrs::new(attributes))?;
         Ok(Self {
             flags: fields.be32_or_zero(NFTA_TABLE_FLAGS)?,
-            userdata: fields.find(NFTA_TABLE_USERDATA).map(|it| Bytes(it.payload.to_vec())),
+            userdata: fields.find(NFTA_TABLE_USERDATA).map(|it| Bytes::from(it.payload)),
             owner: fields.optional_be32(NFTA_TABLE_OWNER)?,
             ..Self::new(family, fields.str(NFTA_TABLE_NAME)?)
         })
@@ -114,7 +114,7 @@ impl WholeTable {
     /// Appends a rule to a chain.
     pub fn append_rule(&mut self, chain: &str, expressions: Vec<Expression>) {
         self.rules.push(ListedRule {
-            table: self.name.clone(),
+            table: String::new(),
             chain: chain.to_owned(),
             handle: 0,
             position: None,

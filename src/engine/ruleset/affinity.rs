@@ -103,7 +103,7 @@ pub fn timeouts_of<'a>(rules: impl Iterator<Item = &'a ListedRule>) -> NumberedT
             Expression::Cmp(Cmp { value: Data::Value(value), .. }),
             Expression::Immediate(Immediate { data: Data::Verdict(Verdict::Goto(chain)), .. }),
         ] => {
-            let bits = u32::from_ne_bytes(value.as_slice().try_into().ok()?);
+            let bits = u32::from_ne_bytes(value[..].try_into().ok()?);
             Some((Timeout::from_bits(bits)?, seconds_of(chain)?))
         }
         _ => None,

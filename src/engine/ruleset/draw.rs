@@ -86,8 +86,8 @@ pub fn classes_of<'a>(rules: impl Iterator<Item = &'a ListedRule>) -> SizeClasse
             Expression::Cmp(Cmp { value: Data::Value(class), .. }),
             ..,
         ] => {
-            let bits = u32::from_ne_bytes(class.as_slice().try_into().ok()?);
-            SizeClass::from_bits(bits).filter(|_| *mask == SIZE_BITS.to_ne_bytes())
+            let bits = u32::from_ne_bytes(class[..].try_into().ok()?);
+            SizeClass::from_bits(bits).filter(|_| mask[..] == SIZE_BITS.to_ne_bytes())
         }
         _ => None,
     };
@@ -181,7 +181,7 @@ mod tests {
                     action @ ..,
                 ] => {
                     let [bits, class] = [bits, class]
-                        .map(|value| u32::from_ne_bytes(value.as_slice().try_into().unwrap()));
+                        .map(|value| u32::from_ne_bytes(value[..].try_into().unwrap()));
                     if class != size.bits() & bits {
                         continue;
                     }

@@ -67,7 +67,7 @@ impl Refusal {
 
 /// Returns whether the rule matches packets of a protocol.
 fn compares(rule: &ListedRule, protocol: Protocol) -> bool {
-    let number = Data::Value(vec![protocol.number()]);
+    let number = Data::Value([protocol.number()].into());
     rule.expressions.iter().any(|it| matches!(it, Expression::Cmp(cmp) if cmp.value == number))
 }
 

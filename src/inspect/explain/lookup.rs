@@ -136,12 +136,8 @@ impl<F: Facts> Evaluation<'_, F> {
         let written = (self.id.name.clone(), set.to_owned(), key.to_vec());
         match state.key.written.get(&written) {
             Some(Some(data)) => {
-                let data = Some(Data::Value(data.clone()));
-                return LookupResult::Element(AnyElement {
-                    key: key.to_vec(),
-                    data,
-                    ..Default::default()
-                });
+                let data = Some(Data::Value(data.clone().into()));
+                return LookupResult::Element(AnyElement { data, ..AnyElement::new(key) });
             }
             Some(None) => return LookupResult::Missing,
             None => {}

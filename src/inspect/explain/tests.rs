@@ -20,8 +20,8 @@ use nft::expression::{
     Bytes, Cmp, CounterExpression, Data, Immediate, Limit, Nat, Numgen, Reg, Synproxy, meta, th,
 };
 use nft::{
-    AnyElement, AnySet, BaseChain, Expression, Hook, HookPoint, ListedRule, Name, Rule, Set,
-    TableFamily, TableRef, TraceEvent, TraceKind, Value, Verdict,
+    AnyElement, AnySet, BaseChain, ElementDetails, Expression, Hook, HookPoint, ListedRule, Name,
+    Rule, Set, TableFamily, TableRef, TraceEvent, TraceKind, Value, Verdict,
 };
 
 use super::trace::compare;
@@ -155,9 +155,11 @@ fn any_element(element: &TableElement<'_>) -> ((String, Vec<u8>), AnyElement) {
     let set = element.set().name().to_owned();
     let element = element.to_element();
     let key = element.key.as_bytes().to_vec();
-    let data = element.data.map(|data| Data::Value(data.as_bytes().to_vec()));
+    let data = element.data.map(|data| Data::Value(data.as_bytes().into()));
     let userdata = element.comment.map(|comment| Bytes::of_comment(&comment));
-    ((set, key.clone()), AnyElement { key, data, userdata, ..AnyElement::default() })
+    let details = Some(Box::new(ElementDetails { userdata, ..ElementDetails::default() }));
+    let found = AnyElement { data, details, ..AnyElement::new(&key[..]) };
+    ((set, key), found)
 }
 
 fn short(outcome: &PossibleFate) -> String {
@@ -315,8 +317,8 @@ fn a_client_that_is_remembered_has_one_endpoint_and_a_new_one_any() {
     let place = super::jhash::scale(super::jhash::jhash(&packet::octets(address), 1), 32_768);
     let list = ListId::session(1);
     let key = [list.key().to_ne_bytes(), place.to_ne_bytes()].concat();
-    let data = Some(Data::Value(list.endpoint(2).to_ne_bytes().to_vec()));
-    let remembered = AnyElement { key: key.clone(), data, ..AnyElement::default() };
+    let data = Some(Data::Value(list.endpoint(2).to_ne_bytes().into()));
+    let remembered = AnyElement { data, ..AnyElement::new(&key[..]) };
     node.elements.insert(("affinity-clients".to_owned(), key), remembered);
     assert_eq!(node.outcomes(POD, "10.96.0.10:80"), ["1.0000 10.244.2.2:8080"]);
 

@@ -7,7 +7,7 @@ use crate::expression::{Bytes, Data, Expression, Field};
 use crate::fields::{DecodeError, Fields};
 use crate::netlink::attr::{Attr, AttrWriter, Attrs};
 
-use super::set::{AnySet, decode_expressions, encode_expressions};
+use super::set::{AnySet, encode_expressions};
 use crate::kept::{self, OtherAttribute};
 
 /// An element of a set or map of any table.
@@ -15,20 +15,27 @@ use crate::kept::{self, OtherAttribute};
 /// ```
 /// use nft_netlink::AnyElement;
 ///
-/// let element = AnyElement::new(vec![10, 0, 0, 1]);
+/// let element = AnyElement::new([10, 0, 0, 1]);
 /// assert!(!element.is_catch_all());
-/// assert_eq!(element.comment(), None);
+/// assert_eq!(element.details().timeout, None);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnyElement {
     /// The key or the start of a range; empty for the catch-all element.
-    pub key: Vec<u8>,
-    /// The last key of a range in a concatenation.
-    pub key_end: Option<Vec<u8>>,
+    pub key: Bytes,
     /// The element is the end of the range before it: the first key after that range.
     pub is_end: bool,
     /// The data of a map element.
     pub data: Option<Data>,
+    /// What few elements have.
+    pub details: Option<Box<ElementDetails>>,
+}
+
+/// What few elements have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ElementDetails {
+    /// The last key of a range in a concatenation.
+    pub key_end: Option<Bytes>,
     /// Name of the object in a map of objects.
     pub object: Option<String>,
     /// Time after which the element expires, if it differs from the set's.
@@ -43,6 +50,28 @@ pub struct AnyElement {
     pub other: Vec<OtherAttribute>,
 }
 
+impl ElementDetails {
+    const NONE: &Self = &Self {
+        key_end: None,
+        object: None,
+        timeout: None,
+        expires: None,
+        expressions: Vec::new(),
+        userdata: None,
+        other: Vec::new(),
+    };
+
+    /// Returns whether they are equal but for the remaining time and the state of expressions.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        let normal = crate::expression::normal_form;
+        (&self.key_end, &self.object, self.timeout)
+            == (&other.key_end, &other.object, other.timeout)
+            && (&self.userdata, &self.other) == (&other.userdata, &other.other)
+            && (self.expressions == other.expressions
+                || normal(&self.expressions) == normal(&other.expressions))
+    }
+}
+
 /// A set or map with its elements.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetContents {
@@ -54,8 +83,17 @@ pub struct SetContents {
 
 impl AnyElement {
     /// Returns an element with a key only.
-    pub fn new(key: Vec<u8>) -> Self {
-        Self { key, ..Self::default() }
+    pub fn new(key: impl Into<Bytes>) -> Self {
+        Self { key: key.into(), ..Self::default() }
+    }
+
+    /// Returns what few elements have.
+    pub fn details(&self) -> &ElementDetails {
+        self.details.as_deref().unwrap_or(ElementDetails::NONE)
+    }
+
+    fn details_mut(&mut self) -> &mut ElementDetails {
+        self.details.get_or_insert_default()
     }
 
     /// Returns the elements of a range in a set of single-field ranges: the first key, and the key
@@ -64,13 +102,13 @@ impl AnyElement {
     /// ```
     /// use nft_netlink::AnyElement;
     ///
-    /// let [first, end] = &AnyElement::range(vec![10, 0, 0, 0], &[10, 0, 0, 255])[..] else {
+    /// let [first, end] = &AnyElement::range([10, 0, 0, 0], &[10, 0, 0, 255])[..] else {
     ///     unreachable!("the range has an end")
     /// };
     /// assert_eq!((first.is_end, end.is_end), (false, true));
-    /// assert_eq!(end.key, [10, 0, 1, 0]);
+    /// assert_eq!(end.key[..], [10, 0, 1, 0]);
     /// ```
-    pub fn range(first: Vec<u8>, last: &[u8]) -> Vec<Self> {
+    pub fn range(first: impl Into<Bytes>, last: &[u8]) -> Vec<Self> {
         let mut end = last.to_vec();
         let mut has_end = false;
         for byte in end.iter_mut().rev() {
@@ -91,26 +129,40 @@ impl AnyElement {
 
     /// Returns the comment, as printed by `nft list`.
     pub fn comment(&self) -> Option<&str> {
-        self.userdata.as_ref().and_then(Bytes::comment)
+        self.details().userdata.as_ref().and_then(Bytes::comment)
     }
 
     fn decode(attrs: Attrs<'_>) -> Result<Self, DecodeError> {
-        let fields = &Fields::read(attrs.clone())?;
-        let value = |kind| fields.find(kind).map(decode_value).transpose();
-        let object = fields.find(NFTA_SET_ELEM_OBJREF).map(|name| name.str()).transpose()?;
-        let time = |kind| Ok::<_, DecodeError>(fields.be64(kind)?.map(Duration::from_millis));
-        Ok(Self {
-            key: value(NFTA_SET_ELEM_KEY)?.unwrap_or_default(),
-            key_end: value(NFTA_SET_ELEM_KEY_END)?,
-            object: object.map(str::to_owned),
-            is_end: fields.be32_or_zero(NFTA_SET_ELEM_FLAGS)? & NFT_SET_ELEM_INTERVAL_END != 0,
-            data: fields.find(NFTA_SET_ELEM_DATA).map(|data| Data::read(&data)).transpose()?,
-            timeout: time(NFTA_SET_ELEM_TIMEOUT)?,
-            expires: time(NFTA_SET_ELEM_EXPIRATION)?,
-            expressions: decode_expressions(fields, NFTA_SET_ELEM_EXPR, NFTA_SET_ELEM_EXPRESSIONS)?,
-            userdata: fields.find(NFTA_SET_ELEM_USERDATA).map(|it| Bytes(it.payload.to_vec())),
-            other: kept::others(attrs, NFTA_SET_ELEM_EXPRESSIONS)?,
-        })
+        let mut element = Self::default();
+        for attr in attrs {
+            let attr = attr?;
+            let time = || Ok::<_, DecodeError>(Some(Duration::from_millis(attr.be64()?)));
+            match attr.kind {
+                NFTA_SET_ELEM_KEY => element.key = decode_value(attr)?,
+                NFTA_SET_ELEM_KEY_END => element.details_mut().key_end = Some(decode_value(attr)?),
+                NFTA_SET_ELEM_DATA => element.data = Some(Data::read(&attr)?),
+                NFTA_SET_ELEM_FLAGS => {
+                    element.is_end = attr.be32()? & NFT_SET_ELEM_INTERVAL_END != 0;
+                }
+                NFTA_SET_ELEM_OBJREF => element.details_mut().object = Some(String::read(&attr)?),
+                NFTA_SET_ELEM_TIMEOUT => element.details_mut().timeout = time()?,
+                NFTA_SET_ELEM_EXPIRATION => element.details_mut().expires = time()?,
+                NFTA_SET_ELEM_EXPR => {
+                    element.details_mut().expressions = vec![Expression::decode(attr.payload)?];
+                }
+                NFTA_SET_ELEM_EXPRESSIONS => element.details_mut().expressions = Vec::read(&attr)?,
+                NFTA_SET_ELEM_USERDATA => {
+                    element.details_mut().userdata = Some(Bytes::read(&attr)?);
+                }
+                kind if kind > NFTA_SET_ELEM_EXPRESSIONS => {
+                    let payload = attr.payload.into();
+                    element.details_mut().other.push(OtherAttribute { kind, payload });
+                }
+                // Padding.
+                _ => {}
+            }
+        }
+        Ok(element)
     }
 
     /// Appends the attributes that identify the element.
@@ -123,7 +175,7 @@ impl AnyElement {
         if !self.is_catch_all() {
             w.nest(NFTA_SET_ELEM_KEY, |w| w.bytes(NFTA_DATA_VALUE, &self.key));
         }
-        if let Some(end) = &self.key_end {
+        if let Some(end) = &self.details().key_end {
             w.nest(NFTA_SET_ELEM_KEY_END, |w| w.bytes(NFTA_DATA_VALUE, end));
         }
     }
@@ -135,16 +187,18 @@ impl AnyElement {
         if let Some(data) = &self.data {
             data.write(NFTA_SET_ELEM_DATA, w);
         }
-        if let Some(object) = &self.object {
+        let Some(details) = &self.details else { return };
+        if let Some(object) = &details.object {
             w.str(NFTA_SET_ELEM_OBJREF, object);
         }
-        if let Some(timeout) = self.timeout {
+        if let Some(timeout) = details.timeout {
             let milliseconds = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
             w.be64(NFTA_SET_ELEM_TIMEOUT, milliseconds);
         }
-        encode_expressions(&self.expressions, NFTA_SET_ELEM_EXPR, NFTA_SET_ELEM_EXPRESSIONS, w);
-        kept::write_userdata(self.userdata.as_ref(), NFTA_SET_ELEM_USERDATA, w);
-        kept::write(&self.other, w);
+        let (one, several) = (NFTA_SET_ELEM_EXPR, NFTA_SET_ELEM_EXPRESSIONS);
+        encode_expressions(&details.expressions, one, several, w);
+        kept::write_userdata(details.userdata.as_ref(), NFTA_SET_ELEM_USERDATA, w);
+        kept::write(&details.other, w);
     }
 }
 
@@ -164,6 +218,8 @@ pub fn decode_any_elements(
     Ok(())
 }
 
-fn decode_value(key: Attr<'_>) -> Result<Vec<u8>, DecodeError> {
-    Ok(Fields::read(key.nested())?.need(NFTA_DATA_VALUE)?.payload.to_vec())
+fn decode_value(key: Attr<'_>) -> Result<Bytes, DecodeError> {
+    let missing = DecodeError::Missing { kind: NFTA_DATA_VALUE };
+    let value = key.nested().next().ok_or(missing)??;
+    if value.kind == NFTA_DATA_VALUE { Ok(value.payload.into()) } else { Err(missing) }
 }

@@ -101,12 +101,12 @@ impl AnySet {
 
     /// Returns whether nft(8) notes that data is in host byte order.
     pub fn is_data_host(&self) -> bool {
-        self.userdata.as_ref().is_some_and(|Bytes(bytes)| userdata::is_data_host(bytes))
+        self.userdata.as_ref().is_some_and(|bytes| userdata::is_data_host(bytes))
     }
 
     /// Returns the comment, as printed by `nft list`.
     pub fn comment(&self) -> Option<&str> {
-        self.userdata.as_ref().and_then(|Bytes(bytes)| userdata::read_set_comment(bytes))
+        self.userdata.as_ref().and_then(|bytes| userdata::read_set_comment(bytes))
     }
 
     /// Reads the attributes of an `NFT_MSG_NEWSET` message.
@@ -134,7 +134,7 @@ impl AnySet {
             timeout: fields.be64(NFTA_SET_TIMEOUT)?,
             gc_interval: fields.optional_be32(NFTA_SET_GC_INTERVAL)?,
             expressions: decode_expressions(&fields, NFTA_SET_EXPR, NFTA_SET_EXPRESSIONS)?,
-            userdata: fields.find(NFTA_SET_USERDATA).map(|attr| Bytes(attr.payload.to_vec())),
+            userdata: fields.find(NFTA_SET_USERDATA).map(|attr| Bytes::from(attr.payload)),
             other: kept::others(Attrs::new(attributes), NFTA_SET_COUNT)?,
         })
     }

@@ -29,6 +29,9 @@ impl AnySet {
 /// An element, or the two elements of a range in a set of single-field ranges.
 #[derive(Clone, Copy)]
 struct Unit<'a> {
+    /// The first bytes of the key as a number. Units with different numbers have their order, and
+    /// most comparisons need no more.
+    leading: u64,
     element: &'a AnyElement,
     end: Option<&'a AnyElement>,
 }
@@ -38,8 +41,18 @@ struct Unit<'a> {
 type UnitKey<'a> = (&'a [u8], Option<&'a [u8]>, bool);
 
 impl<'a> Unit<'a> {
+    fn of(element: &'a AnyElement) -> Self {
+        let mut bytes = [0; 8];
+        bytes.iter_mut().zip(&*element.key).for_each(|(byte, of_key)| *byte = *of_key);
+        Self { leading: u64::from_be_bytes(bytes), element, end: None }
+    }
+
+    fn order(&self, other: &Self) -> Ordering {
+        self.leading.cmp(&other.leading).then_with(|| self.key().cmp(&other.key()))
+    }
+
     fn key(&self) -> UnitKey<'a> {
-        (&self.element.key, self.element.key_end.as_deref(), !self.element.is_end)
+        (&self.element.key, self.element.details().key_end.as_deref(), !self.element.is_end)
     }
 
     fn is_like(&self, other: &Self) -> bool {
@@ -47,13 +60,7 @@ impl<'a> Unit<'a> {
         let (end, other_end) = (self.end.map(|it| &it.key), other.end.map(|it| &it.key));
         end == other_end
             && a.data == b.data
-            && a.object == b.object
-            && a.timeout == b.timeout
-            && a.userdata == b.userdata
-            && a.other == b.other
-            && (a.expressions == b.expressions
-                || crate::expression::normal_form(&a.expressions)
-                    == crate::expression::normal_form(&b.expressions))
+            && (a.details.is_none() && b.details.is_none() || a.details().is_like(b.details()))
     }
 
     fn elements(self) -> impl Iterator<Item = &'a AnyElement> {
@@ -61,37 +68,28 @@ impl<'a> Unit<'a> {
     }
 }
 
-/// Returns the first bytes of a key as a number. Keys with different numbers have their order, and
-/// most comparisons of a sort need no more.
-fn leading(key: &[u8]) -> u64 {
-    let mut bytes = [0; 8];
-    let length = key.len().min(bytes.len());
-    bytes[..length].copy_from_slice(&key[..length]);
-    u64::from_be_bytes(bytes)
-}
-
 /// Returns the units of a set in the order of their keys.
 fn units(contents: &SetContents) -> Vec<Unit<'_>> {
-    let mut elements: Vec<_> = contents
-        .elements
-        .iter()
-        .map(|it| (leading(&it.key), Unit { element: it, end: None }))
-        .collect();
-    // The end of a range comes before the start of the next one.
-    elements.sort_by(|(a, one), (b, other)| a.cmp(b).then_with(|| one.key().cmp(&other.key())));
-    let mut units: Vec<Unit<'_>> = Vec::with_capacity(elements.len());
-    for (_, unit) in elements {
-        match units.last_mut() {
-            Some(Unit { element: start, end: end @ None })
-                if unit.element.is_end && !start.is_end && !start.is_catch_all() =>
-            {
-                *end = Some(unit.element);
-            }
-            Some(_) | None => units.push(unit),
-        }
+    let mut units: Vec<_> = contents.elements.iter().map(Unit::of).collect();
+    units.sort_by_key(|unit| unit.leading);
+    for equal in units.chunk_by_mut(|a, b| a.leading == b.leading).filter(|it| it.len() > 1) {
+        equal.sort_by(Unit::order);
     }
     // The kernel has an element once, however often it is added.
-    units.dedup_by(|next, unit| next.key() == unit.key() && next.is_like(unit));
+    units.dedup_by(|next, unit| next.order(unit).is_eq() && next.is_like(unit));
+    if contents.set.is_interval() {
+        // The end of a range comes before the start of the next one.
+        units.dedup_by(|next, start| {
+            let is_range = next.element.is_end
+                && start.end.is_none()
+                && !start.element.is_end
+                && !start.element.is_catch_all();
+            if is_range {
+                start.end = Some(next.element);
+            }
+            is_range
+        });
+    }
     units
 }
 
@@ -124,7 +122,7 @@ impl<'a> Elements<'a> {
         // Both are in the order of their keys.
         loop {
             let order = match (from.peek(), to.peek()) {
-                (Some(before), Some(after)) => before.key().cmp(&after.key()),
+                (Some(before), Some(after)) => before.order(after),
                 (Some(_), None) => Ordering::Less,
                 (None, Some(_)) => Ordering::Greater,
                 (None, None) => return elements,
@@ -208,7 +206,7 @@ mod tests {
 
     fn ports(ranges: &[(u16, u16)]) -> SetContents {
         let range = |&(first, last): &(u16, u16)| {
-            AnyElement::range(first.to_be_bytes().to_vec(), &last.to_be_bytes())
+            AnyElement::range(first.to_be_bytes(), &last.to_be_bytes())
         };
         set(AnySet::INTERVAL, ranges.iter().flat_map(range).collect())
     }
@@ -237,11 +235,13 @@ mod tests {
 
     #[test]
     fn an_element_that_is_wanted_twice_is_one() {
-        let element = |key: u16| AnyElement::new(key.to_be_bytes().to_vec());
+        let element = |key: u16| AnyElement::new(key.to_be_bytes());
         let twice = set(0, vec![element(1), element(2), element(1)]);
         let once = set(0, vec![element(1), element(2)]);
         assert_eq!(numbers(&Elements::all(&twice).added), [(1, false), (2, false)]);
-        for (from, to) in [(&once, &twice), (&twice, &once)] {
+        let (range, ranges) = (ports(&[(1, 9), (10, 11)]), ports(&[(1, 9), (10, 11), (1, 9)]));
+        let pairs = [(&once, &twice), (&twice, &once), (&range, &ranges), (&ranges, &range)];
+        for (from, to) in pairs {
             let elements = Elements::between(from, to, &Replaced::default());
             assert!(elements.added.is_empty() && elements.deleted.is_empty());
         }
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn elements_of_packets_stay() {
-        let element = |key: u16| AnyElement::new(key.to_be_bytes().to_vec());
+        let element = |key: u16| AnyElement::new(key.to_be_bytes());
         let from = set(AnySet::DYNAMIC, vec![element(1), element(2)]);
         let to = set(AnySet::DYNAMIC, vec![element(2), element(3)]);
         let elements = Elements::between(&from, &to, &Replaced::default());

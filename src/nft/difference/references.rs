@@ -17,7 +17,7 @@ impl Replaced<'_> {
             Some(Data::Verdict(verdict)) => verdict.target().map(Reference::Chain),
             Some(Data::Value(_) | Data::Code(_)) | None => None,
         };
-        let object = element.object.as_deref().map(|name| Reference::Object(kind, name));
+        let object = element.details().object.as_deref().map(|name| Reference::Object(kind, name));
         chain.into_iter().chain(object).any(|reference| self.0.contains(&reference))
     }
 }

@@ -40,8 +40,9 @@ impl<'a> ChainRules<'a> {
             let (from, to) =
                 (from.remove(chain).unwrap_or_default(), to.remove(chain).unwrap_or_default());
             let stays = |sets: &Sets<'_>, rule: &ListedRule| {
-                !replaced.0.contains(&Reference::Chain(chain))
-                    && !replaced.is_used_by_rule(sets, rule)
+                replaced.0.is_empty()
+                    || !replaced.0.contains(&Reference::Chain(chain))
+                        && !replaced.is_used_by_rule(sets, rule)
             };
             // Most rules are the same in both, which is faster to see than what they contain.
             let (start, end) = common_ends(&from, &to, |(_, a), (_, b)| {

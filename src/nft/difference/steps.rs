@@ -114,7 +114,7 @@ impl<'a> Script<'a> {
         self.message(MessageKind::NewTable, |w| {
             w.be32(NFTA_TABLE_FLAGS, desired.flags);
             if let Some(userdata) = &desired.userdata {
-                w.bytes(NFTA_TABLE_USERDATA, &userdata.0);
+                w.bytes(NFTA_TABLE_USERDATA, userdata);
             }
         })
     }

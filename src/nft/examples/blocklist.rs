@@ -27,7 +27,7 @@ pub(crate) fn table(networks: &[Ipv4Net]) -> Result<WholeTable, UnknownType> {
         .iter()
         .flat_map(|network| {
             let (first, last) = (network.network().octets(), network.broadcast().octets());
-            AnyElement::range(first.to_vec(), &last)
+            AnyElement::range(first, &last)
         })
         .collect();
     let set = AnySet::of_types(SET, "ipv4_addr")?;

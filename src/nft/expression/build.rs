@@ -33,28 +33,24 @@ impl Payload {
 
 impl Cmp {
     /// Returns a comparison, `NFT_CMP_*`.
-    pub fn compare(from: Reg, operation: u32, value: impl Into<Vec<u8>>) -> Expression {
+    pub fn compare(from: Reg, operation: u32, value: impl Into<Bytes>) -> Expression {
         Self { from, operation, value: Data::Value(value.into()) }.into()
     }
 
     /// Returns a match of this value.
-    pub fn equal(from: Reg, value: impl Into<Vec<u8>>) -> Expression {
+    pub fn equal(from: Reg, value: impl Into<Bytes>) -> Expression {
         Self::compare(from, key::CMP_EQUAL, value)
     }
 
     /// Returns a match of all values but this one.
-    pub fn not_equal(from: Reg, value: impl Into<Vec<u8>>) -> Expression {
+    pub fn not_equal(from: Reg, value: impl Into<Bytes>) -> Expression {
         Self::compare(from, key::CMP_NOT_EQUAL, value)
     }
 }
 
 impl Bitwise {
     /// Returns `(register & mask) ^ xor`, in place. Mask and xor have the same length.
-    pub fn mask_xor(
-        register: Reg,
-        mask: impl Into<Vec<u8>>,
-        xor: impl Into<Vec<u8>>,
-    ) -> Expression {
+    pub fn mask_xor(register: Reg, mask: impl Into<Bytes>, xor: impl Into<Bytes>) -> Expression {
         let (mask, xor) = (mask.into(), xor.into());
         Self {
             from: register,
@@ -98,7 +94,7 @@ impl Lookup {
 
 impl Immediate {
     /// Returns a load of a value.
-    pub fn value(value: impl Into<Vec<u8>>, to: Reg) -> Expression {
+    pub fn value(value: impl Into<Bytes>, to: Reg) -> Expression {
         Self { to, data: Data::Value(value.into()) }.into()
     }
 

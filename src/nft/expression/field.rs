@@ -1,5 +1,9 @@
 //! Attributes of expressions: one type for each form of payload, with encoding and decoding.
 
+use std::ops::Deref;
+
+use smallvec::SmallVec;
+
 use crate::abi::*;
 use crate::fields::{DecodeError, Fields, known};
 use crate::netlink::attr::{Attr, AttrWriter};
@@ -121,13 +125,40 @@ impl Field for String {
     }
 }
 
-/// Bytes without a known structure.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Bytes(pub Vec<u8>);
+/// Bytes without a known structure, or those of a register. Up to 16, such as an address, are stored
+/// inline, because tables have hundreds of thousands of elements.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bytes(SmallVec<[u8; 16]>);
+
+impl From<&[u8]> for Bytes {
+    fn from(bytes: &[u8]) -> Self {
+        Self(SmallVec::from_slice(bytes))
+    }
+}
+
+impl From<Vec<u8>> for Bytes {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(SmallVec::from_vec(bytes))
+    }
+}
+
+impl<const N: usize> From<[u8; N]> for Bytes {
+    fn from(bytes: [u8; N]) -> Self {
+        Self::from(&bytes[..])
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
 
 impl Field for Bytes {
     fn read(attr: &Attr<'_>) -> Result<Self, DecodeError> {
-        Ok(Self(attr.payload.to_vec()))
+        Ok(Self::from(attr.payload))
     }
 
     fn write(&self, kind: u16, w: &mut AttrWriter<'_>) {
@@ -139,7 +170,7 @@ impl Field for Bytes {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Data {
     /// The bytes of a register.
-    Value(Vec<u8>),
+    Value(Bytes),
     /// A verdict.
     Verdict(Verdict),
     /// A verdict with a code that [`Verdict`] lacks, such as `NF_QUEUE`.
@@ -150,7 +181,7 @@ impl Field for Data {
     fn read(attr: &Attr<'_>) -> Result<Self, DecodeError> {
         let inner = attr.nested().next().ok_or(DecodeError::Unknown("data"))??;
         if inner.kind == NFTA_DATA_VALUE {
-            return Ok(Self::Value(inner.payload.to_vec()));
+            return Ok(Self::Value(inner.payload.into()));
         }
         let fields = Fields::read(attr.nested())?;
         Ok(match known(Verdict::decode(&fields))? {

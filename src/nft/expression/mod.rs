@@ -127,7 +127,7 @@ mod tests {
     }
 
     fn data() -> impl Strategy<Value = Data> {
-        prop::collection::vec(any::<u8>(), 0..20).prop_map(Data::Value)
+        prop::collection::vec(any::<u8>(), 0..20).prop_map(|bytes| Data::Value(bytes.into()))
     }
 
     fn expression() -> impl Strategy<Value = Expression> {
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_load_of_no_bytes_is_no_endless_key() {
-        let (from, operation, value) = (Reg(8), 0, Data::Value(vec![0; 8]));
+        let (from, operation, value) = (Reg(8), 0, Data::Value([0; 8].into()));
         let compare = Cmp { from, operation, value }.into();
         assert_eq!(text(&[payload(8, 0), payload(9, 4), compare]), "@nh,96,0 . ip saddr 0x0");
     }
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn registers_that_are_copied_to_each_other_stay_small() {
         let copy = |from, to, length| {
-            let ones = Some(Data::Value(vec![255; 4]));
+            let ones = Some(Data::Value([255; 4].into()));
             let (operation, mask, xor) = (Some(0), ones.clone(), ones);
             let (from, to, data, second) = (Reg(from), Reg(to), None, None);
             Bitwise { from, to, length, operation, mask, xor, data, second }.into()
@@ -240,7 +240,7 @@ mod tests {
         for _ in 0..40 {
             expressions.extend([copy(8, 12, 8), copy(12, 8, 4), copy(12, 9, 4)]);
         }
-        let (from, operation, value) = (Reg(8), 0, Data::Value(vec![0; 4]));
+        let (from, operation, value) = (Reg(8), 0, Data::Value([0; 4].into()));
         expressions.push(Cmp { from, operation, value }.into());
         assert!(text(&expressions).len() < 100_000);
     }

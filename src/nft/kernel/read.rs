@@ -199,7 +199,11 @@ impl Seen {
 
     pub(super) fn insert_any(&mut self, element: &AnyElement) {
         let end = u32::from(element.is_end);
-        self.fingerprints.push(self.state.hash_one((&element.key, &element.key_end, end)));
+        self.fingerprints.push(self.state.hash_one((
+            &element.key,
+            &element.details().key_end,
+            end,
+        )));
     }
 
     pub(super) fn were_different(mut self) -> bool {

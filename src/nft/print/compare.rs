@@ -39,7 +39,7 @@ impl Printer<'_, '_> {
         if cmp.operation == key::CMP_GREATER_OR_EQUAL
             && let Some(statement) = self.statements.len().checked_sub(1)
         {
-            let (term, first) = (load.term, value.clone());
+            let (term, first) = (load.term, value.to_vec());
             let side = self.last_side.take();
             self.half = side.map(|side| HalfRange { statement, term, side, first });
         }

@@ -119,7 +119,7 @@ impl Printer<'_, '_> {
     }
 
     fn data_text(&self, element: &AnyElement, kinds: &[FieldType]) -> String {
-        match (&element.data, &element.object) {
+        match (&element.data, &element.details().object) {
             (Some(Data::Verdict(verdict)), _) => format!(" : {verdict}"),
             (Some(Data::Value(value)), _) => format!(" : {}", self.fields(value, kinds)),
             (Some(Data::Code(_)), _) => " : continue".to_owned(),
@@ -199,8 +199,8 @@ fn sorted<'a>(contents: &'a SetContents, sides: &[Side]) -> Vec<(Keys, &'a AnyEl
     if !is_single {
         elements.sort_by_key(|element| (element.key.is_empty(), order(&element.key)));
         let keys = |element: &AnyElement| {
-            let last = element.key_end.as_ref().unwrap_or(&element.key);
-            (!element.key.is_empty()).then(|| (element.key.clone(), last.clone()))
+            let last = element.details().key_end.as_ref().unwrap_or(&element.key);
+            (!element.key.is_empty()).then(|| (element.key.to_vec(), last.to_vec()))
         };
         return elements.into_iter().map(|element| (keys(element), element)).collect();
     }
@@ -214,7 +214,7 @@ fn sorted<'a>(contents: &'a SetContents, sides: &[Side]) -> Vec<(Keys, &'a AnyEl
             Some(next) => before(&next.key),
             None => vec![u8::MAX; element.key.len()],
         };
-        let keys = (!element.key.is_empty()).then(|| (element.key.clone(), last));
+        let keys = (!element.key.is_empty()).then(|| (element.key.to_vec(), last));
         ranges.push((keys, element));
     }
     ranges

@@ -231,7 +231,7 @@ impl<'a, 'c> Printer<'a, 'c> {
         let host = of.host;
         let term = match (bitwise.operation.unwrap_or_default(), &bitwise.mask, &bitwise.xor) {
             (0, Some(Data::Value(mask)), Some(Data::Value(xor))) => {
-                Term::Masked { of: Box::new(of), mask: mask.clone(), xor: xor.clone() }
+                Term::Masked { of: Box::new(of), mask: mask.to_vec(), xor: xor.to_vec() }
             }
             (operation @ (1 | 2), ..) => {
                 let by = match &bitwise.data {
@@ -263,7 +263,7 @@ impl<'a, 'c> Printer<'a, 'c> {
             Data::Code(CONTINUE) => self.say("continue".to_owned()),
             Data::Code(code) => self.say(format!("[verdict {code}]")),
             Data::Value(value) => {
-                let term = Term::Value(value.clone());
+                let term = Term::Value(value.to_vec());
                 self.write(immediate.to, Load { term, host: false, length: value.len() });
             }
         }

@@ -26,7 +26,7 @@ fn table(desired: &Desired) -> WholeTable {
     table.chains.push(Chain::new(CHAIN));
     desired.ports.iter().for_each(|port| table.append_rule(CHAIN, rule(*port)));
     let set = AnySet { size: desired.size, ..AnySet::of_types(SET, "ipv4_addr").unwrap() };
-    let elements = desired.addresses.iter().map(|it| AnyElement::new(it.octets().to_vec()));
+    let elements = desired.addresses.iter().map(|it| AnyElement::new(it.octets()));
     table.sets.push(SetContents { set, elements: elements.collect() });
     table
 }
