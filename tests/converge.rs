@@ -413,7 +413,7 @@ fn an_element_of_another_program_costs_one_more_attempt() {
         Operation::AddElements(table, set, elements) if set.name == "endpoints" => {
             let data = Value::new().ip(IpAddr::from([192, 0, 2, 1])).port(1);
             let element = Element::with_value(elements[0].key, data);
-            Some(Operation::AddElements(table.clone(), set.clone(), vec![element]))
+            Some(Operation::AddElements(table.clone(), set.clone(), [element].into()))
         }
         _ => None,
     });

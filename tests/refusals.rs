@@ -141,7 +141,7 @@ fn elements_that_are_gone_before_they_are_deleted_exclude_no_service() {
             engine.committed(Duration::ZERO);
             continue;
         };
-        let lost = Operation::DeleteElements(table.clone(), set.clone(), vec![slots[0].clone()]);
+        let lost = Operation::DeleteElements(table.clone(), set.clone(), [slots[0].clone()].into());
         kernel.corrupt(&Transaction { operations: vec![lost] }).unwrap();
         let answer = engine.answer(&transaction, &kernel.commit(&transaction));
         assert!(matches!(answer, Answer::ReadBack(Cause::Suspected(_))), "{answer:?}");

@@ -395,7 +395,7 @@ fn listed(
     elements: Vec<Element>,
 ) -> Result<Vec<ListedElement>, ReadError> {
     let mut listed = Vec::with_capacity(elements.len());
-    let operation = Operation::AddElements(table.clone(), installed.set.clone(), elements);
+    let operation = Operation::AddElements(table.clone(), installed.set.clone(), elements.into());
     let transaction = Transaction { operations: vec![operation] };
     let Ok(batch) = transaction.encode(1, Acknowledge::BatchEnd) else {
         unreachable!("bug: an installed element cannot be encoded")
@@ -449,12 +449,12 @@ mod tests {
     }
 
     fn add(last_bytes: &[u8]) -> Transaction {
-        let operation = Operation::AddElements(reference(), set(), elements(last_bytes));
+        let operation = Operation::AddElements(reference(), set(), elements(last_bytes).into());
         Transaction { operations: vec![operation] }
     }
 
     fn delete(last_bytes: &[u8]) -> Transaction {
-        let operation = Operation::DeleteElements(reference(), set(), elements(last_bytes));
+        let operation = Operation::DeleteElements(reference(), set(), elements(last_bytes).into());
         Transaction { operations: vec![operation] }
     }
 

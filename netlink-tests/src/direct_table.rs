@@ -95,5 +95,5 @@ pub fn transaction(base: &Base, elements: &[DirectElement]) -> Transaction {
 fn add(base: &Base, element: &DirectElement) -> Operation {
     let set = base.sets.iter().find(|set| set.name == element.set().name());
     let set = Arc::clone(set.expect("a set of the table"));
-    Operation::AddElements(table(), set, vec![element.to_element()])
+    Operation::AddElements(table(), set, [element.to_element()].into())
 }

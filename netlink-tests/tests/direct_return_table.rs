@@ -151,7 +151,7 @@ fn an_element_is_deleted_by_its_key() {
     let delete = |element: &DirectElement| {
         let set = base.sets.iter().find(|set| set.name == element.set().name());
         let set = Arc::clone(set.unwrap());
-        Operation::DeleteElements(table(), set, vec![element.to_key()])
+        Operation::DeleteElements(table(), set, [element.to_key()].into())
     };
     let operations = elements.iter().map(delete).collect();
     commit(net.node(), &Transaction { operations });

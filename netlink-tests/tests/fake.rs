@@ -115,7 +115,8 @@ fn rule() -> impl Strategy<Value = Rule> {
 fn destroy() -> impl Strategy<Value = Operation> {
     let chain = (0_usize..3).prop_map(|index| Destroyed::Chain(CHAINS[index].into()));
     let one_set = (0_usize..3).prop_map(|index| Destroyed::Set(SETS[index].into()));
-    let elements = elements().prop_map(|(index, list)| Destroyed::Elements(set(index), list));
+    let elements =
+        elements().prop_map(|(index, list)| Destroyed::Elements(set(index), list.into()));
     let is_possible = Release::running().is_some_and(|release| release >= Release::DESTROY);
     prop_oneof![1 => Just(Destroyed::Table), 3 => chain, 3 => one_set, 6 => elements].prop_map(
         move |what| if is_possible { Operation::Destroy(reference(), what) } else { table() },
@@ -136,10 +137,10 @@ fn operation() -> impl Strategy<Value = Operation> {
         1 => set_name.clone().prop_map(|name| Operation::DeleteSet(reference(), name)),
         1 => set_name.prop_map(|name| Operation::FlushSet(reference(), name)),
         8 => elements().prop_map(|(index, elements)| {
-            Operation::AddElements(reference(), set(index), elements)
+            Operation::AddElements(reference(), set(index), elements.into())
         }),
         4 => elements().prop_map(|(index, elements)| {
-            Operation::DeleteElements(reference(), set(index), elements)
+            Operation::DeleteElements(reference(), set(index), elements.into())
         }),
         3 => destroy(),
     ]

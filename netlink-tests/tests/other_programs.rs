@@ -240,11 +240,11 @@ impl Running {
 }
 
 fn operation(
-    of: fn(TableRef, Arc<nft::Set>, Vec<Element>) -> Operation,
+    of: fn(TableRef, Arc<nft::Set>, nft::ElementList) -> Operation,
     elements: Vec<Element>,
 ) -> Operation {
     let set = Arc::clone(Layouts::default().of(Family::Ip).get(SetId::Endpoints));
-    of(ruleset::table(Family::Ip), set, elements)
+    of(ruleset::table(Family::Ip), set, elements.into())
 }
 
 fn delete(count: usize) {

@@ -20,7 +20,9 @@ use nft::kernel::{
     CommitError, Committed, Contents, ElementRead, Kernel, Nftables, OthersChanges, ReadError,
     Release,
 };
-use nft::{Element, ElementView, Family, Operation, TableFlags, TableRef, Transaction, Value};
+use nft::{
+    Element, ElementList, ElementView, Family, Operation, TableFlags, TableRef, Transaction, Value,
+};
 
 /// Services have 1, 2, 3 … endpoints: all numbers that have a separate chain, and more.
 const SERVICES: u32 = 40;
@@ -136,8 +138,8 @@ impl<K: Kernel> Noting<K> {
         assert_eq!(dumped, expected);
     }
 
-    fn change(&mut self, change: impl Fn(TableRef, Vec<Element>) -> Operation, element: Element) {
-        let operations = vec![change(table(Family::Ip), vec![element])];
+    fn change(&mut self, change: impl Fn(TableRef, ElementList) -> Operation, element: Element) {
+        let operations = vec![change(table(Family::Ip), vec![element].into())];
         self.commit(&Transaction { operations }).unwrap();
     }
 }

@@ -481,10 +481,10 @@ fn a_service_is_found_while_thousands_of_elements_come_and_go() {
     let node = lab.world.node().clone();
     lab.apply(&[&web_with_node_port(), &slice("a")]);
     let mut kernel = node.run(|| Nftables::open().unwrap());
-    let mut commit = |operation: fn(TableRef, Arc<Set>, Vec<Element>) -> Operation, first| {
+    let mut commit = |operation: fn(TableRef, Arc<Set>, nft::ElementList) -> Operation, first| {
         let set = Arc::clone(Layouts::default().of(nft::Family::Ip).get(SetId::Services));
         let table = ruleset::table(nft::Family::Ip);
-        let operations = vec![operation(table, set, frontends(first..first + 500))];
+        let operations = vec![operation(table, set, frontends(first..first + 500).into())];
         kernel.commit(&Transaction { operations }).unwrap();
     };
     let is_over = AtomicBool::new(false);

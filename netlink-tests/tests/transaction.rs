@@ -80,7 +80,7 @@ fn slot(number: u32, port: u16) -> Element {
 }
 
 fn add(set: &Arc<Set>, elements: Vec<Element>) -> Operation {
-    Operation::AddElements(reference(), set.clone(), elements)
+    Operation::AddElements(reference(), set.clone(), elements.into())
 }
 
 fn chain() -> Chain {
@@ -299,7 +299,7 @@ fn check_readings(
         let writer = thread::spawn(move || {
             let added = add(&endpoints(), vec![slot(1, 1)]);
             let deleted =
-                Operation::DeleteElements(reference(), endpoints(), vec![Element::new(key(1))]);
+                Operation::DeleteElements(reference(), endpoints(), [Element::new(key(1))].into());
             while !flag.load(Ordering::Relaxed) {
                 for operation in [&added, &deleted] {
                     theirs.commit(&transaction(vec![operation.clone()])).unwrap();
@@ -376,7 +376,7 @@ fn destroyed() -> Vec<Destroyed> {
     vec![
         Destroyed::Rule(chain().name, 1_000),
         Destroyed::Chain(chain().name),
-        Destroyed::Elements(service_ips(), vec![element(1), element(9)]),
+        Destroyed::Elements(service_ips(), vec![element(1), element(9)].into()),
         Destroyed::Set("endpoints".into()),
         Destroyed::Object(Object::COUNTER, "web".into()),
         Destroyed::Flowtable("fast".into()),
@@ -539,8 +539,9 @@ fn a_transaction_without_answer_is_looked_up_by_its_elements() {
     in_namespace(|| {
         let mut nftables = prepared();
         let add = |number| add(&service_ips(), vec![element(number)]);
-        let delete =
-            |number| Operation::DeleteElements(reference(), service_ips(), vec![element(number)]);
+        let delete = |number| {
+            Operation::DeleteElements(reference(), service_ips(), [element(number)].into())
+        };
         nftables.commit(&transaction(vec![add(1)])).unwrap();
         drop_answers_to_batches(&mut nftables);
         nftables.commit(&transaction(vec![delete(1), add(2)])).unwrap();

@@ -830,7 +830,7 @@ fn another_commit_between_the_steps_of_a_handover_completes_the_new_table_first(
     let table = ruleset::table(Family::Ip);
     let [_, (set, elements)] = many(0..1);
     let other = Operation::AddChain(table.clone(), Chain::new("other"));
-    let refused = Operation::DeleteElements(table.clone(), set, elements);
+    let refused = Operation::DeleteElements(table.clone(), set, elements.into());
     for (operation, is_applied, persist) in [(other, true, true), (refused, false, false)] {
         let purpose = Purpose::Flags(TableFlags { owner: false, persist });
         let listed = Replacing::list(&mut kernel, (Family::Ip, purpose), None, &|| false);
@@ -896,7 +896,7 @@ fn a_table_is_replaced_with_the_elements_that_the_engine_knows() {
     let [(set, last), _] = self::many(0..1);
     kernel
         .commit(&Transaction {
-            operations: vec![Operation::AddElements(ruleset::table(Family::Ip), set, last)],
+            operations: vec![Operation::AddElements(ruleset::table(Family::Ip), set, last.into())],
         })
         .unwrap();
     // An end that has no time for both tables frees the one with fewer endpoints.
@@ -928,14 +928,18 @@ fn change_between_steps((replacing, kernel): (&mut Replacing, &mut Nftables), nu
     let new = many(MANY + number..MANY + number + 1);
     let key = new[1].1[0].key;
     let mut operations: Vec<_> =
-        new.map(|(set, new)| Operation::AddElements(table.clone(), set, new)).into();
+        new.map(|(set, new)| Operation::AddElements(table.clone(), set, new.into())).into();
     // The new table must get these in the same order.
     let [(set, mut slots), _] = many(0..1);
     let _ = slots.remove(0);
     if number > 0 {
-        operations.push(Operation::AddElements(table.clone(), Arc::clone(&set), slots.clone()));
+        operations.push(Operation::AddElements(
+            table.clone(),
+            Arc::clone(&set),
+            slots.clone().into(),
+        ));
     }
-    operations.push(Operation::DeleteElements(table, set, slots));
+    operations.push(Operation::DeleteElements(table, set, slots.into()));
     let commit = Transaction { operations };
     replacing.commit(kernel, &commit).unwrap();
     assert_eq!(kernel.generation().unwrap().0, before.0 + 1);
@@ -971,7 +975,9 @@ fn add_many(kernel: &mut Nftables, services: u32) {
     for first in (0..services).step_by(1_000) {
         let table = ruleset::table(Family::Ip);
         let elements = many(first..first + 1_000);
-        let add = |(set, elements)| Operation::AddElements(table.clone(), set, elements);
+        let add = |(set, elements): (_, Vec<_>)| {
+            Operation::AddElements(table.clone(), set, elements.into())
+        };
         kernel.commit(&Transaction { operations: elements.map(add).into() }).unwrap();
     }
 }

@@ -246,7 +246,11 @@ fn everything_can_be_removed_piece_by_piece_as_bytes_and_as_text() {
             let set = Arc::new(set);
             // nft's word for a map is `flush map`; the operation is displayed as `flush set`.
             if !set.data.is_empty() || (i % 2 == 0 && !elements.is_empty()) {
-                operations.push(Operation::DeleteElements(here(), Arc::clone(&set), elements));
+                operations.push(Operation::DeleteElements(
+                    here(),
+                    Arc::clone(&set),
+                    elements.into(),
+                ));
             } else {
                 operations.push(Operation::FlushSet(here(), set.name.clone()));
             }
@@ -281,10 +285,10 @@ fn a_refused_element_is_named_by_its_place_in_the_list() {
     let absent =
         |count: u32| (0..count).map(|n| Element::new(Value::new().ip(n.to_be_bytes().into())));
     let absent: Vec<Element> = absent(10_000).collect();
-    let add = Operation::AddElements(table(family), Arc::new(set.clone()), absent.clone());
+    let add = Operation::AddElements(table(family), Arc::new(set.clone()), absent.clone().into());
     let mut removed = absent;
     removed.push(Element::new(Value::new().ip([192, 0, 2, 1].into())));
-    let remove = Operation::DeleteElements(table(family), Arc::new(set), removed);
+    let remove = Operation::DeleteElements(table(family), Arc::new(set), removed.into());
     let refusal = commit(&namespace, &Transaction { operations: vec![add, remove] }).unwrap_err();
     assert_eq!((refusal.errno, refusal.operation), (2, Some(1)));
     let element = refusal.location.element.unwrap();
@@ -319,13 +323,14 @@ fn long_lists_of_elements_arrive_completely() {
         operations: vec![
             Operation::AddTable(header),
             Operation::AddSet(here.clone(), Arc::clone(&set)),
-            Operation::AddElements(here.clone(), Arc::clone(&set), elements.clone()),
+            Operation::AddElements(here.clone(), Arc::clone(&set), elements.clone().into()),
         ],
     };
     commit(&namespace, &transaction).unwrap();
     assert_eq!(nft(&namespace, &["list", "ruleset"], "").matches("tcp").count(), 3_000);
 
-    let removal = Transaction { operations: vec![Operation::DeleteElements(here, set, elements)] };
+    let removal =
+        Transaction { operations: vec![Operation::DeleteElements(here, set, elements.into())] };
     let batch = removal.encode(1, Acknowledge::LastMessage).unwrap();
     assert!(batch.counts()[&MessageKind::DelSetElem] > 1);
     commit(&namespace, &removal).unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ahash::HashMap;
-use nft::{Element, Family, Operation, Value};
+use nft::{Element, ElementList, Family, Operation, Value};
 use smallvec::SmallVec;
 
 use crate::ruleset::{self, Layouts, SetId, TableElement};
@@ -49,7 +49,7 @@ struct SetChanges {
 /// Elements of different keys.
 #[derive(Debug, Default)]
 struct KeyedElements {
-    list: Vec<Element>,
+    list: ElementList,
     /// Built when many elements are searched.
     index: Option<Box<Index>>,
 }

@@ -91,7 +91,8 @@ impl Batch {
         let messages = difference.messages();
         let bytes = messages.iter().map(|it| it.attributes.len() + MESSAGE_BYTES).sum();
         let size = Size { messages: messages.len(), bytes };
-        let mut writer = BatchWriter::new(first_sequence, size, difference.generation());
+        let generation = difference.generation();
+        let mut writer = BatchWriter::new(Vec::new(), first_sequence, size, generation);
         writer.raw(messages, difference.family().number())?;
         Ok(writer.finish(acknowledge))
     }
@@ -139,7 +140,20 @@ impl Transaction {
         first_sequence: u32,
         acknowledge: Acknowledge,
     ) -> Result<Batch, EncodeError> {
-        let mut writer = BatchWriter::new(first_sequence, self.expected_size(), None);
+        self.encode_into(Vec::new(), first_sequence, acknowledge)
+    }
+
+    /// Does the same into the buffer of an earlier batch, whose bytes are lost.
+    ///
+    /// # Errors
+    /// As for [`Transaction::encode`].
+    pub fn encode_into(
+        &self,
+        buffer: Vec<u8>,
+        first_sequence: u32,
+        acknowledge: Acknowledge,
+    ) -> Result<Batch, EncodeError> {
+        let mut writer = BatchWriter::new(buffer, first_sequence, self.expected_size(), None);
         for (index, operation) in self.operations.iter().enumerate() {
             writer.operation = index;
             writer.write(operation)?;
@@ -175,8 +189,14 @@ struct BatchWriter {
 }
 
 impl BatchWriter {
-    fn new(first_sequence: u32, expected: Size, generation: Option<Generation>) -> Self {
-        let bytes = Vec::with_capacity(expected.bytes);
+    fn new(
+        mut bytes: Vec<u8>,
+        first_sequence: u32,
+        expected: Size,
+        generation: Option<Generation>,
+    ) -> Self {
+        bytes.clear();
+        bytes.reserve(expected.bytes);
         let messages = SmallVec::with_capacity(expected.messages);
         let batch = Batch { bytes, messages, first_sequence };
         let mut writer = Self { batch, operation: 0 };
@@ -461,7 +481,7 @@ mod tests {
         let rule = Rule { chain: "c".into(), expressions: vec![], comment: None };
         let add = vec![
             Operation::AddSet(table(), addresses()),
-            Operation::AddElements(table(), addresses(), vec![element(1)]),
+            Operation::AddElements(table(), addresses(), [element(1)].into()),
             Operation::AddRule(table(), rule),
         ];
         let batch = encode(add, Acknowledge::LastMessage);
@@ -499,7 +519,7 @@ mod tests {
             Destroyed::Chain("c".into()),
             Destroyed::Rule("c".into(), 7),
             Destroyed::Set("s".into()),
-            Destroyed::Elements(addresses(), vec![element(1)]),
+            Destroyed::Elements(addresses(), [element(1)].into()),
             Destroyed::Object(1, "o".into()),
             Destroyed::Flowtable("f".into()),
         ];
@@ -530,7 +550,7 @@ mod tests {
     fn a_sequence_number_leads_to_its_operation() {
         let operations = vec![
             Operation::FlushChain(table(), "c".into()),
-            Operation::AddElements(table(), addresses(), vec![]),
+            Operation::AddElements(table(), addresses(), vec![].into()),
             Operation::DeleteSet(table(), "s".into()),
         ];
         let batch = encode(operations, Acknowledge::BatchEnd);
@@ -565,12 +585,12 @@ mod tests {
         check(Operation::DeleteChain(table(), long.into()), EncodeError::TooLong { operation: 1 });
         let short = Element::new(Value::new());
         check(
-            Operation::AddElements(table(), addresses(), vec![element(1), short]),
+            Operation::AddElements(table(), addresses(), vec![element(1), short].into()),
             EncodeError::Element { operation: 1, element: 1 },
         );
         let with_data = Element::with_value(element(1).key, element(1).key);
         check(
-            Operation::AddElements(table(), addresses(), vec![with_data]),
+            Operation::AddElements(table(), addresses(), [with_data].into()),
             EncodeError::Element { operation: 1, element: 0 },
         );
     }
@@ -578,7 +598,7 @@ mod tests {
     #[test]
     fn an_element_is_deleted_by_its_key_alone() {
         let named = Element { comment: Some("n/s:p".into()), ..element(1) };
-        let delete = |element| Operation::DeleteElements(table(), addresses(), vec![element]);
+        let delete = |element| Operation::DeleteElements(table(), addresses(), [element].into());
         let with = encode(vec![delete(named)], Acknowledge::BatchEnd);
         assert_eq!(with, encode(vec![delete(element(1))], Acknowledge::BatchEnd));
     }
@@ -592,7 +612,7 @@ mod tests {
                 comment: Some("c".repeat(*length).into()),
                 ..element(n)
             }).collect();
-            let operation = Operation::AddElements(table(), addresses(), elements.clone());
+            let operation = Operation::AddElements(table(), addresses(), elements.clone().into());
             let batch = encode(vec![operation], Acknowledge::BatchEnd);
             let mut read = Vec::new();
             for origin in &batch.messages {

@@ -85,7 +85,7 @@ pub use set::{DecodedSet, Set, SetFlags};
 pub use table::{Table, TableFlags, TableRef, table_name};
 pub use text::Name;
 pub use trace::{TraceEvent, TraceKind};
-pub use transaction::{Destroyed, Operation, Transaction};
+pub use transaction::{Destroyed, ElementList, Operation, Transaction};
 pub use value::Value;
 pub use verdict::Verdict;
 pub use whole::WholeTable;

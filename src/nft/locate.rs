@@ -244,7 +244,7 @@ mod tests {
             ..Element::new(value)
         };
         let places =
-            all(&batch(|table| Operation::AddElements(table, Arc::new(set), vec![element])));
+            all(&batch(|table| Operation::AddElements(table, Arc::new(set), [element].into())));
         let element = ["elements[0].key", "elements[0].key end", "elements[0].data"];
         assert_eq!(places[4..], element);
     }

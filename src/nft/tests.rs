@@ -226,7 +226,7 @@ fn everything() -> Batch {
         Operation::AddChain(table.clone(), chain),
         Operation::AddRule(table.clone(), rule),
         Operation::AddSet(table.clone(), Arc::clone(&set)),
-        Operation::AddElements(table, set, vec![element; 3]),
+        Operation::AddElements(table, set, vec![element; 3].into()),
     ];
     Transaction { operations }.encode(1, Acknowledge::BatchEnd).unwrap()
 }
@@ -284,7 +284,7 @@ proptest! {
         }),
     ) {
         let table = TableRef::new(Family::Ip, "t");
-        let add = Operation::AddElements(table, Arc::new(set), elements.clone());
+        let add = Operation::AddElements(table, Arc::new(set), elements.clone().into());
         let batch = Transaction { operations: vec![add] }.encode(1, Acknowledge::BatchEnd).unwrap();
         let mut read = Vec::new();
         for origin in &batch.messages {

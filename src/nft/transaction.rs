@@ -7,6 +7,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::text::joined;
 use crate::chain::Chain;
 use crate::element::Element;
@@ -17,6 +19,9 @@ use crate::rule::Rule;
 use crate::set::Set;
 use crate::table::{Table, TableRef};
 use crate::text::Name;
+
+/// Elements of one operation. A single one, as in most changes of an endpoint, needs no allocation.
+pub type ElementList = SmallVec<[Element; 1]>;
 
 /// One change of the ruleset.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,9 +56,9 @@ pub enum Operation {
     /// sets only.
     FlushSet(TableRef, Name),
     /// Adds elements; existing ones must have the same data.
-    AddElements(TableRef, Arc<Set>, Vec<Element>),
+    AddElements(TableRef, Arc<Set>, ElementList),
     /// Deletes elements by their keys; all must exist.
-    DeleteElements(TableRef, Arc<Set>, Vec<Element>),
+    DeleteElements(TableRef, Arc<Set>, ElementList),
     /// Deletes what may not exist; the table of an object and the set of elements must. Kernels
     /// before [`Release::DESTROY`](crate::kernel::Release::DESTROY) refuse the transaction with
     /// EINVAL (`nfnetlink_rcv_batch`).
@@ -72,7 +77,7 @@ pub enum Destroyed {
     /// A set or map that no rule uses.
     Set(Name),
     /// Elements, by their keys.
-    Elements(Arc<Set>, Vec<Element>),
+    Elements(Arc<Set>, ElementList),
     /// A stateful object of a type, `NFT_OBJECT_*`, that nothing uses.
     Object(u32, Name),
     /// A flowtable that no rule uses.

@@ -135,7 +135,7 @@ fn setup(table: &TableRef, explanation: &Explanation) -> Transaction {
         operations: vec![
             Operation::AddTable(made),
             Operation::AddSet(table.clone(), Arc::clone(&set)),
-            Operation::AddElements(table.clone(), set, vec![element]),
+            Operation::AddElements(table.clone(), set, [element].into()),
             Operation::AddChain(table.clone(), chain),
             Operation::AddRule(table.clone(), rule),
         ],

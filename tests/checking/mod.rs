@@ -246,12 +246,12 @@ fn sets() -> impl Iterator<Item = (Family, SetId)> {
 }
 
 fn change(
-    operation: fn(nft::TableRef, Arc<nft::Set>, Vec<Element>) -> Operation,
+    operation: fn(nft::TableRef, Arc<nft::Set>, nft::ElementList) -> Operation,
     (family, set): (Family, SetId),
     element: &Element,
 ) -> Operation {
     let layout = Arc::clone(Layouts::default().of(family).get(set));
-    operation(ruleset::table(family), layout, vec![element.clone()])
+    operation(ruleset::table(family), layout, [element.clone()].into())
 }
 
 fn add(of: (Family, SetId), element: &Element) -> Operation {

@@ -35,10 +35,14 @@ fn elements_that_another_program_changes_are_repaired_without_a_reading() {
         let [first, second, ..] = &elements[..] else { panic!("{elements:?}") };
         let layout = Arc::clone(Layouts::default().of(Family::Ip).get(set));
         let keys = [first, second].map(|it| Element { data: None, comment: None, ..it.clone() });
-        let delete = Operation::DeleteElements(table(Family::Ip), Arc::clone(&layout), keys.into());
+        let delete = Operation::DeleteElements(
+            table(Family::Ip),
+            Arc::clone(&layout),
+            keys.as_slice().into(),
+        );
         // The second one gets the data of the first.
         let forged = Element { data: first.data, ..second.clone() };
-        let add = Operation::AddElements(table(Family::Ip), layout, vec![forged]);
+        let add = Operation::AddElements(table(Family::Ip), layout, [forged].into());
         let operations = vec![delete, add];
         kernel.with(|kernel| kernel.tamper(&Transaction { operations }).unwrap());
         daemon.send(service(20, 2));

@@ -95,7 +95,7 @@ fn killed_daemon() -> (Shared, Transaction) {
     let endpoint = kernel.with(|kernel| last(elements(kernel, Family::Ip, set))).unwrap();
     let set = Arc::clone(Layouts::default().of(Family::Ip).get(set));
     let endpoint = Element { data: None, ..endpoint };
-    let operation = Operation::DeleteElements(table(Family::Ip), set, vec![endpoint]);
+    let operation = Operation::DeleteElements(table(Family::Ip), set, [endpoint].into());
     (kernel, Transaction { operations: vec![operation] })
 }
 

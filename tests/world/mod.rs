@@ -448,7 +448,8 @@ impl<K: Shared> World<K> {
         let mut others = elements.into_iter().filter(|it| (it.0, it.1) == (family, set));
         let other = others.find(|(_, _, other)| other.data != element.data);
         let layout = Arc::clone(Layouts::default().of(family).get(set));
-        let add = |element| Operation::AddElements(ruleset::table(family), layout, vec![element]);
+        let add =
+            |element| Operation::AddElements(ruleset::table(family), layout, [element].into());
         let operations = match other {
             Some((_, _, other)) if number.is_multiple_of(2) => {
                 let forged = Element { data: other.data, ..element.clone() };
@@ -685,7 +686,7 @@ pub(crate) fn damage(number: u8) -> Transaction {
 fn delete(family: Family, set: SetId, element: Element) -> Operation {
     let layout = Arc::clone(Layouts::default().of(family).get(set));
     let key = Element { data: None, ..element };
-    Operation::DeleteElements(ruleset::table(family), layout, vec![key])
+    Operation::DeleteElements(ruleset::table(family), layout, [key].into())
 }
 
 fn of_another_table() -> Transaction {

@@ -28,7 +28,7 @@ fn remove(cluster: &Cluster, is_chosen: impl Fn(&DirectElement) -> bool) {
     let elements = cluster.elements(0);
     let operations = elements.iter().filter(|element| is_chosen(element)).map(|element| {
         let set = std::sync::Arc::new(element.set().set(0));
-        Operation::DeleteElements(table(), set, vec![element.to_key()])
+        Operation::DeleteElements(table(), set, [element.to_key()].into())
     });
     let transaction = Transaction { operations: operations.collect() };
     assert!(!transaction.operations.is_empty());

@@ -352,7 +352,7 @@ pub(crate) fn ruleset(family: Family) -> Transaction {
     operations.extend(sets.iter().map(|(set, _)| Operation::AddSet(here(), Arc::clone(set))));
     for (set, elements) in sets {
         if !elements.is_empty() {
-            operations.push(Operation::AddElements(here(), set, elements));
+            operations.push(Operation::AddElements(here(), set, elements.into()));
         }
     }
     operations.extend(rules(family).into_iter().map(|rule| Operation::AddRule(here(), rule)));

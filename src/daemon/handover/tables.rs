@@ -215,9 +215,9 @@ pub(super) fn serve(
     let limited = Element { timeout: limit, ..element.clone() };
     let table = handover_table(family);
     let mut operations =
-        vec![Operation::AddElements(table.clone(), Arc::clone(&set), vec![limited])];
+        vec![Operation::AddElements(table.clone(), Arc::clone(&set), [limited].into())];
     if limit.is_some() {
-        operations.insert(0, Operation::DeleteElements(table, set, vec![element]));
+        operations.insert(0, Operation::DeleteElements(table, set, [element].into()));
     }
     match kernel.commit(&Transaction { operations }) {
         Err(CommitError::Refused { errno: Errno::ENOENT, .. }) if limit.is_some() => Ok(()),

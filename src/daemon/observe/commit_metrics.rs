@@ -243,7 +243,7 @@ mod tests {
         let sizes = observe.metrics().commits.set_sizes(["services"]);
         let table = TableRef::new(IpFamily::Ip6, "kube-proxy");
         let set = Arc::new(Set { name: "services".into(), ..Set::default() });
-        let elements = |count| vec![Element::new(Value::new()); count];
+        let elements = |count| vec![Element::new(Value::new()); count].into();
         let add = |count| Operation::AddElements(table.clone(), Arc::clone(&set), elements(count));
         let delete = Operation::DeleteElements(table.clone(), Arc::clone(&set), elements(1));
         let flush = Operation::FlushSet(table.clone(), set.name.clone());

@@ -23,7 +23,7 @@ pub fn read_direct_return<K: Kernel>(kernel: &mut K) -> Result<Found, ReadError>
     for (id, decoded) in ours.into_iter().filter(|(id, _)| !id.is_written_by_packets()) {
         let strays = read_set(kernel, id, &mut found.elements)?;
         if let Some(set) = decoded.set.filter(|_| !strays.is_empty()) {
-            found.cleanup.push(Operation::DeleteElements(table(), Arc::new(set), strays));
+            found.cleanup.push(Operation::DeleteElements(table(), Arc::new(set), strays.into()));
         }
     }
     Ok(found)

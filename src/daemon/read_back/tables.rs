@@ -87,8 +87,8 @@ fn read_table<K: Kernel>(
         found.sizes[set as usize] = read_set(kernel, (family, set), &mut found.elements, progress)?;
     }
     let strays = found.elements.finish().into_iter();
-    let delete =
-        |(set, strays)| Operation::DeleteElements(table.clone(), Arc::clone(sets.get(set)), strays);
+    let strays = strays.map(|(set, strays)| (Arc::clone(sets.get(set)), strays.into()));
+    let delete = |(set, strays)| Operation::DeleteElements(table.clone(), set, strays);
     found.cleanup = strays.map(delete).collect();
     found.contents = Some(contents);
     Ok(found)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nft::{Element, Operation, Set, TableRef};
+use nft::{Element, ElementList, Operation, Set, TableRef};
 
 use super::ruleset::{self, DirectElement, DirectKey, DirectSet, NodeListId, NodeNumber};
 use crate::ruleset::base::Base;
@@ -70,10 +70,10 @@ pub(super) fn operations(changes: &[DirectChange], base: &Base) -> Vec<Operation
     let mut operations = Vec::new();
     let mut add = |of: fn(&DirectChange) -> Option<DirectElement>,
                    encode: fn(&DirectElement) -> Element,
-                   operation: fn(TableRef, Arc<Set>, Vec<Element>) -> Operation| {
+                   operation: fn(TableRef, Arc<Set>, ElementList) -> Operation| {
         for (id, set) in DirectSet::ALL.into_iter().zip(&base.sets) {
             let elements = changes.iter().filter_map(of).filter(|it| it.set() == id);
-            let elements: Vec<_> = elements.map(|it| encode(&it)).collect();
+            let elements: ElementList = elements.map(|it| encode(&it)).collect();
             if !elements.is_empty() {
                 operations.push(operation(ruleset::table(), Arc::clone(set), elements));
             }

@@ -94,7 +94,7 @@ fn owners_of(diff: &Diff, differing: &[&Changed]) -> BTreeSet<ObjectName> {
 fn delete_orphan(tables: &mut Tables, place: &ElementId) {
     let ElementId { family, set, key } = *place;
     let layout = Arc::clone(tables.layouts.of(family).get(set));
-    let delete = vec![Element::new(key)];
+    let delete = [Element::new(key)].into();
     let operation = Operation::DeleteElements(ruleset::table(family), layout, delete);
     tables.of_mut(family).clean_up(operation);
 }

@@ -215,7 +215,7 @@ impl Engine {
     pub fn command(&self, installed: &InstalledElement) -> String {
         let InstalledElement { family, element, .. } = installed;
         let set = Arc::clone(self.tables.layouts.of(*family).get(element.set()));
-        let elements = vec![element.to_element()];
+        let elements = [element.to_element()].into();
         Operation::AddElements(ruleset::table(*family), set, elements).to_string()
     }
 }

@@ -25,6 +25,8 @@ use crate::value::Value;
 
 /// Most attempts to send a batch that the kernel aborted before it processed the whole of it.
 const MAX_COMMIT_ATTEMPTS: usize = 4;
+/// Longest buffer that is kept for the next batch, in bytes: a change of few endpoints needs less.
+const KEPT_BUFFER: usize = 4_096;
 /// Most attempts to read chains, rules and sets during other commits; one takes about 1 ms.
 const MAX_TABLE_ATTEMPTS: usize = 50;
 /// Most attempts to read the elements of a set during other commits.
@@ -54,8 +56,9 @@ impl Nftables {
 
     fn encode(&mut self, transaction: &Transaction) -> Result<Batch, CommitError> {
         let sequence = self.next_sequence();
+        let buffer = std::mem::take(&mut self.buffer);
         let batch = transaction
-            .encode(sequence, self.acknowledge)
+            .encode_into(buffer, sequence, self.acknowledge)
             .map_err(|error| CommitError::unencodable(transaction, &error))?;
         self.note_sequences(&batch);
         let (length, most) = (batch.bytes.len(), self.socket.max_send());
@@ -152,7 +155,13 @@ impl Kernel for Nftables {
         loop {
             let (outcome, kernel_time) = self.deliver(&batch)?;
             let error = match outcome {
-                Outcome::Applied => return Ok(self.committed(&batch, [encode_time, kernel_time])),
+                Outcome::Applied => {
+                    let committed = self.committed(&batch, [encode_time, kernel_time]);
+                    if batch.bytes.capacity() <= KEPT_BUFFER {
+                        self.buffer = batch.bytes;
+                    }
+                    return Ok(committed);
+                }
                 Outcome::Refused(refusal) => {
                     return Err(self.refused(transaction, &batch, refusal));
                 }

@@ -41,6 +41,8 @@ pub struct Nftables {
     sequence: u32,
     pub(super) acknowledge: Acknowledge,
     release: Option<Release>,
+    /// The buffer of the last small batch.
+    pub(super) buffer: Vec<u8>,
     /// Generation of the last read; `None` since a commit.
     pub(super) last: Option<Generation>,
     pub(super) others: Option<Others>,
@@ -70,6 +72,7 @@ impl Nftables {
             sequence: 1,
             acknowledge: Acknowledge::BatchEnd,
             release,
+            buffer: Vec::new(),
             last: None,
             others: None,
             kept: HashMap::default(),
