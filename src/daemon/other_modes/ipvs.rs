@@ -2,11 +2,7 @@
 
 use std::{fs, io};
 
-use netlink_sys::protocols::NETLINK_ROUTE;
-use network::{IFINFOMSG_LENGTH, IFLA_IFNAME, RTM_DELLINK};
-use nft::netlink::message::{self, Header, Meaning, Messages};
-use nft::netlink::socket::{Socket, Wait};
-use nix::errno::Errno;
+use network::{IFINFOMSG_LENGTH, IFLA_IFNAME, RTM_DELLINK, Rtnetlink};
 use nix::net::if_::if_nametoindex;
 
 use super::names::{LINK, is_ipset_of_kube_proxy};
@@ -61,30 +57,12 @@ pub(super) fn remove_ipsets(node: &NodeFiles) -> Result<Option<Removed>, Removal
     Ok(Some(Removed::Ipsets(sets.len())))
 }
 
-const SEQUENCE: u32 = 1;
-
 /// Deletes the link of this name in the network namespace of this thread: `RTM_DELLINK` of
 /// `<linux/rtnetlink.h>`.
 fn delete_link(name: &str) -> io::Result<()> {
-    let mut socket = Socket::open(NETLINK_ROUTE)?;
-    let flags = message::REQUEST | message::ACK;
-    let header = Header { kind: RTM_DELLINK, flags, sequence: SEQUENCE };
-    let mut request = Vec::new();
     // With family and index 0, the kernel finds the link by its name.
-    message::append(&mut request, header, &[0; IFINFOMSG_LENGTH], |w| w.str(IFLA_IFNAME, name))
-        .map_err(io::Error::other)?;
-    socket.send(&request)?;
-    let answer = socket.receive(Wait::Limited).map_err(io::Error::other)?;
-    for message in Messages::new(answer) {
-        let meaning = message.and_then(|message| message.meaning()).map_err(io::Error::other)?;
-        if let Meaning::Acknowledgement(end) = meaning {
-            return match end.errno {
-                0 => Ok(()),
-                errno => Err(Errno::from_raw(errno).into()),
-            };
-        }
-    }
-    Err(io::Error::other("no acknowledgement among the answers"))
+    let fixed = [0; IFINFOMSG_LENGTH];
+    Rtnetlink::open()?.change(RTM_DELLINK, 0, &fixed, |w| w.str(IFLA_IFNAME, name))
 }
 
 #[cfg(test)]
