@@ -15,6 +15,7 @@ pub mod node_readiness;
 pub mod observe;
 pub mod open_files;
 pub mod other_modes;
+pub mod protobuf_message;
 pub mod rate_limit;
 pub mod read_back;
 pub mod run;

@@ -36,8 +36,8 @@ const BOUNDS: [f64; 1 << FIRST_SCHEMA] = [
 /// Counts of values by the power of the base that is the first one not below them.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct NativeBuckets {
-    schema: i32,
-    zero_count: u64,
+    pub(super) schema: i32,
+    pub(super) zero_count: u64,
     /// Counts by index, in ascending order; none is zero.
     counts: Vec<(i32, u64)>,
 }
@@ -59,14 +59,6 @@ impl Default for NativeBuckets {
 }
 
 impl NativeBuckets {
-    pub(super) fn schema(&self) -> i32 {
-        self.schema
-    }
-
-    pub(super) fn zero_count(&self) -> u64 {
-        self.zero_count
-    }
-
     /// Counts a value. Ours are times and sizes, so negative ones need no buckets.
     pub(super) fn observe(&mut self, value: f64) {
         if value.is_nan() || value <= ZERO_THRESHOLD {
@@ -188,7 +180,7 @@ mod tests {
         }
         assert_eq!(ZERO_THRESHOLD, 2.0_f64.powi(-128));
         let zeros = of(&[0.0, ZERO_THRESHOLD, -1.0, f64::NAN]);
-        assert_eq!((zeros.zero_count(), zeros.spans()), (4, Spans::default()));
+        assert_eq!((zeros.zero_count, zeros.spans()), (4, Spans::default()));
     }
 
     #[test]
@@ -211,9 +203,9 @@ mod tests {
             }
         }
         let sum: u64 = buckets.counts.iter().map(|(_, count)| count).sum();
-        assert_eq!(sum + buckets.zero_count(), count);
+        assert_eq!(sum + buckets.zero_count, count);
         assert!(buckets.counts.capacity() <= 2 * MAX_BUCKETS);
-        assert_eq!(buckets.schema(), -3);
+        assert_eq!(buckets.schema, -3);
     }
 
     proptest! {
@@ -226,7 +218,7 @@ mod tests {
             let read = read(&buckets.spans());
             prop_assert_eq!(&read, &buckets.counts);
             prop_assert!(read.len() <= MAX_BUCKETS);
-            let width = 2.0_f64.powi(-buckets.schema());
+            let width = 2.0_f64.powi(-buckets.schema);
             for (index, count) in read {
                 let bound = |index: i32| (f64::from(index) * width).exp2();
                 // Values next to a bound may be on either side of the computed one.

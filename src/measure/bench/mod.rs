@@ -13,7 +13,6 @@ mod kube_proxy;
 mod live;
 mod loopback;
 mod memory;
-mod message;
 mod namespace;
 mod pace;
 mod pipeline;

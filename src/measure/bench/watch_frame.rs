@@ -7,10 +7,10 @@
 
 use std::net::Ipv4Addr;
 
+use daemon::protobuf_message::Message;
 use engine::model::Resource;
 
 use super::cluster::{Cluster, NODE_NAME, NODES, SLICE_SIZE, State, ZONES};
-use super::message::Message;
 
 /// One event of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
