@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use daemon::observe::{
-    CountStore, Counted, Difference, Observe, RefusedCount, ResetCount, ServedContent,
-    ServiceCounts, ServicePortCount, Site, Transaction, bind, serve,
+    CountStore, Counted, Difference, KernelCounts, Observe, RefusedCount, ResetCount,
+    ServedContent, ServiceCounts, ServicePortCount, Site, Transaction, bind, serve,
 };
 use daemon::yaml;
 use nft::family::Family;
@@ -47,18 +47,14 @@ fn page() -> String {
     metrics.server.answered(["GET", "server:443"], 1, Some(200));
     metrics.server.took(["GET", "server:443"], Duration::from_millis(1), Some(1));
     metrics.figures.affinity_clients.with(["IPv4"]).set(1);
-    counts.set(Some(service_counts()));
-    counts.set_offloaded(Some(1));
-    counts.set_refused(vec![RefusedCount {
-        family: Family::Ip,
-        reason: "no_endpoint",
-        packets: 1,
-    }]);
-    counts.set_resets(vec![ResetCount {
-        namespace: "default".to_owned(),
-        service: "web".to_owned(),
-        packets: 1,
-    }]);
+    let refused = RefusedCount { family: Family::Ip, reason: "no_endpoint", packets: 1 };
+    let [namespace, service] = ["default", "web"].map(str::to_owned);
+    counts.set(KernelCounts {
+        services: Some(service_counts()),
+        offloaded: Some(1),
+        refused: vec![refused],
+        resets: vec![ResetCount { namespace, service, packets: 1 }],
+    });
     metrics.check.differences[Difference::Missing as usize].inc();
     metrics.figures.services.with(["random"]).set(1);
     metrics.direct.state(1, &BTreeMap::from([("reachable", 1)]));

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use conntrack::{ConntrackTable, ReopenedTable};
 use daemon::observe::{
-    CountStore, Counted, ReadCounts, RefusedCount, ResetCount, ServiceCounts, ServicePortCount,
+    CountStore, Counted, KernelCounts, ReadCounts, RefusedCount, ResetCount, ServiceCounts,
+    ServicePortCount,
 };
 use futures::FutureExt;
 use inspect::counts::{ConnectionSums, MOST_PORTS};
@@ -65,36 +66,37 @@ fn take_sample(mut sampler: OwnedMutexGuard<CountReader>, store: &CountStore) {
         return;
     }
     let started = now();
-    if sampler.reads.offloaded {
-        match sampler.conntrack.with(ConntrackTable::count_offloaded) {
-            Ok(count) => store.set_offloaded(Some(count)),
-            Err(error) => {
-                tracing::warn!("cannot count the connections in the flowtable: {error}");
-                store.set_offloaded(None);
-            }
-        }
-    }
-    sampler.read_tables(store);
+    let offloaded = sampler.count_offloaded();
+    store.set(KernelCounts { offloaded, ..sampler.read_tables() });
     sampler.last = LastRead::since(started);
 }
 
 impl CountReader {
-    fn read_tables(&mut self, store: &CountStore) {
+    fn count_offloaded(&mut self) -> Option<u64> {
+        let counted = self.reads.offloaded.then(|| {
+            let counted = self.conntrack.with(ConntrackTable::count_offloaded);
+            counted.inspect_err(|error| {
+                tracing::warn!("cannot count the connections in the flowtable: {error}");
+            })
+        });
+        counted?.ok()
+    }
+
+    fn read_tables(&mut self) -> KernelCounts {
         match self.read() {
-            Ok(()) => {
-                store.set(self.reads.elements.then(|| service_counts(&self.counts)));
-                store.set_refused(refused_counts(&self.refusals));
-                store.set_resets(reset_counts(&self.resets));
-            }
+            Ok(()) => KernelCounts {
+                services: self.reads.elements.then(|| service_counts(&self.counts)),
+                refused: refused_counts(&self.refusals),
+                resets: reset_counts(&self.resets),
+                offloaded: None,
+            },
             Err(error) => {
                 // Before the first commit there are no tables, or those of another program.
                 if !matches!(error, TablesError::Missing | TablesError::Foreign(_)) {
                     tracing::warn!("cannot read what the kernel counts: {error}");
                 }
                 self.reader = None;
-                store.set(None);
-                store.set_refused(Vec::new());
-                store.set_resets(Vec::new());
+                KernelCounts::default()
             }
         }
     }

@@ -61,7 +61,7 @@ pub use readiness::Readiness;
 pub(crate) use server::{ACCEPT_RETRY, BIND_RETRY, listen_until};
 pub use server::{bind, is_absent, serve, serve_at};
 pub use service_counts::{
-    CountStore, Counted, RefusedCount, ResetCount, ServiceCounts, ServicePortCount,
+    CountStore, Counted, KernelCounts, RefusedCount, ResetCount, ServiceCounts, ServicePortCount,
 };
 pub use service_health::serve_health_checks;
 pub use shares::Shares;

@@ -65,40 +65,22 @@ pub struct ResetCount {
     pub packets: u64,
 }
 
+/// All counts of one read.
+#[derive(Debug, Default)]
+pub struct KernelCounts {
+    /// Counts of service ports; `None` if they cannot be read.
+    pub services: Option<ServiceCounts>,
+    /// Connections in the flowtable; `None` if their number is unknown or there is no flowtable.
+    pub offloaded: Option<u64>,
+    /// Refused packets; none if they cannot be read.
+    pub refused: Vec<RefusedCount>,
+    /// Packets that were answered with RST; none if they cannot be read.
+    pub resets: Vec<ResetCount>,
+}
+
 /// The last counts.
 #[derive(Clone, Debug, Default)]
-pub struct CountStore(Arc<Stored>);
-
-#[derive(Debug, Default)]
-struct Stored {
-    counts: Mutex<Option<ServiceCounts>>,
-    offloaded: Mutex<Option<u64>>,
-    refused: Mutex<Vec<RefusedCount>>,
-    resets: Mutex<Vec<ResetCount>>,
-}
-
-impl CountStore {
-    /// Stores the counts of service ports; `None` if they cannot be read.
-    pub fn set(&self, counts: Option<ServiceCounts>) {
-        *self.0.counts.lock() = counts;
-    }
-
-    /// Stores the number of connections in the flowtable; `None` if it is unknown or there is no
-    /// flowtable.
-    pub fn set_offloaded(&self, count: Option<u64>) {
-        *self.0.offloaded.lock() = count;
-    }
-
-    /// Stores the refused packets; none if they cannot be read.
-    pub fn set_refused(&self, counts: Vec<RefusedCount>) {
-        *self.0.refused.lock() = counts;
-    }
-
-    /// Stores the packets that were answered with RST; none if they cannot be read.
-    pub fn set_resets(&self, counts: Vec<ResetCount>) {
-        *self.0.resets.lock() = counts;
-    }
-}
+pub struct CountStore(Arc<Mutex<KernelCounts>>);
 
 /// Returns one number of a count.
 type Number = fn(Counted) -> u64;
@@ -110,20 +92,22 @@ const NUMBERS: [(&str, &str, Number); 2] = [
 ];
 
 impl CountStore {
+    /// Replaces the counts.
+    pub fn set(&self, counts: KernelCounts) {
+        *self.0.lock() = counts;
+    }
+
     /// Returns the metrics.
     pub(super) fn metrics(&self) -> Vec<Described> {
-        let offloaded = *self.0.offloaded.lock();
+        let KernelCounts { services, offloaded, refused, resets } = &*self.0.lock();
         let mut all: Vec<_> = offloaded.map(of_offloaded).into_iter().collect();
-        let refused = self.0.refused.lock();
         if !refused.is_empty() {
-            all.extend(of_refused(&refused));
+            all.extend(of_refused(refused));
         }
-        let resets = self.0.resets.lock();
         if !resets.is_empty() {
-            all.push(of_resets(&resets));
+            all.push(of_resets(resets));
         }
-        let counts = self.0.counts.lock();
-        let Some(ServiceCounts { ports, total }) = &*counts else { return all };
+        let Some(ServiceCounts { ports, total }) = services else { return all };
         for (name, help, number) in NUMBERS {
             let sample = |counted: Counted| Sample::Whole(number(counted).into());
             let of_port = |port: &ServicePortCount| (port.labels(), sample(port.counted));
@@ -216,7 +200,8 @@ mod tests {
         let observe = Observe::with_counts(counts.clone());
         assert!(!observe.metrics_text().contains("refused_packets"));
         let count = |family, packets| RefusedCount { family, reason: "no_endpoint", packets };
-        counts.set_refused(vec![count(Family::Ip, 3), count(Family::Ip6, 0)]);
+        let refused = vec![count(Family::Ip, 3), count(Family::Ip6, 0)];
+        counts.set(KernelCounts { refused, ..KernelCounts::default() });
         let name = "deltaproxy_refused_packets";
         has(
             &observe,
@@ -235,7 +220,8 @@ mod tests {
         let name = "kubeproxy_nftables_localhost_nodeport_rejected_packets";
         assert!(!observe.metrics_text().contains(name), "no table was read yet");
         let count = |reason, packets| RefusedCount { family: Family::Ip6, reason, packets };
-        counts.set_refused(vec![count("no_endpoint", 1), count("localhost_udp", 7)]);
+        let refused = vec![count("no_endpoint", 1), count("localhost_udp", 7)];
+        counts.set(KernelCounts { refused, ..KernelCounts::default() });
         has(
             &observe,
             &[
@@ -258,7 +244,8 @@ mod tests {
             counted: counted(3),
             endpoints: vec![("[fd00::1]:80".parse().unwrap(), counted(2))],
         };
-        counts.set(Some(ServiceCounts { ports: vec![port], total: counted(5) }));
+        let services = Some(ServiceCounts { ports: vec![port], total: counted(5) });
+        counts.set(KernelCounts { services, ..KernelCounts::default() });
         let labels = "namespace=\"default\",service=\"web\",port=\"http\"";
         has(
             &observe,
@@ -273,7 +260,7 @@ mod tests {
                 ),
             ],
         );
-        counts.set(None);
+        counts.set(KernelCounts::default());
         assert!(!observe.metrics_text().contains("first_packet"));
     }
 }
