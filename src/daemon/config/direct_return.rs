@@ -30,7 +30,9 @@ const MOST_DEVICES: usize = 64;
 /// Returns the settings of a mode, which are `None` for `off`; the error is the expectation.
 pub(super) fn of_mode(word: &str) -> Result<Option<DirectReturn>, String> {
     let known = MODES.iter().find(|(name, _)| *name == word);
-    let (_, mode) = known.ok_or_else(|| format!("expected {}", expected_modes()))?;
+    let [off, annotated, load_balancers] = MODES.map(|(word, _)| word);
+    let expected = || format!("expected {off}, {annotated} or {load_balancers}");
+    let (_, mode) = known.ok_or_else(expected)?;
     Ok(mode.map(DirectReturn::new))
 }
 
@@ -38,24 +40,6 @@ pub(super) fn of_mode(word: &str) -> Result<Option<DirectReturn>, String> {
 pub(super) fn mode(settings: Option<&DirectReturn>) -> &'static str {
     let mode = settings.map(|settings| settings.mode);
     MODES.iter().find(|(_, known)| *known == mode).map_or(OFF, |(word, _)| word)
-}
-
-fn expected_modes() -> String {
-    let [off, annotated, load_balancers] = MODES.map(|(word, _)| word);
-    format!("{off}, {annotated} or {load_balancers}")
-}
-
-/// Sets a part of the settings, which is checked even if direct return is off.
-pub(super) fn set<T>(
-    settings: &mut Option<DirectReturn>,
-    part: fn(&mut DirectReturn) -> &mut T,
-    value: Result<T, Vec<String>>,
-) -> Result<(), Vec<String>> {
-    let value = value?;
-    if let Some(settings) = settings {
-        *part(settings) = value;
-    }
-    Ok(())
 }
 
 /// Returns the settings, or the defaults of their parts.
@@ -144,16 +128,5 @@ mod tests {
         assert_eq!(devices(many(65)).unwrap_err(), ["has 65 devices; expected at most 64"]);
         let twice = ["a", "b", "a"].map(named).to_vec();
         assert_eq!(devices(twice).unwrap_err(), ["\"a\" is there twice"]);
-    }
-
-    #[test]
-    fn a_part_of_settings_that_are_off_is_checked_and_has_no_effect() {
-        let mut off = None;
-        assert_eq!(set(&mut off, |it| &mut it.connections, connections(2_048)), Ok(()));
-        assert!(set(&mut off, |it| &mut it.connections, connections(1)).is_err());
-        assert_eq!(off, None);
-        let mut on = of_mode("annotated").unwrap();
-        assert_eq!(set(&mut on, |it| &mut it.connections, connections(2_048)), Ok(()));
-        assert_eq!(or_default(on.as_ref()).connections, 2_048);
     }
 }

@@ -35,20 +35,13 @@ pub(super) fn mode(settings: Option<EndedSettings>) -> &'static str {
     MODES.iter().find(|(_, known)| *known == by_default).map_or(KEEP, |(word, _)| word)
 }
 
-/// Sets the time for which an ended endpoint is remembered, which is checked in any mode.
-pub(super) fn set_remember(
-    settings: &mut Option<EndedSettings>,
-    time: Duration,
-) -> Result<(), Vec<String>> {
-    let time = duration::within(time, TIMES)?;
-    if let Some(settings) = settings {
-        settings.remember = time;
-    }
-    Ok(())
+/// Checks the time for which an ended endpoint is remembered.
+pub(super) fn remember(time: Duration) -> Result<Duration, Vec<String>> {
+    duration::within(time, TIMES)
 }
 
 /// Returns that time, or its default.
-pub(super) fn remember(settings: Option<EndedSettings>) -> Duration {
+pub(super) fn remembered(settings: Option<EndedSettings>) -> Duration {
     settings.map_or(REMEMBER, |settings| settings.remember)
 }
 
@@ -61,22 +54,18 @@ mod tests {
         for (word, by_default) in MODES {
             let settings = of_mode(word).unwrap();
             assert_eq!(settings.map(|it| it.by_default), by_default);
-            assert_eq!((mode(settings), remember(settings)), (word, REMEMBER));
+            assert_eq!((mode(settings), remembered(settings)), (word, REMEMBER));
         }
         let error = of_mode("off").unwrap_err();
         assert_eq!(error, [r#"is "off"; expected keep, annotated or reset"#]);
     }
 
     #[test]
-    fn the_time_is_bounded_in_each_mode() {
+    fn the_time_is_bounded() {
         let hours = Duration::from_hours;
-        let mut settings = of_mode("reset").unwrap();
-        assert_eq!(set_remember(&mut settings, hours(24)), Ok(()));
-        assert_eq!(remember(settings), hours(24));
-        for mut settings in [None, settings] {
-            let error = set_remember(&mut settings, Duration::from_secs(59)).unwrap_err();
-            assert_eq!(error, ["is 59s; expected 1m0s to 24h0m0s"]);
-            assert!(set_remember(&mut settings, hours(25)).is_err());
-        }
+        assert_eq!(remember(hours(24)), Ok(hours(24)));
+        let error = remember(Duration::from_secs(59)).unwrap_err();
+        assert_eq!(error, ["is 59s; expected 1m0s to 24h0m0s"]);
+        assert!(remember(hours(25)).is_err());
     }
 }

@@ -19,7 +19,8 @@ pub(super) fn every(interval: Duration) -> Result<Option<LeastConnections>, Vec<
         return Ok(None);
     }
     if interval < LEAST_INTERVAL {
-        return Err(vec![too_short(interval)]);
+        let [shown, least] = [interval, LEAST_INTERVAL].map(duration::text);
+        return Err(vec![format!("is {shown}; expected at least {least}, or 0s for none")]);
     }
     let changes_per_second = LeastConnections::DEFAULT_CHANGES;
     Ok(Some(LeastConnections { interval, changes_per_second }))
@@ -46,11 +47,6 @@ pub(super) fn interval(settings: Option<LeastConnections>) -> Duration {
 /// Returns the limit of changes, or its default.
 pub(super) fn changes(settings: Option<LeastConnections>) -> u32 {
     settings.map_or(LeastConnections::DEFAULT_CHANGES, |settings| settings.changes_per_second)
-}
-
-fn too_short(interval: Duration) -> String {
-    let (shown, least) = (duration::text(interval), duration::text(LEAST_INTERVAL));
-    format!("is {shown}; expected at least {least}, or 0s for none")
 }
 
 #[cfg(test)]

@@ -12,7 +12,8 @@ use serde_json::Value;
 use super::kind::OptionKind;
 use super::setting::{OptionScope, Setting};
 use super::values::{
-    count, counters, direct_mode, each, listen, number, optional, put, ranges, switch, text, time,
+    count, counters, direct_mode, each, listen, number, optional, parsed, put, put_part, ranges,
+    switch, text, time,
 };
 use crate::config::fields::{
     API_VERSION, BRIDGE_INTERFACE, CLUSTER_CIDR, DETECT_LOCAL_MODE, INTERFACE_NAME_PREFIX,
@@ -215,12 +216,12 @@ pub(in crate::config) static SETTINGS: &[Setting] = &[
         .default("off").flag("flowtable", "SWITCH")
         .about("Let established packets of services skip the kernel's forwarding path: off or on. Other programs' forward rules, such as network policies, then no longer see these packets: read docs/flowtable.md first"),
     Setting::new("deltaproxy.flowtableAfter", OptionKind::Text,
-        |to, value| to.set_offload(|offload| &mut offload.after, value),
+        |to, value| put_part(&mut to.config.routing.flowtable, |offload| &mut offload.after, parsed(value)),
         |config| config.routing.flowtable.clone().unwrap_or_default().after.to_string().into())
         .default("20packets").flag("flowtable-after", "SIZE")
         .about("Size from which on a connection uses the flowtable, such as 65536bytes"),
     Setting::new("deltaproxy.flowtableDevices", OptionKind::Text,
-        |to, value| to.set_offload(|offload| &mut offload.devices, value),
+        |to, value| put_part(&mut to.config.routing.flowtable, |offload| &mut offload.devices, parsed(value)),
         |config| config.routing.flowtable.clone().unwrap_or_default().devices.to_string().into())
         .default("*").flag("flowtable-devices", "PATTERNS")
         .about("Devices of the flowtable, separated by commas: names, prefixes such as cali*, or * for all but the loopback device and ports of bridges"),
@@ -273,27 +274,27 @@ pub(in crate::config) static SETTINGS: &[Setting] = &[
         .default("off").flag("direct-return", "MODE")
         .about("Experimental: services with external traffic policy Cluster whose endpoints see the client's address and answer it directly, from their nodes: off; annotated, those with the annotation deltaproxy.io/forwarding: direct; loadBalancers, those with load balancer addresses too"),
     Setting::new("deltaproxy.directReturn.devices", OptionKind::Texts,
-        |to, value| direct_return::set(&mut to.config.routing.direct_return, |it| &mut it.devices, each(value).and_then(direct_return::devices)),
+        |to, value| put_part(&mut to.config.routing.direct_return, |it| &mut it.devices, each(value).and_then(direct_return::devices)),
         |config| direct_return::or_default(config.routing.direct_return.as_ref()).devices.iter().map(InterfaceName::as_str).collect())
         .flag("direct-return-devices", "NAMES")
         .about("Devices on which packets from outside arrive for direct return, and over which nodes reach each other, at most 64; without it, the device of the node's address"),
     Setting::new("deltaproxy.directReturn.remember", OptionKind::Duration,
-        |to, value| direct_return::set(&mut to.config.routing.direct_return, |it| &mut it.remember, time(value).and_then(direct_return::remember)),
+        |to, value| put_part(&mut to.config.routing.direct_return, |it| &mut it.remember, time(value).and_then(direct_return::remember)),
         |config| duration::text(direct_return::or_default(config.routing.direct_return.as_ref()).remember).into())
         .default("5m")
         .about("Time without packets, 1s to 24h, for which direct return remembers the node of a connection"),
     Setting::new("deltaproxy.directReturn.connections", OptionKind::Whole,
-        |to, value| direct_return::set(&mut to.config.routing.direct_return, |it| &mut it.connections, count(value).and_then(direct_return::connections)),
+        |to, value| put_part(&mut to.config.routing.direct_return, |it| &mut it.connections, count(value).and_then(direct_return::connections)),
         |config| direct_return::or_default(config.routing.direct_return.as_ref()).connections.into())
         .default("262144")
         .about("Connections that direct return remembers at most, 1024 to 16777216; about 130 bytes of kernel memory each"),
     Setting::new("deltaproxy.directReturn.nodePorts", OptionKind::Any,
-        |to, value| direct_return::set(&mut to.config.routing.direct_return, |it| &mut it.node_ports, switch(value)),
+        |to, value| put_part(&mut to.config.routing.direct_return, |it| &mut it.node_ports, switch(value)),
         |config| on_or_off(direct_return::or_default(config.routing.direct_return.as_ref()).node_ports))
         .default("off")
         .about("on: direct return also for node ports of TCP, at the InternalIP of each node. off: node ports are translated"),
     Setting::new("deltaproxy.directReturn.vxlanPort", OptionKind::Whole,
-        |to, value| direct_return::set(&mut to.config.routing.direct_return, |it| &mut it.vxlan_port, count(value).and_then(direct_return::vxlan_port)),
+        |to, value| put_part(&mut to.config.routing.direct_return, |it| &mut it.vxlan_port, count(value).and_then(direct_return::vxlan_port)),
         |config| direct_return::or_default(config.routing.direct_return.as_ref()).vxlan_port.map_or(0, NonZeroU16::get).into())
         .default("0")
         .about("UDP port of the VXLAN device direct-return, over which direct return reaches nodes behind a router, such as 4789; 0: it does not, and makes no device"),
@@ -303,8 +304,8 @@ pub(in crate::config) static SETTINGS: &[Setting] = &[
         .default("keep").flag("ended-connections", "MODE")
         .about("What becomes of a TCP connection of a service whose endpoint is in no EndpointSlice any more: keep; annotated, its next packet is answered with RST if the service has the annotation deltaproxy.io/ended-connections: reset; reset, unless it has the annotation with keep"),
     Setting::new("deltaproxy.endedConnections.remember", OptionKind::Duration,
-        |to, value| ended_connections::set_remember(&mut to.config.routing.ended_connections, time(value)?),
-        |config| duration::text(ended_connections::remember(config.routing.ended_connections)).into())
+        |to, value| put_part(&mut to.config.routing.ended_connections, |it| &mut it.remember, time(value).and_then(ended_connections::remember)),
+        |config| duration::text(ended_connections::remembered(config.routing.ended_connections)).into())
         .default("15m")
         .about("Time, 1m to 24h, for which packets of such connections are answered with RST"),
     Setting::new("deltaproxy.nodeReadiness.condition", OptionKind::Any,

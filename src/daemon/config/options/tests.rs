@@ -164,3 +164,17 @@ fn page_and_example_are_those_of_the_table() {
         assert_eq!(made.len(), committed.len(), "{path}: set UPDATE_DOCS=1");
     }
 }
+
+#[test]
+fn a_part_of_settings_that_are_off_is_checked_and_has_no_effect() {
+    use super::values::put_part;
+    use crate::config::direct_return::{connections, of_mode, or_default};
+
+    let mut off: Option<engine::routing::DirectReturn> = None;
+    assert_eq!(put_part(&mut off, |it| &mut it.connections, connections(2_048)), Ok(()));
+    assert!(put_part(&mut off, |it| &mut it.connections, connections(1)).is_err());
+    assert_eq!(off, None);
+    let mut on = of_mode("annotated").unwrap();
+    assert_eq!(put_part(&mut on, |it| &mut it.connections, connections(2_048)), Ok(()));
+    assert_eq!(or_default(on.as_ref()).connections, 2_048);
+}

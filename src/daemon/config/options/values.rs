@@ -7,7 +7,6 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use engine::counters::Counters;
-use engine::flowtable::Offload;
 use engine::routing::local::DetectLocalMode;
 use engine::routing::ranges::parse;
 use engine::routing::{DirectReturn, LocalDetection, NodePortAddresses, Routing};
@@ -23,7 +22,7 @@ use crate::config::{
 };
 
 /// Values of options: a [`Config`], and what it takes from several of them or from flags.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(in crate::config) struct Values {
     pub(in crate::config) kubeconfig: Option<PathBuf>,
     pub(in crate::config) hostname_override: Option<String>,
@@ -37,32 +36,23 @@ pub(in crate::config) struct Values {
     pub(in crate::config) sha256: Option<String>,
 }
 
-impl Default for Values {
+impl Default for Config {
     /// Returns the defaults of kube-proxy in mode nftables.
     fn default() -> Self {
         Self {
-            kubeconfig: None,
-            hostname_override: None,
-            log: LogFlags::default(),
-            detect_local_mode: DetectLocalMode::default(),
-            scheduler: ChosenScheduler::default(),
-            config: Config {
-                node_name: String::new(),
-                source: Source::InCluster,
-                content_types: ContentTypes::default(),
-                log: LogFlags::default().or(LogFlags::default()),
-                routing: Routing::default(),
-                periods: Periods { min_sync: Duration::ZERO, check: CHECK_PERIOD },
-                owns_tables: true,
-                node_readiness: NodeReadiness::default(),
-                healthz_bind_address: Some(listen_address::DEFAULT_HEALTHZ),
-                metrics_bind_address: Some(listen_address::DEFAULT_METRICS),
-                bind_address_hard_fail: false,
-                conntrack: ConntrackSettings::of_kube_proxy(),
-                oom_score_adj: Some(DEFAULT_OOM_SCORE_ADJ),
-            },
-            notes: Notes::default(),
-            sha256: None,
+            node_name: String::new(),
+            source: Source::InCluster,
+            content_types: ContentTypes::default(),
+            log: LogFlags::default().or(LogFlags::default()),
+            routing: Routing::default(),
+            periods: Periods { min_sync: Duration::ZERO, check: CHECK_PERIOD },
+            owns_tables: true,
+            node_readiness: NodeReadiness::default(),
+            healthz_bind_address: Some(listen_address::DEFAULT_HEALTHZ),
+            metrics_bind_address: Some(listen_address::DEFAULT_METRICS),
+            bind_address_hard_fail: false,
+            conntrack: ConntrackSettings::of_kube_proxy(),
+            oom_score_adj: Some(DEFAULT_OOM_SCORE_ADJ),
         }
     }
 }
@@ -118,18 +108,6 @@ impl Values {
         let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
         if errors.is_empty() { Ok(()) } else { Err(errors) }
     }
-
-    /// Sets a part of the flowtable's settings, which is checked even if the flowtable is off.
-    pub(super) fn set_offload<T>(&mut self, part: fn(&mut Offload) -> &mut T, value: &Value) -> Set
-    where
-        T: FromStr<Err: Display>,
-    {
-        let value = parsed(value)?;
-        if let Some(offload) = &mut self.config.routing.flowtable {
-            *part(offload) = value;
-        }
-        Ok(())
-    }
 }
 
 /// The result of setting an option; the errors are its value and the expectation.
@@ -138,6 +116,19 @@ pub(super) type Set = Result<(), Vec<String>>;
 /// Sets `place`, if the value is valid.
 pub(super) fn put<T>(place: &mut T, value: Result<T, Vec<String>>) -> Set {
     *place = value?;
+    Ok(())
+}
+
+/// Sets a part of settings, which is checked even if they are off.
+pub(super) fn put_part<S, T>(
+    settings: &mut Option<S>,
+    part: fn(&mut S) -> &mut T,
+    value: Result<T, Vec<String>>,
+) -> Set {
+    let value = value?;
+    if let Some(settings) = settings {
+        *part(settings) = value;
+    }
     Ok(())
 }
 
