@@ -247,7 +247,7 @@ impl Worker {
 }
 
 #[allow(clippy::disallowed_methods)]
-fn now() -> Instant {
+pub(super) fn now() -> Instant {
     Instant::now()
 }
 

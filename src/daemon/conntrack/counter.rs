@@ -6,11 +6,13 @@
 use std::io;
 use std::sync::mpsc as std_mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use conntrack::{Connection, ConntrackError, ReopenedTable, Stage};
 use engine::model::LiveConnections;
 use tokio::sync::mpsc;
+
+use super::cleaner::now;
 
 /// Outcome of one count.
 #[derive(Debug)]
@@ -69,9 +71,4 @@ fn count(table: &mut ReopenedTable, mut live: LiveConnections) -> Result<Count, 
     };
     table.with(|table| table.connections(each))?;
     Ok(Count { live, connections, took: started.elapsed() })
-}
-
-#[allow(clippy::disallowed_methods)]
-fn now() -> Instant {
-    Instant::now()
 }

@@ -21,7 +21,7 @@ pub struct Cleaned {
 }
 
 /// Pending work of the cleaner.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Queue {
     /// Stale flows to delete. One pass takes them all, since its cost hardly depends on their
     /// number.
@@ -102,19 +102,7 @@ impl Default for Limits {
 
 impl Queue {
     pub(super) fn new(limits: Limits) -> Self {
-        Self {
-            flows: HashSet::default(),
-            unanswered: HashSet::default(),
-            limits,
-            list_at: None,
-            resting_until: None,
-            list_resting_until: None,
-            look_at: None,
-            look_resting_until: None,
-            is_second_look: false,
-            has_missed: false,
-            is_closed: false,
-        }
+        Self { limits, ..Self::default() }
     }
 
     /// Adds stale flows up to the limit. Returns how many were dropped.

@@ -49,9 +49,10 @@ const JITTER: Duration = Duration::from_secs(10);
 const SHORT_JITTER: Duration = Duration::from_secs(1);
 
 /// What the Node has, and what it should have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum CourseState {
     /// There is no judgement, and the Node keeps what an earlier daemon wrote.
+    #[default]
     Silent,
     /// The Node shows `judged`.
     Agrees { judged: Readiness },
@@ -91,7 +92,7 @@ pub(super) enum NextStep {
 }
 
 /// The course of the condition. A request is never due before `not_before`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Course {
     state: CourseState,
     not_before: Option<Instant>,
@@ -103,15 +104,6 @@ pub(super) struct Course {
 }
 
 impl Course {
-    pub(super) fn new() -> Self {
-        Self {
-            state: CourseState::Silent,
-            not_before: None,
-            ready_since: None,
-            calm: Duration::ZERO,
-        }
-    }
-
     pub(super) fn next(&self) -> NextStep {
         match self.state {
             CourseState::Silent | CourseState::Agrees { .. } => NextStep::Wait,
@@ -278,7 +270,7 @@ mod tests {
         ];
         for (state, expected) in table {
             for (input, expected) in inputs.into_iter().zip(expected) {
-                let mut course = Course { state, ..Course::new() };
+                let mut course = Course { state, ..Course::default() };
                 course.handle(input, now, 1.0);
                 assert_eq!(course.state, expected, "{state:?}, {input:?}");
             }
@@ -295,7 +287,7 @@ mod tests {
 
     impl Simulated {
         fn new(shown: Option<Readiness>) -> Self {
-            Self { course: Course::new(), begin: Instant::now(), shown, writes: Vec::new() }
+            Self { course: Course::default(), begin: Instant::now(), shown, writes: Vec::new() }
         }
 
         /// Runs from one second to another with the readiness of each, as the reporter does.
@@ -382,7 +374,7 @@ mod tests {
     #[test]
     fn a_server_that_returns_finds_no_node_unready() {
         let begin = Instant::now();
-        let mut course = Course::new();
+        let mut course = Course::default();
         let at = |second| begin + seconds(second);
         course.handle(Judged(Ready), at(0), 0.0);
         course.handle(Read(Some(Ready)), at(0), 0.0);
@@ -396,7 +388,7 @@ mod tests {
     #[test]
     fn a_refusal_is_repeated_after_its_wait_whatever_happens_meanwhile() {
         let now = Instant::now();
-        let mut course = Course::new();
+        let mut course = Course::default();
         course.handle(Judged(Ready), now, 0.0);
         course.handle(Failed(seconds(300)), now, 0.0);
         for judged in [TablesBlocked, Ready, NodePortsClosed, Ready] {

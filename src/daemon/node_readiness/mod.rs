@@ -51,6 +51,7 @@ pub struct ReadinessReporter {
 }
 
 /// What is left of earlier steps.
+#[derive(Default)]
 struct ReportProgress {
     course: Course,
     backoff: Backoff,
@@ -63,8 +64,7 @@ struct ReportProgress {
 impl ReadinessReporter {
     /// Reports until the future is dropped.
     pub async fn run(mut self) {
-        let (course, backoff) = (Course::new(), Backoff::default());
-        let mut progress = ReportProgress { course, backoff, has_failed: false, untainted: None };
+        let mut progress = ReportProgress::default();
         let mut is_synced = false;
         loop {
             if let Some(judged) = self.judge(&progress.course) {
@@ -91,26 +91,18 @@ impl ReadinessReporter {
     /// Returns the readiness, if the Node should follow it.
     fn judge(&self, course: &Course) -> Option<Readiness> {
         let readiness = self.observe.readiness(self.settings.lost_after);
-        match (readiness, self.settings.condition) {
-            (Readiness::Ready, _) => Some(readiness),
-            // A daemon that starts beside its tables does not make a ready Node unready.
-            (Readiness::Starting, true) => {
-                let is_first = matches!(course.judged(), None | Some(Readiness::Starting));
-                Some(readiness).filter(|_| is_first && !self.has_tables)
-            }
-            (
-                Readiness::TablesBlocked | Readiness::NodePortsClosed | Readiness::ApiServerLost,
-                true,
-            ) => Some(readiness),
+        let is_first = matches!(course.judged(), None | Some(Readiness::Starting));
+        let is_followed = match readiness {
+            Readiness::Ready => true,
             // The taint is removed once.
-            (
-                Readiness::Starting
-                | Readiness::TablesBlocked
-                | Readiness::NodePortsClosed
-                | Readiness::ApiServerLost,
-                false,
-            ) => None,
-        }
+            _ if !self.settings.condition => false,
+            // A daemon that starts beside its tables does not make a ready Node unready.
+            Readiness::Starting => is_first && !self.has_tables,
+            Readiness::TablesBlocked | Readiness::NodePortsClosed | Readiness::ApiServerLost => {
+                true
+            }
+        };
+        is_followed.then_some(readiness)
     }
 
     /// Reads the Node and changes what differs.

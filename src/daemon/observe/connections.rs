@@ -9,8 +9,7 @@ use tokio::task::AbortHandle;
 use super::shares::Shares;
 
 /// Connections of one group of clients, oldest first.
-#[derive(Debug, Default)]
-struct Group(VecDeque<(IpAddr, AbortHandle)>);
+type Group = VecDeque<(IpAddr, AbortHandle)>;
 
 /// All connections. Those of clients on this node, such as the kubelet, have a limit of their own,
 /// so that other clients cannot displace them.
@@ -35,17 +34,17 @@ impl Connections {
     /// Adds a connection of `client`, and aborts the oldest ones above the limits.
     pub(super) fn add(&mut self, client: IpAddr, is_own: bool, connection: AbortHandle) {
         let group = if is_own { &mut self.own } else { &mut self.others };
-        group.0.retain(|(_, connection)| !connection.is_finished());
-        let of_client = group.0.iter().filter(|(address, _)| *address == client).count();
+        group.retain(|(_, connection)| !connection.is_finished());
+        let of_client = group.iter().filter(|(address, _)| *address == client).count();
         let oldest = if of_client >= MAX_OF_CLIENT.min(self.limit) {
-            group.0.iter().position(|(address, _)| *address == client)
+            group.iter().position(|(address, _)| *address == client)
         } else {
-            (group.0.len() >= self.limit).then_some(0)
+            (group.len() >= self.limit).then_some(0)
         };
-        if let Some((_, connection)) = oldest.and_then(|oldest| group.0.remove(oldest)) {
+        if let Some((_, connection)) = oldest.and_then(|oldest| group.remove(oldest)) {
             connection.abort();
         }
-        group.0.push_back((client, connection));
+        group.push_back((client, connection));
     }
 }
 

@@ -115,28 +115,23 @@ impl Metrics {
     pub(super) fn new() -> Self {
         let mut registry = Registry::default();
         let new = &mut registry;
-        let (kube_proxy, commits) = (KubeProxy::register(new), CommitMetrics::register(new));
-        let (own, figures) = (Own::register(new), ServiceGauges::register(new));
-        let (direct, check) = (DirectMetrics::register(new), CheckMetrics::register(new));
-        let (balancing, localhost) =
-            (LeastConnectionsMetrics::register(new), LocalhostMetrics::register(new));
-        let (server, configuration) = (ServerMetrics::register(new), Configuration::register(new));
-        configuration.build.with(VERSION).set(1);
-        new.add(|| vec![build()]);
-        new.add(process::metrics);
-        Self {
+        let mut metrics = Self {
+            kube_proxy: KubeProxy::register(new),
+            commits: CommitMetrics::register(new),
+            own: Own::register(new),
+            figures: ServiceGauges::register(new),
+            direct: DirectMetrics::register(new),
+            check: CheckMetrics::register(new),
+            balancing: LeastConnectionsMetrics::register(new),
+            localhost: LocalhostMetrics::register(new),
+            server: ServerMetrics::register(new),
+            configuration: Configuration::register(new),
             registry,
-            kube_proxy,
-            commits,
-            own,
-            figures,
-            direct,
-            check,
-            balancing,
-            localhost,
-            server,
-            configuration,
-        }
+        };
+        metrics.configuration.build.with(VERSION).set(1);
+        metrics.registry.add(|| vec![build()]);
+        metrics.registry.add(process::metrics);
+        metrics
     }
 
     pub(super) fn synced(&self, family: IpFamily, now: SystemTime) {

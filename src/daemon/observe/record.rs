@@ -37,7 +37,7 @@ pub(super) struct Recorded {
     pub(super) unusable: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct RecordedWatch {
     resource: &'static str,
     is_connected: bool,
@@ -86,10 +86,7 @@ impl Record {
         let mut watches = self.watches.lock();
         let place = watches.partition_point(|it| it.resource < resource);
         if watches.get(place).is_none_or(|it| it.resource != resource) {
-            let (heard_at, reason, lost_at) = (None, None, None);
-            let (is_connected, failures) = (false, 0);
-            let new = RecordedWatch { resource, is_connected, heard_at, failures, reason, lost_at };
-            watches.insert(place, new);
+            watches.insert(place, RecordedWatch { resource, ..RecordedWatch::default() });
         }
         change(&mut watches[place]);
     }

@@ -212,13 +212,8 @@ impl Keeper {
         let none = (Duration::ZERO, Duration::ZERO);
         let wait = self.backoff.after_failure(Instant::now(), none, random());
         if self.trouble.is_said(error.to_string(), None) {
-            let (resource, server) = (None, None);
-            self.outlet.report(SourceReport::Trouble {
-                resource,
-                server,
-                error,
-                retry_in: wait,
-            })?;
+            let (resource, server, retry_in) = (None, None, wait);
+            self.outlet.report(SourceReport::Trouble { resource, server, error, retry_in })?;
         }
         self.pause(wait, digest).await;
         Ok(None)

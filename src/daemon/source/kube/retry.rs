@@ -188,19 +188,16 @@ impl RetryPolicy {
     /// Returns the state before the first list, if there are objects of an earlier source or none.
     pub(super) fn new(formats: Formats, has_objects: bool) -> Self {
         let content = if has_objects { KnownObjects::Objects } else { KnownObjects::Nothing };
-        let (backoff, expired, trouble) = Default::default();
-        let (lists_since, json_since) = (None, None);
-        let (stage, is_held) = (ListStage::Opening, false);
         Self {
-            stage,
+            stage: ListStage::Opening,
             formats,
-            lists_since,
-            json_since,
+            lists_since: None,
+            json_since: None,
             content,
-            is_held,
-            backoff,
-            expired,
-            trouble,
+            is_held: false,
+            backoff: Backoff::default(),
+            expired: Backoff::default(),
+            trouble: Trouble::default(),
         }
     }
 
