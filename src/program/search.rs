@@ -64,7 +64,7 @@ fn matching(services: &Services, text: &str) -> Value {
         services,
         connections: None,
         clients: &Clients::default(),
-        places: &matches.places,
+        places: &matches.rows,
         now: Duration::ZERO,
     };
     json!({

@@ -4,7 +4,6 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::iter::Peekable;
 
 use super::connections::{Connections, Counts};
 use super::services::{Entry, Services};
@@ -88,9 +87,10 @@ impl Services {
         order: Order,
         most: usize,
     ) -> Top<BusyService> {
-        let places = connections.places().peekable();
-        let groups = Groups { services: self, connections, places };
-        let keyed = groups.map(|group| {
+        let places: Vec<_> = connections.places().collect();
+        let ports = places.chunk_by(|one, other| self.is_same_port(*one, *other));
+        let keyed = ports.map(|places| {
+            let group = self.group(connections, places);
             // Equal ones are sorted by place, which follows the name.
             let key = (Reverse(order.key(&group.counts, group.draining)), group.place);
             (key, group)
@@ -126,18 +126,22 @@ impl Services {
         Top { rows: rows.collect(), count }
     }
 
+    /// Returns the connections to the frontends of one port, which are at `places`.
+    fn group(&self, connections: &Connections, places: &[usize]) -> Group {
+        let mut group = Group { place: places[0], counts: Counts::default(), draining: 0 };
+        for place in places {
+            connections.of(*place).for_each(|(_, counts)| group.counts.add(counts));
+            let live = connections.draining(self, *place).map(|(_, counts)| counts.live());
+            group.draining = live.fold(group.draining, u32::saturating_add);
+        }
+        group
+    }
+
     /// Returns the length of the longer list: if there are two, one contains the other.
     fn longest_list(&self, entry: &Entry) -> usize {
         let lists = [entry.route, entry.internal].map(|it| self.list(entry.frontend.family(), it));
         lists.into_iter().flatten().map(|list| list.targets.len()).max().unwrap_or_default()
     }
-}
-
-/// Iterator over the ports of services with connections, in the order of their names.
-struct Groups<'a, I: Iterator<Item = usize>> {
-    services: &'a Services,
-    connections: &'a Connections,
-    places: Peekable<I>,
 }
 
 /// Connections of one port.
@@ -146,23 +150,6 @@ struct Group {
     place: usize,
     counts: Counts,
     draining: u32,
-}
-
-impl<I: Iterator<Item = usize>> Iterator for Groups<'_, I> {
-    type Item = Group;
-
-    fn next(&mut self) -> Option<Group> {
-        let first = *self.places.peek()?;
-        let mut group = Group { place: first, counts: Counts::default(), draining: 0 };
-        let services = self.services;
-        while let Some(place) = self.places.next_if(|it| services.is_same_port(first, *it)) {
-            self.connections.of(place).for_each(|(_, counts)| group.counts.add(counts));
-            let draining = self.connections.draining(self.services, place);
-            let live = draining.map(|(_, counts)| counts.live());
-            group.draining = live.fold(group.draining, u32::saturating_add);
-        }
-        Some(group)
-    }
 }
 
 /// Returns the `most` values with the smallest keys, ascending. No two keys are equal.

@@ -101,8 +101,7 @@ impl Filter {
             });
         }
         if let Some(part) = &self.part {
-            let matching: HashSet<_> =
-                services.search(part, usize::MAX).places.into_iter().collect();
+            let matching: HashSet<_> = services.search(part, usize::MAX).rows.into_iter().collect();
             places.retain(|place| matching.contains(place));
         }
         if !self.endpoints.is_empty() {

@@ -31,7 +31,6 @@ pub use latest::Latest;
 pub use read::read;
 pub use refused::refresh_refused;
 pub use row::{Choice, EndpointRow, EndpointState, Kind, Policy, Row, Scheduler};
-pub use search::Matches;
 pub use select::{Selector, SelectorError};
 pub use services::{Entry, Services};
 pub use view::View;

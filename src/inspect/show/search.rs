@@ -4,26 +4,18 @@ use std::net::SocketAddr;
 
 use engine::ruleset::Frontend;
 
+use super::busiest::Top;
 use super::filter::Endpoints;
 use super::services::Services;
 
-/// Result of a search.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Matches {
-    /// Places of the first frontends, ascending.
-    pub places: Vec<usize>,
-    /// Number of matching frontends.
-    pub count: usize,
-}
-
 impl Services {
-    /// Returns the first `most` frontends whose `namespace/name:port` or `address:port/protocol`
-    /// contains `text`, ignoring case, and those with an endpoint of it, if it is an address, address
-    /// and port, or a range. A node port has every address that serves it.
-    pub fn search(&self, text: &str, most: usize) -> Matches {
+    /// Returns the places of the first `most` frontends, ascending, whose `namespace/name:port` or
+    /// `address:port/protocol` contains `text`, ignoring case, and those with an endpoint of it, if
+    /// it is an address, address and port, or a range. A node port has every address that serves it.
+    pub fn search(&self, text: &str, most: usize) -> Top<usize> {
         let text = text.to_ascii_lowercase();
         let endpoints = text.parse::<Endpoints>().ok();
-        let mut matches = Matches { places: Vec::new(), count: 0 };
+        let mut matches = Top::default();
         for (place, entry) in self.entries.iter().enumerate() {
             let uses = |endpoints: Endpoints| self.targets(entry).any(|it| endpoints.contain(it));
             if !entry.label.contains(&text)
@@ -33,8 +25,8 @@ impl Services {
                 continue;
             }
             matches.count += 1;
-            if matches.places.len() < most {
-                matches.places.push(place);
+            if matches.rows.len() < most {
+                matches.rows.push(place);
             }
         }
         matches

@@ -61,20 +61,14 @@ impl History {
     pub fn add(&mut self, sample: Sample) -> TopView {
         let Sample { at, now, daemon, kernel } = sample;
         TopView {
-            daemon: match daemon {
-                Ok(report) => Ok(self.add_report(at, report)),
-                Err(why) => {
-                    self.metrics.clear();
-                    Err(printable(&why))
-                }
-            },
-            kernel: match kernel {
-                Ok(kernel) => Ok(self.add_kernel((at, now), kernel)),
-                Err(why) => {
-                    self.generations.clear();
-                    Err(printable(&why))
-                }
-            },
+            daemon: daemon.map(|report| self.add_report(at, report)).map_err(|why| {
+                self.metrics.clear();
+                printable(&why)
+            }),
+            kernel: kernel.map(|kernel| self.add_kernel((at, now), kernel)).map_err(|why| {
+                self.generations.clear();
+                printable(&why)
+            }),
         }
     }
 

@@ -16,7 +16,6 @@ pub struct Status {
     pub(super) condition: Option<String>,
     pub(super) good: bool,
     pub(super) ready: bool,
-    pub(super) healthy: bool,
     pub(super) families: Vec<FamilyStatus>,
     pub(super) watches: Vec<WatchStatus>,
     pub(super) problems: Vec<ProblemStatus>,
@@ -39,7 +38,6 @@ pub(super) struct WatchStatus {
     pub(super) resource: String,
     pub(super) connected: bool,
     pub(super) heard_ms: Option<u64>,
-    pub(super) failures: u64,
     pub(super) reason: Option<String>,
 }
 

@@ -36,7 +36,7 @@ mod tests {
         let view = sample.view();
         let found = |text: &str, most| {
             let matches = view.services.search(text, most);
-            let lines = brief(View { places: &matches.places, ..view });
+            let lines = brief(View { places: &matches.rows, ..view });
             (matches.count, lines.into_iter().map(|it| it["frontend"].clone()).collect::<Vec<_>>())
         };
         let web = ["10.96.0.10:80/tcp", "*:30080/tcp"].map(Value::from);
@@ -58,7 +58,7 @@ mod tests {
             let texts = served.iter().map(|address| format!("{address}:30080/tcp"));
             for text in texts.chain(["192.168.".to_owned(), listed.to_owned()]) {
                 let matches = view.services.search(&text, 9);
-                let lines = brief(View { places: &matches.places, ..view });
+                let lines = brief(View { places: &matches.rows, ..view });
                 let found: Vec<_> = lines.iter().map(|line| &line["frontend"]).collect();
                 assert_eq!(found, [listed], "{text}");
             }
