@@ -35,15 +35,16 @@ pub struct Connection {
     pub bytes: Option<u64>,
 }
 
-/// Stage of a connection's life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// No reply yet, or the handshake is not complete.
-    New,
-    /// Replied to. At least one side may still send.
-    Active,
-    /// Closed by both sides; the entry stays until it expires.
-    Ended,
+engine::named! {
+    /// Stage of a connection's life.
+    pub enum Stage {
+        /// No reply yet, or the handshake is not complete.
+        New = "new",
+        /// Replied to. At least one side may still send.
+        Active = "active",
+        /// Closed by both sides; the entry stays until it expires.
+        Ended = "ended",
+    }
 }
 
 impl Connection {

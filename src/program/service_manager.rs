@@ -20,17 +20,18 @@ const ADDRESS: &str = "NOTIFY_SOCKET";
 /// the number of the process that sends them.
 const WATCHDOG: [&str; 2] = ["WATCHDOG_USEC", "WATCHDOG_PID"];
 
-/// State of the daemon.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum State {
-    /// The tables are complete, also after a reload.
-    Ready,
-    /// The program executes itself again, with another configuration.
-    Reloading,
-    /// A signal ends the daemon.
-    Stopping,
-    /// The daemon makes progress.
-    Alive,
+engine::named! {
+    /// State of the daemon, with its message (sd_notify(3)).
+    pub(super) enum State {
+        /// The tables are complete, also after a reload.
+        Ready = "READY=1\n",
+        /// The program executes itself again, with another configuration.
+        Reloading = "RELOADING=1\n",
+        /// A signal ends the daemon.
+        Stopping = "STOPPING=1\n",
+        /// The daemon makes progress.
+        Alive = "WATCHDOG=1\n",
+    }
 }
 
 /// Where the daemon sends its state. Without an address it sends nothing.
@@ -95,16 +96,10 @@ fn parse(address: &OsStr) -> io::Result<SocketAddr> {
 }
 
 fn send(address: &SocketAddr, state: State) -> io::Result<()> {
-    let message = match state {
-        State::Ready => "READY=1\n",
-        State::Reloading => "RELOADING=1\n",
-        State::Stopping => "STOPPING=1\n",
-        State::Alive => "WATCHDOG=1\n",
-    };
     let socket = UnixDatagram::unbound()?;
     // Otherwise a full queue of the receiver would block the loop.
     socket.set_nonblocking(true)?;
-    socket.send_to_addr(message.as_bytes(), address)?;
+    socket.send_to_addr(state.name().as_bytes(), address)?;
     Ok(())
 }
 

@@ -15,14 +15,16 @@ pub struct LogFlags {
     pub log_format: Option<LogFormat>,
 }
 
-/// Format of log lines.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// Lines for people.
-    #[default]
-    Text,
-    /// One JSON object for each line.
-    Json,
+engine::named! {
+    /// Format of log lines.
+    #[derive(Default, ValueEnum)]
+    pub enum LogFormat {
+        /// Lines for people.
+        #[default]
+        Text = "text",
+        /// One JSON object for each line.
+        Json = "json",
+    }
 }
 
 /// Level and format of the log.
@@ -57,13 +59,6 @@ impl LogSettings {
 }
 
 impl LogFormat {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Text => "text",
-            Self::Json => "json",
-        }
-    }
-
     /// Parses the name of a format.
     pub(super) fn parse(name: &str) -> Result<Self, &'static str> {
         Self::from_str(name, false).map_err(|_| "text or json")

@@ -73,25 +73,16 @@ pub(super) fn written(format: MetricsFormat, registry: &Registry) -> Vec<u8> {
 }
 
 fn open_metrics(metric: &Described) -> String {
-    let kind = match metric.kind {
-        MetricKind::Counter => "counter",
-        MetricKind::Gauge => "gauge",
-        MetricKind::Info => "info",
-        MetricKind::Histogram => "histogram",
-    };
-    lines(metric, (&metric.name, kind), real)
+    lines(metric, (&metric.name, metric.kind.name()), real)
 }
 
 /// In version 0.0.4 the name of a metric has the suffix of its samples, and there is no type of
 /// information. Bounds of buckets have Go's notation: Prometheus before 3.0 compares them as text,
 /// and a sum over nodes with both programs needs the same text.
 fn prometheus(metric: &Described) -> String {
-    let kind = match metric.kind {
-        MetricKind::Counter => "counter",
-        MetricKind::Gauge | MetricKind::Info => "gauge",
-        MetricKind::Histogram => "histogram",
-    };
-    lines(metric, (&metric.sample_name(), kind), in_go)
+    let is_info = metric.kind == MetricKind::Info;
+    let kind = if is_info { MetricKind::Gauge } else { metric.kind };
+    lines(metric, (&metric.sample_name(), kind.name()), in_go)
 }
 
 /// Returns the lines of a metric.

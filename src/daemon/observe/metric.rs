@@ -9,14 +9,15 @@ use parking_lot::Mutex;
 
 use super::native_buckets::NativeBuckets;
 
-/// Type of a metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum MetricKind {
-    Counter,
-    Gauge,
-    /// A gauge that is always 1, for its labels.
-    Info,
-    Histogram,
+engine::named! {
+    /// Type of a metric, with its name in OpenMetrics.
+    pub(super) enum MetricKind {
+        Counter = "counter",
+        Gauge = "gauge",
+        /// A gauge that is always 1, for its labels.
+        Info = "info",
+        Histogram = "histogram",
+    }
 }
 
 /// Value of a series at one time.

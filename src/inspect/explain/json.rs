@@ -7,7 +7,6 @@ use super::direct_words::{hardware, way_words};
 use super::explanation::Explanation;
 use super::report::fate;
 use super::step::{Fate, Hop, PossibleFate, RuleStep, Step};
-use super::walk::Start;
 use super::words::{lines, policy_words};
 
 impl Explanation {
@@ -36,10 +35,7 @@ impl Explanation {
                 "port": packet.port,
                 "protocol": protocol,
                 "inInterface": Some(&*packet.input.name).filter(|name| !name.is_empty()),
-                "hook": match self.start {
-                    Start::Prerouting => "prerouting",
-                    Start::Output => "output",
-                },
+                "hook": self.start.name(),
             },
             "service": service,
             "closedNodePort": self.closed_node_port.as_ref().map(|closed| json!({

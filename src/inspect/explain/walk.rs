@@ -14,13 +14,15 @@ use super::rules::{Facts, Rules};
 use super::state::{State, merge, merge_by, total};
 use super::step::{ChainId, Fate, PossibleFate, Prediction, RuleStep, Step};
 
-/// Hook where a packet starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Start {
-    /// The packet arrives at an interface.
-    Prerouting,
-    /// This node sends the packet.
-    Output,
+engine::named! {
+    /// Hook where a packet starts.
+    #[derive(clap::ValueEnum)]
+    pub enum Start {
+        /// The packet arrives at an interface.
+        Prerouting = "prerouting",
+        /// This node sends the packet.
+        Output = "output",
+    }
 }
 
 /// Predicts the fate of the packet, whose input interface is set.

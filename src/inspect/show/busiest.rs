@@ -8,20 +8,22 @@ use std::collections::BTreeMap;
 use super::connections::{Connections, Counts};
 use super::services::{Entry, Services};
 
-/// Sort key of services, descending; equal ones by name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Order {
-    /// Connections that began per second
-    #[default]
-    Began,
-    /// Answered connections
-    Active,
-    /// Connections without an answer
-    New,
-    /// Live connections to former endpoints
-    Draining,
-    /// Namespace and name
-    Name,
+engine::named! {
+    /// Sort key of services, descending; equal ones by name.
+    #[derive(Default, clap::ValueEnum)]
+    pub enum Order {
+        /// Connections that began per second
+        #[default]
+        Began = "began/s",
+        /// Answered connections
+        Active = "active",
+        /// Connections without an answer
+        New = "new",
+        /// Live connections to former endpoints
+        Draining = "draining",
+        /// Namespace and name
+        Name = "name",
+    }
 }
 
 /// The first rows of a list.

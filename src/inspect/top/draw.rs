@@ -21,7 +21,6 @@ use self::table::{Cell, Column, Table};
 use super::scrape::{COUNTERS, TIMES};
 use super::screen_state::{ScreenList, ScreenState};
 use super::views::{DaemonView, KernelView, StateRow, Times, TopView, lengths};
-use crate::show::Order;
 use crate::show::format::age;
 
 /// Rows of a list without focus, if another list needs the lines.
@@ -91,21 +90,16 @@ fn paint(
 }
 
 fn keys(state: &ScreenState) -> Line<'static> {
-    let order = match state.order {
-        Order::Began => "began/s",
-        Order::Active => "active",
-        Order::New => "new",
-        Order::Draining => "draining",
-        Order::Name => "name",
-    };
-    let list = match state.focus {
-        ScreenList::Services => "services",
-        ScreenList::Draining => "draining",
-        ScreenList::Problems => "problems",
-    };
-    let parts = [("q", " quit  "), ("Tab", " list: "), ("", list), ("  Up/Down", " scroll  ")];
-    let parts = parts.into_iter().chain([("s", " sort: "), ("", order)]);
-    Line::from_iter(parts.flat_map(|(key, text)| [Span::styled(key, BOLD), Span::raw(text)]))
+    let parts = [
+        ("q", " quit  "),
+        ("Tab", " list: "),
+        ("", state.focus.name()),
+        ("  Up/Down", " scroll  "),
+        ("s", " sort: "),
+        ("", state.order.name()),
+    ];
+    let spans = parts.map(|(key, text)| [Span::styled(key, BOLD), Span::raw(text)]);
+    Line::from_iter(spans.into_iter().flatten())
 }
 
 /// Returns all lines above the lists.

@@ -4,16 +4,18 @@ use clap::ValueEnum;
 
 use crate::show::Order;
 
-/// A list of the screen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ScreenList {
-    /// Services with connections.
-    #[default]
-    Services,
-    /// Draining endpoints.
-    Draining,
-    /// Problems of the daemon.
-    Problems,
+engine::named! {
+    /// A list of the screen.
+    #[derive(Default)]
+    pub enum ScreenList {
+        /// Services with connections.
+        #[default]
+        Services = "services",
+        /// Draining endpoints.
+        Draining = "draining",
+        /// Problems of the daemon.
+        Problems = "problems",
+    }
 }
 
 /// A key with a function.
@@ -70,9 +72,6 @@ pub struct ScreenState {
 }
 
 impl ScreenList {
-    /// All lists, from top to bottom.
-    pub const ALL: [Self; 3] = [Self::Services, Self::Draining, Self::Problems];
-
     pub(super) fn place(self) -> usize {
         self as usize
     }

@@ -3,29 +3,20 @@
 //! With any distribution the sum is exactly services times average, so that runs with the same
 //! flags have the same number of endpoints.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use super::random::Random;
 
-/// Distribution of endpoints over services.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Distribution {
-    /// As in real clusters: most services have 1 to 5, some have dozens, a few have thousands
-    #[default]
-    Real,
-    /// Every service has the average
-    Even,
-}
-
-impl fmt::Display for Distribution {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Real => "real",
-            Self::Even => "even",
-        })
+engine::named! {
+    /// Distribution of endpoints over services.
+    #[derive(Default, Serialize, Deserialize, clap::ValueEnum)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Distribution {
+        /// As in real clusters: most services have 1 to 5, some have dozens, a few have thousands
+        #[default]
+        Real = "real",
+        /// Every service has the average
+        Even = "even",
     }
 }
 

@@ -81,7 +81,7 @@ impl BenchReport {
              {}\nsamples as p50 / p99 / max\n\n",
             self.version,
             settings.endpoints,
-            settings.distribution,
+            settings.distribution.name(),
             settings.changes,
             rate(settings.rate),
             settings.mix,
@@ -142,7 +142,7 @@ impl BenchReport {
         facts.extend(self.machine.facts());
         facts.extend([
             ("endpoints of a service", settings.endpoints.to_string()),
-            ("distribution", settings.distribution.to_string()),
+            ("distribution", settings.distribution.name().to_owned()),
             ("seed", settings.seed.to_string()),
             ("changes", settings.changes.to_string()),
             ("changes in a second", settings.rate.to_string()),

@@ -16,40 +16,28 @@ pub struct Row {
     pub value: Value,
 }
 
-/// Unit of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Unit {
-    /// Microseconds.
-    #[serde(rename = "us")]
-    Microseconds,
-    /// Milliseconds.
-    #[serde(rename = "ms")]
-    Milliseconds,
-    /// Seconds.
-    #[serde(rename = "s")]
-    Seconds,
-    /// Millions of bytes.
-    #[serde(rename = "MB")]
-    Megabytes,
-    /// A count.
-    #[serde(rename = "")]
-    Count,
-    /// Count per second.
-    #[serde(rename = "/s")]
-    PerSecond,
-}
-
-impl Unit {
-    /// Returns the suffix of the number.
-    pub fn symbol(self) -> &'static str {
-        match self {
-            Self::Microseconds => "us",
-            Self::Milliseconds => "ms",
-            Self::Seconds => "s",
-            Self::Megabytes => "MB",
-            Self::Count => "",
-            Self::PerSecond => "/s",
-        }
+engine::named! {
+    /// Unit of a row, with the suffix of the number.
+    #[derive(Serialize, Deserialize)]
+    pub enum Unit {
+        /// Microseconds.
+        #[serde(rename = "us")]
+        Microseconds = "us",
+        /// Milliseconds.
+        #[serde(rename = "ms")]
+        Milliseconds = "ms",
+        /// Seconds.
+        #[serde(rename = "s")]
+        Seconds = "s",
+        /// Millions of bytes.
+        #[serde(rename = "MB")]
+        Megabytes = "MB",
+        /// A count.
+        #[serde(rename = "")]
+        Count = "",
+        /// Count per second.
+        #[serde(rename = "/s")]
+        PerSecond = "/s",
     }
 }
 

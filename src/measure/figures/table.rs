@@ -6,7 +6,7 @@ use super::row::{Row, Value, find};
 
 /// Returns the name of a row, with its unit.
 pub fn label(row: &Row) -> String {
-    match row.unit.symbol() {
+    match row.unit.name() {
         "" => row.name.clone(),
         unit => format!("{}, {unit}", row.name),
     }

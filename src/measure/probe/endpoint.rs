@@ -27,10 +27,7 @@ impl Which {
 
     /// Returns the index in arrays.
     pub(super) fn index(self) -> usize {
-        match self {
-            Self::A => 0,
-            Self::B => 1,
-        }
+        self as usize
     }
 }
 

@@ -66,8 +66,9 @@ pub enum ProbeError {
 /// Tries that never reached the endpoint.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "no {protocol} connection to {service} reached the endpoint {endpoint} within {} s: {tries}; \
+    "no {} connection to {service} reached the endpoint {endpoint} within {} s: {tries}; \
      check that a kube-proxy runs on this machine and follows this API server{hint}",
+    protocol.name(),
     limit.as_secs_f64()
 )]
 pub struct Unreached {

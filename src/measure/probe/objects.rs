@@ -69,7 +69,7 @@ pub(super) fn service(namespace: &str, protocol: Protocol, family: Option<Family
         "spec": {
             "type": "ClusterIP",
             "ipFamilyPolicy": "SingleStack",
-            "ports": [{"name": NAME, "protocol": protocol.to_string(), "port": PORT}],
+            "ports": [{"name": NAME, "protocol": protocol.name(), "port": PORT}],
         },
     });
     if let Some(family) = family {
@@ -108,7 +108,7 @@ pub(super) fn change(protocol: Protocol, port: u16) -> Value {
 }
 
 fn ports(protocol: Protocol, port: u16) -> Value {
-    json!([{"name": NAME, "protocol": protocol.to_string(), "port": port}])
+    json!([{"name": NAME, "protocol": protocol.name(), "port": port}])
 }
 
 /// Returns the ClusterIP of a Service that the API server has created.

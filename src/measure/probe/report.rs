@@ -75,7 +75,7 @@ impl ProbeReport {
             self.version,
             self.node,
             self.service,
-            settings.protocol,
+            settings.protocol.name(),
             settings.changes,
             rate(settings.rate),
             settings.warm_up,
@@ -120,7 +120,7 @@ impl ProbeReport {
         facts.extend(self.machine.facts());
         facts.extend([
             ("commits by", self.committers.join(", ")),
-            ("protocol", settings.protocol.to_string()),
+            ("protocol", settings.protocol.name().to_owned()),
             ("changes", settings.changes.to_string()),
             ("changes in a second", settings.rate.to_string()),
             ("changes before", settings.warm_up.to_string()),

@@ -1,6 +1,5 @@
 //! The settings of a run.
 
-use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -63,21 +62,14 @@ impl ProbeSettings {
     }
 }
 
-/// A transport protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Protocol {
-    /// TCP.
-    Tcp,
-    /// UDP.
-    Udp,
-}
-
-impl fmt::Display for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tcp => "TCP",
-            Self::Udp => "UDP",
-        })
+engine::named! {
+    /// A transport protocol.
+    #[derive(ValueEnum, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Protocol {
+        /// TCP.
+        Tcp = "TCP",
+        /// UDP.
+        Udp = "UDP",
     }
 }
