@@ -146,23 +146,19 @@ impl Pipeline {
         stages.parsed = took;
         let (events, took) = timed(|| convert(objects?, &mut self.converter));
         stages.modelled = took;
-        let (transaction, took) = timed(|| {
-            self.engine.apply(events?);
-            Ok::<_, BenchError>(self.engine.next_transaction(self.kernel.max_batch()))
-        });
+        let events = events?;
+        let (_, took) = timed(|| self.engine.apply(events));
         stages.diffed = took;
-        let mut next = transaction?;
-        while let Some(transaction) = next {
+        loop {
+            let (next, took) = timed(|| self.engine.next_transaction(self.kernel.max_batch()));
+            stages.diffed += took;
+            let Some(transaction) = next else { break };
             let (committed, took) = timed(|| self.commit(&transaction));
             let committed = committed?;
             stages.encoded += committed.encode_time;
             stages.committed += committed.kernel_time;
             stages.noted += took - committed.encode_time - committed.kernel_time;
             stages.transactions += 1;
-            let (transaction, took) =
-                timed(|| self.engine.next_transaction(self.kernel.max_batch()));
-            stages.diffed += took;
-            next = transaction;
         }
         stages.end_to_end = start.elapsed();
         stages.user = (thread_time() - before).saturating_sub(stages.committed);
