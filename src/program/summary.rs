@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use nft::kernel::Committed;
 use nft::{MessageKind, Operation, Transaction};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 /// Messages of several transactions.
@@ -15,14 +16,20 @@ pub struct Summary {
     bytes: usize,
     kernel_time: Duration,
     messages: BTreeMap<MessageKind, usize>,
-    elements: BTreeMap<String, ElementCounts>,
+    elements: BTreeMap<String, ChangeCounts>,
 }
 
-/// Elements of one set.
-#[derive(Clone, Copy, Debug, Default)]
-struct ElementCounts {
-    added: usize,
-    removed: usize,
+/// Additions and removals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct ChangeCounts {
+    pub(super) added: usize,
+    pub(super) removed: usize,
+}
+
+impl fmt::Display for ChangeCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "+{} -{}", self.added, self.removed)
+    }
 }
 
 impl Summary {
@@ -46,20 +53,17 @@ impl Summary {
     /// Returns one JSON object; `kernel_us` is the time in the kernel in microseconds.
     pub fn json(&self, problems: &[String]) -> Value {
         let messages = self.messages.iter().map(|(kind, count)| (kind.to_string(), json!(count)));
-        let elements = self.elements.iter().map(|(set, counts)| {
-            (set.clone(), json!({ "added": counts.added, "removed": counts.removed }))
-        });
         json!({
             "transactions": self.transactions,
             "messages": messages.collect::<serde_json::Map<_, _>>(),
-            "elements": elements.collect::<serde_json::Map<_, _>>(),
+            "elements": self.elements,
             "bytes": self.bytes,
             "kernel_us": self.kernel_time.as_micros(),
             "problems": problems,
         })
     }
 
-    fn counts(&mut self, set: String) -> &mut ElementCounts {
+    fn counts(&mut self, set: String) -> &mut ChangeCounts {
         self.elements.entry(set).or_default()
     }
 }
@@ -81,7 +85,7 @@ impl fmt::Display for Summary {
             writeln!(f, "  {kind:<12} {count}")?;
         }
         for (set, counts) in &self.elements {
-            writeln!(f, "  elements of {set}: +{} -{}", counts.added, counts.removed)?;
+            writeln!(f, "  elements of {set}: {counts}")?;
         }
         Ok(())
     }

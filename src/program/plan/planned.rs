@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::comparison::ChangeLine;
 use crate::output::Output;
+use crate::summary::ChangeCounts;
 
 /// Maximum number of services in text.
 const SHOWN: usize = 20;
@@ -17,16 +18,9 @@ const SHOWN: usize = 20;
 pub(super) struct Planned {
     /// Each change, for JSON.
     changes: Option<Vec<Value>>,
-    kinds: BTreeMap<String, Count>,
+    kinds: BTreeMap<String, ChangeCounts>,
     /// By the service's name.
-    services: BTreeMap<String, Count>,
-}
-
-/// Additions and removals.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Count {
-    added: usize,
-    removed: usize,
+    services: BTreeMap<String, ChangeCounts>,
 }
 
 impl Planned {
@@ -62,35 +56,25 @@ impl Planned {
     }
 
     pub(super) fn json(&self, problems: &[String]) -> Value {
-        let kinds = |count: fn(&Count) -> usize| -> BTreeMap<_, _> {
+        let kinds = |count: fn(&ChangeCounts) -> usize| -> BTreeMap<_, _> {
             let counts = self.kinds.iter().map(|(kind, it)| (kind, count(it)));
             counts.filter(|(_, count)| *count > 0).collect()
         };
-        let services = self.services.iter();
-        let services = services.map(|(name, Count { added, removed })| {
-            (name, json!({ "added": added, "removed": removed }))
-        });
         json!({
             "changes": self.changes,
             "summary": {
                 "added": kinds(|it| it.added),
                 "removed": kinds(|it| it.removed),
-                "services": services.collect::<BTreeMap<_, _>>(),
+                "services": self.services,
             },
             "problems": problems,
         })
     }
 }
 
-impl Count {
+impl ChangeCounts {
     fn add(&mut self, sign: char) {
         *(if sign == '+' { &mut self.added } else { &mut self.removed }) += 1;
-    }
-}
-
-impl fmt::Display for Count {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "+{} -{}", self.added, self.removed)
     }
 }
 
