@@ -109,22 +109,20 @@ impl Line {
 
     /// Returns the exit code.
     fn run(&self) -> Result<u8, Failure> {
-        match (&self.nodes, self.command.is_empty()) {
-            (_, true) => {
-                print(&HELP);
-                Ok(0)
-            }
-            (None, false) if self.command.iter().any(|word| is_help(word)) => {
-                print(&HELP);
-                Ok(0)
-            }
-            (None, false) => Err(Failure::new("--node NODE or --all-nodes is missing")),
-            (Some(Nodes::One(node)), false) => {
+        let asks_for_help = || self.command.iter().any(|word| is_help(word));
+        if self.command.is_empty() || self.nodes.is_none() && asks_for_help() {
+            print(&HELP);
+            return Ok(0);
+        }
+        match &self.nodes {
+            None => Err(Failure::new("--node NODE or --all-nodes is missing")),
+            Some(Nodes::One(node)) => {
                 let pods = self.pods(Some(node))?.remove(node).unwrap_or_default();
                 let pod = only(node, &pods)?;
+                // Returns only on failure.
                 Err(failed(&self.command_in(pod, is_interactive()).exec()))
             }
-            (Some(Nodes::All), false) => self.run_everywhere(),
+            Some(Nodes::All) => self.run_everywhere(),
         }
     }
 

@@ -51,10 +51,8 @@ pub(super) fn load_objects(
     config: &Config,
     allow_empty: bool,
 ) -> Result<(Option<Followed>, Vec<String>), Failure> {
-    match &config.source {
-        Source::Manifests(path) => Ok((None, load(engine, config, path, allow_empty)?)),
-        Source::Kubeconfig(_) | Source::InCluster | Source::Server { .. } => {
-            Ok((Some(Followed::start(config, engine)?), Vec::new()))
-        }
+    if let Source::Manifests(path) = &config.source {
+        return Ok((None, load(engine, config, path, allow_empty)?));
     }
+    Ok((Some(Followed::start(config, engine)?), Vec::new()))
 }

@@ -298,8 +298,10 @@ fn balancing(config: &Config) -> Result<Option<Balancing>, Failure> {
 
 /// Starts to follow the links of the node, as far as settings need them.
 fn follow_links_of_node(config: &Config) -> io::Result<Links> {
-    let devices = config.routing.flowtable.as_ref().map(|_| follow_devices()).transpose()?;
-    Ok(Links { devices, direct: follow_nodes(config)? })
+    let Routing { flowtable, direct_return, .. } = &config.routing;
+    let devices = flowtable.as_ref().map(|_| follow_devices()).transpose()?;
+    let direct = direct_return.as_ref().map(DirectFollowing::start).transpose()?;
+    Ok(Links { devices, direct })
 }
 
 /// Starts to follow the devices of this network namespace.
@@ -307,11 +309,6 @@ fn follow_devices() -> io::Result<mpsc::Receiver<LinkNews>> {
     let (sender, news) = mpsc::channel(DEVICE_QUEUE);
     follow_links(sender)?;
     Ok(news)
-}
-
-/// Starts to follow the other nodes on the links of this one, if direct return is on.
-fn follow_nodes(config: &Config) -> io::Result<Option<DirectFollowing>> {
-    config.routing.direct_return.as_ref().map(DirectFollowing::start).transpose()
 }
 
 /// Completes with `changed`.

@@ -10,12 +10,10 @@ use crate::failure::Failure;
 /// # Errors
 /// The service account of a pod is to be used outside a pod.
 pub(crate) fn check(source: &Source) -> Result<(), Failure> {
-    match source {
-        Source::Manifests(_) => Ok(()),
-        Source::Kubeconfig(_) | Source::InCluster | Source::Server { .. } => {
-            server_of(source)?.check().map_err(Failure::new)
-        }
+    if matches!(source, Source::Manifests(_)) {
+        return Ok(());
     }
+    server_of(source)?.check().map_err(Failure::new)
 }
 
 /// Returns the API server of a source.
