@@ -116,6 +116,31 @@ fn a_kept_table_is_read_after_another_commit_and_for_the_handle_of_a_new_rule() 
     });
 }
 
+#[test]
+fn a_copy_of_a_table_with_an_owner_is_kept_without_it() {
+    Namespace::new().run(|| {
+        let mut kernel = Nftables::open().unwrap();
+        let copied = |rules: &[u16]| WholeTable { owner: Some(1), ..table("t", rules, &[]) };
+        kernel.update_and_keep(copied(&[1])).unwrap().unwrap();
+        reads_nothing(&mut kernel);
+        let next = copied(&[1, 2]);
+        kernel.update_and_keep(next.clone()).unwrap().unwrap();
+        assert_installed(&next);
+    });
+}
+
+#[test]
+fn an_update_without_keeping_ends_it() {
+    Namespace::new().run(|| {
+        let mut kernel = Nftables::open().unwrap();
+        let desired = table("t", &[1], &[1]);
+        kernel.update_and_keep(desired.clone()).unwrap().unwrap();
+        assert!(kernel.update(&desired).unwrap().is_none());
+        reads_nothing(&mut kernel);
+        assert!(has_read(&kernel.update_and_keep(desired)));
+    });
+}
+
 /// Tables that packets, times or devices change, and those with sets without a name of their own.
 fn others() -> Vec<WholeTable> {
     let set = |flags: u32| {

@@ -133,7 +133,7 @@ impl AnySet {
             field_lengths,
             timeout: fields.be64(NFTA_SET_TIMEOUT)?,
             gc_interval: fields.optional_be32(NFTA_SET_GC_INTERVAL)?,
-            expressions: decode_expressions(&fields, NFTA_SET_EXPR, NFTA_SET_EXPRESSIONS)?,
+            expressions: decode_expressions(&fields)?,
             userdata: fields.find(NFTA_SET_USERDATA).map(|attr| Bytes::from(attr.payload)),
             other: kept::others(Attrs::new(attributes), NFTA_SET_COUNT)?,
         })
@@ -206,16 +206,13 @@ fn decode_description(description: Attrs<'_>) -> Result<(Option<u32>, Vec<u32>),
     Ok((fields.optional_be32(NFTA_SET_DESC_SIZE)?, lengths))
 }
 
-/// Reads the expressions of a set or element: attribute `one`, or a list in `several`.
-pub(super) fn decode_expressions(
-    fields: &Fields<'_>,
-    one: u16,
-    several: u16,
-) -> Result<Vec<Expression>, DecodeError> {
-    if let Some(list) = fields.find(several) {
+/// Reads the expressions of a set: one, or a list.
+fn decode_expressions(fields: &Fields<'_>) -> Result<Vec<Expression>, DecodeError> {
+    if let Some(list) = fields.find(NFTA_SET_EXPRESSIONS) {
         return Vec::read(&list);
     }
-    fields.find(one).map(|expression| Expression::decode(expression.payload)).into_iter().collect()
+    let one = fields.find(NFTA_SET_EXPR);
+    one.map(|expression| Expression::decode(expression.payload)).into_iter().collect()
 }
 
 /// Appends the expressions of a set or element.

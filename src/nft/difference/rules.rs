@@ -4,7 +4,7 @@ use ahash::HashMap;
 
 use super::edits::{Kept, common_ends, kept};
 use super::elements::Elements;
-use super::{Replaced, Script, Sets};
+use super::{DifferenceError, Replaced, Script, Sets};
 use crate::abi::*;
 use crate::any::SetContents;
 use crate::expression::{Expression, Reference, write_list};
@@ -92,25 +92,18 @@ impl<'a> ChainRules<'a> {
         self.kept.is_empty() && self.installed.len() > 1
     }
 
-    /// Returns the rules that come, each with the handle of the rule before which it goes; at the
-    /// end of the chain without.
-    pub(super) fn added(&self) -> Vec<(&'a ListedRule, Option<u64>)> {
+    /// Returns the rules that come, each with the rule before which it goes; at the end of the chain
+    /// without.
+    pub(super) fn added(&self) -> Vec<(&'a ListedRule, Option<&'a ListedRule>)> {
         let mut kept = self.kept.iter().peekable();
         let mut added = Vec::new();
         for (index, (_, rule)) in self.desired.iter().enumerate() {
             if kept.next_if(|(_, to)| *to == index).is_none() {
-                let next = kept.peek().and_then(|(from, _)| self.installed.get(*from));
-                added.push((*rule, next.map(|rule| rule.handle)));
+                let next = kept.peek().and_then(|(from, _)| self.installed.get(*from).copied());
+                added.push((*rule, next));
             }
         }
         added
-    }
-
-    /// Returns whether all rules have handles that are deleted or before which another one goes.
-    pub(super) fn has_handles(&self) -> bool {
-        let deleted = if self.deletes_all() { Vec::new() } else { self.deleted() };
-        deleted.iter().all(|rule| rule.handle != 0)
-            && self.added().iter().all(|(_, before)| *before != Some(0))
     }
 
     /// Returns the rules that stay: the index in the desired table, and the handle.
@@ -128,6 +121,11 @@ fn by_chain(table: &WholeTable) -> HashMap<&str, Vec<(usize, &ListedRule)>> {
         chains.entry(&rule.chain).or_default().push((index, rule));
     }
     chains
+}
+
+fn known_handle(rule: &ListedRule) -> Result<u64, DifferenceError> {
+    let unknown = || DifferenceError::UnknownHandle(rule.chain.clone());
+    Some(rule.handle).filter(|handle| *handle != 0).ok_or_else(unknown)
 }
 
 /// Returns the anonymous sets of a rule.
@@ -179,20 +177,22 @@ impl Replaced<'_> {
 
 impl Script<'_> {
     /// Adds the message that deletes a rule.
-    pub(super) fn delete_rule(&mut self, rule: &ListedRule) -> Result<(), TooLong> {
+    pub(super) fn delete_rule(&mut self, rule: &ListedRule) -> Result<(), DifferenceError> {
+        let handle = known_handle(rule)?;
         self.message(MessageKind::DelRule, |w| {
             w.str(NFTA_RULE_CHAIN, &rule.chain);
-            w.be64(NFTA_RULE_HANDLE, rule.handle);
-        })
+            w.be64(NFTA_RULE_HANDLE, handle);
+        })?;
+        Ok(())
     }
 
-    /// Adds the messages for a rule and its anonymous sets. `before` is the handle of the next
-    /// rule.
+    /// Adds the messages for a rule and its anonymous sets. `before` is the next rule.
     pub(super) fn add_rule(
         &mut self,
         rule: &ListedRule,
-        before: Option<u64>,
-    ) -> Result<(), TooLong> {
+        before: Option<&ListedRule>,
+    ) -> Result<(), DifferenceError> {
+        let before = before.map(known_handle).transpose()?;
         let mut expressions = rule.expressions.clone();
         for expression in &mut expressions {
             let contents = expression.set().and_then(|name| self.desired_sets.get(name).copied());
@@ -208,7 +208,8 @@ impl Script<'_> {
                 w.be64(NFTA_RULE_POSITION, handle);
             }
             kept::write_userdata(rule.userdata.as_ref(), NFTA_RULE_USERDATA, w);
-        })
+        })?;
+        Ok(())
     }
 
     /// Adds the messages for a set of one rule. Returns its name, which no other set has.

@@ -64,9 +64,6 @@ impl<'a> Script<'a> {
             (self.desired, &self.desired_sets),
             &self.replaced,
         )?;
-        if let Some(chain) = chains.iter().find(|it| !it.has_handles()) {
-            return Err(DifferenceError::UnknownHandle(chain.chain.to_owned()));
-        }
         self.difference.handles = vec![0; self.desired.rules.len()];
         for (index, handle) in chains.iter().flat_map(ChainRules::handles) {
             self.difference.handles[index] = handle;
@@ -91,10 +88,10 @@ impl<'a> Script<'a> {
             chains.iter().partition(|rules| bases.contains(rules.chain));
         self.add_rules(&first)?;
         self.difference.effect = self.difference.messages.len();
-        Ok(self.add_rules(&last)?)
+        self.add_rules(&last)
     }
 
-    fn add_rules(&mut self, chains: &[&ChainRules<'_>]) -> Result<(), TooLong> {
+    fn add_rules(&mut self, chains: &[&ChainRules<'_>]) -> Result<(), DifferenceError> {
         for chain in chains {
             for (rule, before) in chain.added() {
                 self.add_rule(rule, before)?;
@@ -134,9 +131,10 @@ impl<'a> Script<'a> {
         changed
     }
 
-    fn delete_rules(&mut self, rules: &ChainRules<'_>) -> Result<(), TooLong> {
+    fn delete_rules(&mut self, rules: &ChainRules<'_>) -> Result<(), DifferenceError> {
         if rules.deletes_all() {
-            return self.message(MessageKind::DelRule, |w| w.str(NFTA_RULE_CHAIN, rules.chain));
+            self.message(MessageKind::DelRule, |w| w.str(NFTA_RULE_CHAIN, rules.chain))?;
+            return Ok(());
         }
         rules.deleted().into_iter().try_for_each(|rule| self.delete_rule(rule))
     }

@@ -198,12 +198,8 @@ impl Seen {
     }
 
     pub(super) fn insert_any(&mut self, element: &AnyElement) {
-        let end = u32::from(element.is_end);
-        self.fingerprints.push(self.state.hash_one((
-            &element.key,
-            &element.details().key_end,
-            end,
-        )));
+        let (last, end) = (&element.details().key_end, u32::from(element.is_end));
+        self.fingerprints.push(self.state.hash_one((&element.key, last, end)));
     }
 
     pub(super) fn were_different(mut self) -> bool {

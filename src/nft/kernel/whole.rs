@@ -148,12 +148,14 @@ impl Nftables {
     /// ```
     pub fn update(&mut self, desired: &WholeTable) -> Result<Option<Difference>, UpdateError> {
         let place = TableRef::new(desired.family, desired.name.clone());
+        self.kept.remove(&place);
         let (difference, _) = self.update_from(desired, &place, None)?;
         Ok((!difference.is_empty()).then_some(difference))
     }
 
-    /// Does the same, and keeps the table. The next call for this table reads nothing if no other
-    /// commit came in between to any table of the network namespace.
+    /// Does the same, and keeps the table until [`Nftables::update`] or [`Nftables::delete_table`] is
+    /// called for it. The next call of this method reads nothing if no other commit came in between
+    /// to any table of the network namespace.
     ///
     /// A rule that was added since the last read has no handle yet: a call that deletes it, or adds
     /// another one before it, reads the table. Not kept are tables that change without a commit:
@@ -190,7 +192,9 @@ impl Nftables {
             for (rule, handle) in desired.rules.iter_mut().zip(&difference.handles) {
                 rule.handle = *handle;
             }
-            self.kept.insert(place, WholeTable { generation: Some(after), ..desired });
+            // It belongs to this socket or to none.
+            let (owner, generation) = (None, Some(after));
+            self.kept.insert(place, WholeTable { owner, generation, ..desired });
         }
         Ok((!difference.is_empty()).then_some(difference))
     }
