@@ -552,12 +552,8 @@ fn a_start_beside_an_empty_list_keeps_the_services_of_the_daemon_before() {
 /// Services that another zone of the node changes in several transactions.
 const MANY: u32 = 20_000;
 
-/// Most connections beside a change, also if the test fails meanwhile. A port that comes again meets
-/// the conntrack entry of its last connection.
-const MOST: usize = 2_000;
-
-/// Time between two of them.
-const PAUSE: Duration = Duration::from_millis(5);
+/// Most connections beside a change, also if the test fails meanwhile.
+const MOST: usize = 20_000;
 
 /// The cluster IP of one of the many services.
 fn ip(number: u32) -> Ipv4Addr {
@@ -597,15 +593,12 @@ fn services_answer_while_another_zone_of_the_node_changes_all_of_them() {
             |to: &str| (0..8).all(|_| cluster.outside.connect_tcp(to).server() == zone);
         let before = kernel.generation().unwrap().0;
         let is_over = AtomicBool::new(false);
-        let lost = thread::scope(|threads| {
+        let failed = thread::scope(|threads| {
             let asking = threads.spawn(|| {
                 let to = asked.iter().cycle().take(MOST);
-                let all = to.map(|to| {
-                    thread::sleep(PAUSE);
-                    cluster.outside.connect_tcp(to)
-                });
+                let all = to.map(|to| cluster.outside.connect_tcp(to));
                 let until_over = all.take_while(|_| !is_over.load(Ordering::Relaxed));
-                until_over.filter(|it| !answers(it)).count()
+                until_over.filter(|it| !answers(it)).collect::<Vec<_>>()
             });
             let node = node("node1", "192.168.50.2");
             cluster.api.push(labelled(node, "topology.kubernetes.io/zone", zone));
@@ -615,7 +608,7 @@ fn services_answer_while_another_zone_of_the_node_changes_all_of_them() {
             is_over.store(true, Ordering::Relaxed);
             asking.join().unwrap()
         });
-        assert_eq!(lost, 0, "{zone}");
+        assert!(failed.is_empty(), "{failed:?}");
         checked().for_each(|to| assert!(reaches_zone(&to), "{to}"));
         let commits = kernel.generation().unwrap().0 - before;
         assert!(commits > 4, "{commits}");

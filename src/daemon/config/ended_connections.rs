@@ -59,13 +59,4 @@ mod tests {
         let error = of_mode("off").unwrap_err();
         assert_eq!(error, [r#"is "off"; expected keep, annotated or reset"#]);
     }
-
-    #[test]
-    fn the_time_is_bounded() {
-        let hours = Duration::from_hours;
-        assert_eq!(remember(hours(24)), Ok(hours(24)));
-        let error = remember(Duration::from_secs(59)).unwrap_err();
-        assert_eq!(error, ["is 59s; expected 1m0s to 24h0m0s"]);
-        assert!(remember(hours(25)).is_err());
-    }
 }

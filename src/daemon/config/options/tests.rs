@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::*;
 use crate::config::fields::IPVS_SCHEDULER;
@@ -177,4 +178,21 @@ fn a_part_of_settings_that_are_off_is_checked_and_has_no_effect() {
     let mut on = of_mode("annotated").unwrap();
     assert_eq!(put_part(&mut on, |it| &mut it.connections, connections(2_048)), Ok(()));
     assert_eq!(or_default(on.as_ref()).connections, 2_048);
+}
+
+#[test]
+fn the_time_of_ended_endpoints_is_bounded_in_each_mode() {
+    use super::values::put_part;
+    use crate::config::ended_connections::{of_mode, remember, remembered};
+
+    let mut settings = of_mode("reset").unwrap();
+    let time = remember(Duration::from_hours(24));
+    assert_eq!(put_part(&mut settings, |it| &mut it.remember, time), Ok(()));
+    assert_eq!(remembered(settings), Duration::from_hours(24));
+    for mut settings in [None, settings] {
+        let mut put = |time| put_part(&mut settings, |it| &mut it.remember, remember(time));
+        let error = put(Duration::from_secs(59)).unwrap_err();
+        assert_eq!(error, ["is 59s; expected 1m0s to 24h0m0s"]);
+        assert!(put(Duration::from_hours(25)).is_err());
+    }
 }

@@ -153,6 +153,8 @@ fn frontend(view: &View<'_>, entry: &Entry) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use conntrack::Stage;
+
     use super::super::sample::{SampleServices, written};
     use super::*;
 
@@ -174,6 +176,12 @@ default/web:http  10.96.0.10:80/tcp  10.244.1.6:8080  192.0.2.7:40002  ended   7
             "age_seconds": 7500, "bytes": 120,
         });
         assert_eq!(document["connections"][0], first);
+    }
+
+    #[test]
+    fn each_stage_has_its_word() {
+        let words = [Stage::New, Stage::Active, Stage::Ended].map(Stage::name);
+        assert_eq!(words, ["new", "active", "ended"]);
     }
 
     #[test]
