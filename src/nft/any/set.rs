@@ -99,6 +99,12 @@ impl AnySet {
         self.flags & Self::DYNAMIC != 0
     }
 
+    /// Returns whether the kernel may store the elements in a hash table that grows in the
+    /// background. Where it can, it chooses one of a constant size (`nft_hash_estimate`).
+    pub(crate) fn grows_unseen(&self) -> bool {
+        self.size.is_none() || self.flags & (Self::TIMEOUT | Self::DYNAMIC) != 0
+    }
+
     /// Returns whether nft(8) notes that data is in host byte order.
     pub fn is_data_host(&self) -> bool {
         self.userdata.as_ref().is_some_and(|bytes| userdata::is_data_host(bytes))

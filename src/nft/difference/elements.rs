@@ -40,9 +40,12 @@ struct Unit<'a> {
 /// start.
 type UnitKey<'a> = (&'a [u8], Option<&'a [u8]>, bool);
 
+/// Most bytes of a key in [`Unit::leading`].
+const LEADING: usize = size_of::<u64>();
+
 impl<'a> Unit<'a> {
     fn of(element: &'a AnyElement) -> Self {
-        let mut bytes = [0; 8];
+        let mut bytes = [0; LEADING];
         bytes.iter_mut().zip(&*element.key).for_each(|(byte, of_key)| *byte = *of_key);
         Self { leading: u64::from_be_bytes(bytes), element, end: None }
     }
@@ -68,29 +71,45 @@ impl<'a> Unit<'a> {
     }
 }
 
-/// Returns the units of a set in the order of their keys.
-fn units(contents: &SetContents) -> Vec<Unit<'_>> {
-    let mut units: Vec<_> = contents.elements.iter().map(Unit::of).collect();
-    units.sort_by_key(|unit| unit.leading);
-    for equal in units.chunk_by_mut(|a, b| a.leading == b.leading).filter(|it| it.len() > 1) {
-        equal.sort_by(Unit::order);
+/// The units of a set in the order of their keys.
+struct Units<'a> {
+    list: Vec<Unit<'a>>,
+    /// Each is a key in [`Unit::leading`] and nothing else, so equal numbers are equal units. The
+    /// elements, which are anywhere in memory, need not be read then.
+    are_keys: bool,
+}
+
+impl<'a> Units<'a> {
+    fn of(contents: &'a SetContents) -> Self {
+        let length = contents.set.key_length;
+        let mut are_keys = length <= LEADING;
+        let unit = |element: &'a AnyElement| {
+            are_keys &= element.key.len() == length && element.has_key_alone();
+            Unit::of(element)
+        };
+        let mut list: Vec<_> = contents.elements.iter().map(unit).collect();
+        // The addresses have the order of the elements, so that equal ones keep theirs.
+        list.sort_unstable_by_key(|unit| (unit.leading, std::ptr::from_ref(unit.element)));
+        for equal in list.chunk_by_mut(|a, b| a.leading == b.leading).filter(|it| it.len() > 1) {
+            equal.sort_by(Unit::order);
+        }
+        // The kernel has an element once, however often it is added.
+        list.dedup_by(|next, unit| next.order(unit).is_eq() && next.is_like(unit));
+        if contents.set.is_interval() {
+            // The end of a range comes before the start of the next one.
+            list.dedup_by(|next, start| {
+                let is_range = next.element.is_end
+                    && start.end.is_none()
+                    && !start.element.is_end
+                    && !start.element.is_catch_all();
+                if is_range {
+                    start.end = Some(next.element);
+                }
+                is_range
+            });
+        }
+        Self { list, are_keys }
     }
-    // The kernel has an element once, however often it is added.
-    units.dedup_by(|next, unit| next.order(unit).is_eq() && next.is_like(unit));
-    if contents.set.is_interval() {
-        // The end of a range comes before the start of the next one.
-        units.dedup_by(|next, start| {
-            let is_range = next.element.is_end
-                && start.end.is_none()
-                && !start.element.is_end
-                && !start.element.is_catch_all();
-            if is_range {
-                start.end = Some(next.element);
-            }
-            is_range
-        });
-    }
-    units
 }
 
 /// The elements in which two sets differ.
@@ -105,7 +124,7 @@ pub(super) struct Elements<'a> {
 impl<'a> Elements<'a> {
     /// Returns the elements of a new set.
     pub(super) fn all(contents: &'a SetContents) -> Self {
-        let added = units(contents).into_iter().flat_map(Unit::elements).collect();
+        let added = Units::of(contents).list.into_iter().flat_map(Unit::elements).collect();
         Self { added, ..Self::default() }
     }
 
@@ -115,13 +134,15 @@ impl<'a> Elements<'a> {
         desired: &'a SetContents,
         replaced: &Replaced<'_>,
     ) -> Self {
-        let (from, to) = (units(installed), units(desired));
+        let (from, to) = (Units::of(installed), Units::of(desired));
+        let are_keys = from.are_keys && to.are_keys;
         let (kind, is_dynamic) = (desired.set.object_type, desired.set.is_dynamic());
-        let mut elements = Self { deletes_all: from.len() > 1, ..Self::default() };
-        let (mut from, mut to) = (from.into_iter().peekable(), to.into_iter().peekable());
+        let mut elements = Self { deletes_all: from.list.len() > 1, ..Self::default() };
+        let (mut from, mut to) = (from.list.into_iter().peekable(), to.list.into_iter().peekable());
         // Both are in the order of their keys.
         loop {
             let order = match (from.peek(), to.peek()) {
+                (Some(before), Some(after)) if are_keys => before.leading.cmp(&after.leading),
                 (Some(before), Some(after)) => before.order(after),
                 (Some(_), None) => Ordering::Less,
                 (None, Some(_)) => Ordering::Greater,
@@ -132,6 +153,7 @@ impl<'a> Elements<'a> {
             let stays = match (&before, &after) {
                 (Some(before), Some(after)) => {
                     is_dynamic
+                        || are_keys
                         || before.is_like(after)
                             && !replaced.is_used_by_element(after.element, kind)
                 }
@@ -198,6 +220,8 @@ impl Script<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::any::ElementDetails;
+    use crate::expression::Data;
 
     fn set(flags: u32, elements: Vec<AnyElement>) -> SetContents {
         let set = AnySet { flags, ..AnySet::of_types("s", "inet_service").unwrap() };
@@ -244,6 +268,37 @@ mod tests {
         for (from, to) in pairs {
             let elements = Elements::between(from, to, &Replaced::default());
             assert!(elements.added.is_empty() && elements.deleted.is_empty());
+        }
+    }
+
+    #[test]
+    fn elements_differ_in_all_that_they_have() {
+        let set = |key_length: usize, elements: &[&AnyElement]| {
+            let set = AnySet { key_length, ..AnySet::default() };
+            SetContents { set, elements: elements.iter().copied().cloned().collect() }
+        };
+        let key = AnyElement::new([0, 0]);
+        let data = |byte: u8| Some(Data::Value([byte].into()));
+        let [one, two] = [1, 2].map(|byte| AnyElement { data: data(byte), ..key.clone() });
+        let comment = Some(Box::new(ElementDetails {
+            userdata: Some([0, 1, 9].into()),
+            ..Default::default()
+        }));
+        let commented = AnyElement { details: comment, ..key.clone() };
+        let [long, longer] = [8, 9].map(|byte| AnyElement::new([1, 2, 3, 4, 5, 6, 7, 8, byte]));
+        let all = AnyElement::default();
+        let cases = [
+            (2, &key, &one),
+            (2, &one, &two),
+            (2, &key, &commented),
+            (9, &long, &longer),
+            (2, &key, &all),
+        ];
+        for (length, from, to) in cases {
+            let (from, to) = (set(length, &[from]), set(length, &[to]));
+            let elements = Elements::between(&from, &to, &Replaced::default());
+            assert_eq!((elements.deleted.len(), elements.added.len()), (1, 1), "{from:?} {to:?}");
+            assert!(Elements::between(&from, &from, &Replaced::default()).added.is_empty());
         }
     }
 

