@@ -383,7 +383,7 @@ publish-check: ## Check that nft-netlink and nft-netlink-fake can be published
 lint: ## Check format and lints
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
-	cargo fmt --manifest-path netlink-tests/interop/Cargo.toml --check
+	cargo fmt --all --manifest-path netlink-tests/interop/Cargo.toml --check
 	cargo clippy --locked $(PARTS) --all-targets -- -D warnings
 	cargo clippy --locked --no-default-features --package deltaproxy -- -D warnings
 

@@ -127,11 +127,6 @@ impl AnyElement {
         self.key.is_empty()
     }
 
-    /// Returns whether it is a single key and nothing else.
-    pub(crate) fn has_key_alone(&self) -> bool {
-        !self.is_end && self.data.is_none() && self.details.is_none()
-    }
-
     /// Returns the comment, as printed by `nft list`.
     pub fn comment(&self) -> Option<&str> {
         self.details().userdata.as_ref().and_then(Bytes::comment)

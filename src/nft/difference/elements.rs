@@ -84,7 +84,8 @@ impl<'a> Units<'a> {
         let length = contents.set.key_length;
         let mut are_keys = length <= LEADING;
         let unit = |element: &'a AnyElement| {
-            are_keys &= element.key.len() == length && element.has_key_alone();
+            let is_key = element.key.len() == length && !element.is_end;
+            are_keys &= is_key && element.data.is_none() && element.details.is_none();
             Unit::of(element)
         };
         let mut list: Vec<_> = contents.elements.iter().map(unit).collect();

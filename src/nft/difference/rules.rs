@@ -179,11 +179,10 @@ impl Script<'_> {
     /// Adds the message that deletes a rule.
     pub(super) fn delete_rule(&mut self, rule: &ListedRule) -> Result<(), DifferenceError> {
         let handle = known_handle(rule)?;
-        self.message(MessageKind::DelRule, |w| {
+        Ok(self.message(MessageKind::DelRule, |w| {
             w.str(NFTA_RULE_CHAIN, &rule.chain);
             w.be64(NFTA_RULE_HANDLE, handle);
-        })?;
-        Ok(())
+        })?)
     }
 
     /// Adds the messages for a rule and its anonymous sets. `before` is the next rule.
@@ -201,15 +200,14 @@ impl Script<'_> {
                 expression.rename_set(name);
             }
         }
-        self.message(MessageKind::NewRule, |w| {
+        Ok(self.message(MessageKind::NewRule, |w| {
             w.str(NFTA_RULE_CHAIN, &rule.chain);
             write_list(&expressions, NFTA_RULE_EXPRESSIONS, w);
             if let Some(handle) = before {
                 w.be64(NFTA_RULE_POSITION, handle);
             }
             kept::write_userdata(rule.userdata.as_ref(), NFTA_RULE_USERDATA, w);
-        })?;
-        Ok(())
+        })?)
     }
 
     /// Adds the messages for a set of one rule. Returns its name, which no other set has.

@@ -59,9 +59,17 @@ struct Writer {
 }
 
 const WRITERS: [Writer; 4] = [
-    Writer { name: "nft-netlink", load: |to| drop(by_us::update(to)), change: Some(|to| Some(by_us::update(to))) },
+    Writer {
+        name: "nft-netlink",
+        load: |to| drop(by_us::update(to)),
+        change: Some(|to| Some(by_us::update(to))),
+    },
     Writer { name: "nft -f", load: by_nft::load, change: Some(|to| ended(by_nft::change, to)) },
-    Writer { name: "nftables (JSON)", load: by_json::load, change: Some(|to| ended(by_json::change, to)) },
+    Writer {
+        name: "nftables (JSON)",
+        load: by_json::load,
+        change: Some(|to| ended(by_json::change, to)),
+    },
     Writer { name: "rustables", load: by_rustables::load, change: None },
 ];
 
