@@ -412,7 +412,7 @@ fn an_element_of_another_program_costs_one_more_attempt() {
     let in_the_way = transaction.operations.iter().find_map(|operation| match operation {
         Operation::AddElements(table, set, elements) if set.name == "endpoints" => {
             let data = Value::new().ip(IpAddr::from([192, 0, 2, 1])).port(1);
-            let element = Element::with_value(elements[0].key, data);
+            let element = Element::with_value(elements[0].key.clone(), data);
             Some(Operation::AddElements(table.clone(), set.clone(), [element].into()))
         }
         _ => None,
@@ -448,7 +448,7 @@ fn a_list_of_another_service_is_not_taken_over_with_an_address() {
     let changed = with_policy(1, TrafficPolicy::Local, 3, affinity);
     let endpoints_of_second = |kernel: &Fake| {
         let all = elements(kernel, Family::Ip, SetId::AffinityEndpoints).into_iter();
-        all.filter(|it| it.data.is_some_and(|it| it.as_bytes()[..3] == [10, 244, 2]))
+        all.filter(|it| it.data.as_ref().is_some_and(|it| it.as_bytes()[..3] == [10, 244, 2]))
             .collect::<Vec<_>>()
     };
     let all: Vec<_> = second.iter().chain(&first).chain([&changed]).cloned().collect();

@@ -145,7 +145,7 @@ fn elements_that_are_gone_before_they_are_deleted_exclude_no_service() {
         kernel.corrupt(&Transaction { operations: vec![lost] }).unwrap();
         let answer = engine.answer(&transaction, &kernel.commit(&transaction));
         assert!(matches!(answer, Answer::ReadBack(Cause::Suspected(_))), "{answer:?}");
-        refused.push(slots[0].key);
+        refused.push(slots[0].key.clone());
         undo(&mut engine, &mut kernel, &transaction);
     }
     assert_eq!(refused.len(), 2);

@@ -330,7 +330,7 @@ impl Kernel for Fake {
         let Some(installed) = installed else { return Ok(0) };
         // The key of an interval is its lower end.
         let of = |key: &Value| {
-            let mut found = installed.elements.objects.range((*key, None)..);
+            let mut found = installed.elements.objects.range((key.clone(), None)..);
             found.next().filter(|((found, _), _)| found == key).map(|(_, element)| element.clone())
         };
         let found: Vec<_> = keys.iter().map_while(of).collect();
@@ -346,11 +346,11 @@ fn note(changes: &mut OthersChanges, operation: &Operation, before: &Ruleset) {
     let (set, keys): (_, Vec<Value>) = if let Operation::FlushSet(table, set) = operation {
         let flushed = before.tables.get(table).and_then(|table| table.sets.get(set));
         let keys = flushed.into_iter().flat_map(|set| set.elements.objects.keys());
-        (set, keys.map(|(key, _)| *key).collect())
+        (set, keys.map(|(key, _)| key.clone()).collect())
     } else if let Operation::AddElements(_, set, elements)
     | Operation::DeleteElements(_, set, elements) = operation
     {
-        (&set.name, elements.iter().map(|it| it.key).collect())
+        (&set.name, elements.iter().map(|it| it.key.clone()).collect())
     } else {
         return changes.add(None);
     };

@@ -63,7 +63,7 @@ pub(super) struct InstalledSet {
 }
 
 /// Identity of an element: its key and the end of its range.
-type Key = (Value, Option<Value>);
+type Key = (Value, Option<Box<Value>>);
 
 /// The chains of a table by name.
 type Chains = Listed<BTreeMap<Name, InstalledChain>, Arc<[ListedRule]>>;
@@ -317,7 +317,7 @@ impl InstalledTable {
     fn delete_element(&mut self, set: &Name, element: &Element) -> Result<(), Errno> {
         let installed = self.set(set)?;
         installed.check_key(&element.key)?;
-        let key = (element.key, element.key_end);
+        let key = (element.key.clone(), element.key_end.clone());
         installed.change().remove(&key).map(drop).ok_or(Errno::ENOENT)
     }
 
@@ -330,7 +330,7 @@ impl InstalledTable {
 impl InstalledSet {
     fn check(&self, element: &Element) -> Result<(), Errno> {
         self.check_key(&element.key)?;
-        element.key_end.as_ref().map_or(Ok(()), |end| self.check_key(end))?;
+        element.key_end.as_deref().map_or(Ok(()), |end| self.check_key(end))?;
         let found = element.data.as_ref().map_or(0, |data| data.as_bytes().len());
         if found == length(&self.set.data) { Ok(()) } else { Err(Errno::EINVAL) }
     }
@@ -350,7 +350,7 @@ impl InstalledSet {
 
     /// Adds an element. An existing one is unchanged, comment included.
     fn add(&mut self, element: &Element) -> Result<(), Errno> {
-        let key = (element.key, element.key_end);
+        let key = (element.key.clone(), element.key_end.clone());
         match self.elements.objects.get(&key) {
             Some(installed) if installed.data == element.data => return Ok(()),
             Some(_) => return Err(Errno::EEXIST),

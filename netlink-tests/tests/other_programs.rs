@@ -70,7 +70,7 @@ impl Kernel for Observed {
         let outcome = self.kernel.commit(transaction);
         let address = Value::new().ip(ADDED.into());
         let is_event = transaction.operations.iter().filter_map(Operation::elements).flatten();
-        let mut data = is_event.filter_map(|element| element.data);
+        let mut data = is_event.filter_map(|element| element.data.clone());
         if data.any(|data| data.as_bytes().starts_with(address.as_bytes())) {
             let lookups = self.shared.lookups.load(Ordering::Relaxed);
             self.shared.lookups_at_commit.store(lookups, Ordering::Relaxed);
@@ -253,7 +253,8 @@ fn delete(count: usize) {
     let changed = ENDPOINTS.map(|last| Value::new().ip(endpoint(services - 1, last)));
     let unchanged =
         |data: &Value| !changed.iter().any(|it| data.as_bytes().starts_with(it.as_bytes()));
-    let deleted = running.before.iter().filter(|(_, data)| unchanged(data)).map(|(key, _)| *key);
+    let deleted =
+        running.before.iter().filter(|(_, data)| unchanged(data)).map(|(key, _)| key.clone());
     let deleted: Vec<Element> = deleted.step_by(7).take(count).map(Element::new).collect();
     let (reads, before) = (running.reads(), running.shared.lookups.load(Ordering::Relaxed));
     let took = running.change(services, operation(Operation::DeleteElements, deleted));
@@ -282,7 +283,7 @@ fn add_many() {
         // The number of a list.
         key[..4].copy_from_slice(&(0x00ff_0000 + (number << 8)).to_ne_bytes());
         let key = Value::from_bytes(&key).unwrap();
-        Element { data: Some(*data), ..Element::new(key) }
+        Element { data: Some(data.clone()), ..Element::new(key) }
     };
     let orphans: Vec<_> = (0..).zip(&running.before).take(MANY).map(orphan).collect();
     let reads = running.reads();

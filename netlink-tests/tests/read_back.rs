@@ -187,7 +187,7 @@ fn an_endpoint_without_address_is_found_by_a_dump_and_will_be_deleted() {
     fn test(kernel: &mut Noting<impl Kernel>) {
         let set = endpoints(kernel);
         let slot = slot_of(kernel, 4, 2);
-        let gone = Element::new(slot);
+        let gone = Element::new(slot.clone());
         kernel.change(|table, list| Operation::DeleteElements(table, set.clone(), list), gone);
         let nowhere = Element::with_value(slot, Value::new().ip(POD.into()).port(0));
         kernel.change(|table, list| Operation::AddElements(table, set.clone(), list), nowhere);

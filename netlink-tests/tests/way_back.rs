@@ -926,7 +926,7 @@ fn change_between_steps((replacing, kernel): (&mut Replacing, &mut Nftables), nu
     let before = kernel.generation().unwrap();
     let table = ruleset::table(Family::Ip);
     let new = many(MANY + number..MANY + number + 1);
-    let key = new[1].1[0].key;
+    let key = new[1].1[0].key.clone();
     let mut operations: Vec<_> =
         new.map(|(set, new)| Operation::AddElements(table.clone(), set, new.into())).into();
     // The new table must get these in the same order.

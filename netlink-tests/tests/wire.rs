@@ -227,8 +227,8 @@ fn elements_are_read_back_as_they_were_sent() {
             for message in dump(&namespace, 13, family, &attributes) {
                 decode_elements(&message, |view| read.push(view.to_element().unwrap())).unwrap();
             }
-            read.sort_by_key(|element| element.key);
-            sent.sort_by_key(|element| element.key);
+            read.sort_by_key(|element| element.key.clone());
+            sent.sort_by_key(|element| element.key.clone());
             assert_eq!(read, sent, "{}", set.name);
         }
     }

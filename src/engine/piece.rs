@@ -46,7 +46,7 @@ struct SetChanges {
     added: KeyedElements,
 }
 
-/// Elements of different keys.
+/// Elements of different keys: none of our sets has intervals.
 #[derive(Debug, Default)]
 struct KeyedElements {
     list: ElementList,
@@ -57,12 +57,9 @@ struct KeyedElements {
 /// Positions of the first `length` elements of a list.
 #[derive(Debug, Default)]
 struct Index {
-    positions: HashMap<Key, usize>,
+    positions: HashMap<Value, usize>,
     length: usize,
 }
-
-/// Identity of an element: none of our sets has intervals.
-type Key = Value;
 
 /// Up to this many elements are searched linearly.
 const FEW: usize = 16;
@@ -187,34 +184,29 @@ impl Piece {
 impl KeyedElements {
     /// Removes the element with this key. Returns whether there was one.
     fn take(&mut self, element: &Element) -> bool {
-        let key = key(element);
-        let Some(position) = self.position(&key) else { return false };
+        let Some(position) = self.position(&element.key) else { return false };
         self.list.swap_remove(position);
         if let Some(index) = &mut self.index {
-            index.positions.remove(&key);
+            index.positions.remove(&element.key);
             index.length = index.length.min(self.list.len());
             // `swap_remove` moved the last element here.
             if position < index.length {
-                index.positions.insert(self::key(&self.list[position]), position);
+                index.positions.insert(self.list[position].key.clone(), position);
             }
         }
         true
     }
 
-    fn position(&mut self, desired: &Key) -> Option<usize> {
+    fn position(&mut self, key: &Value) -> Option<usize> {
         if self.list.len() <= FEW {
-            return self.list.iter().position(|element| key(element) == *desired);
+            return self.list.iter().position(|element| element.key == *key);
         }
         let index = self.index.get_or_insert_default();
         let new = self.list.iter().enumerate().skip(index.length);
-        index.positions.extend(new.map(|(position, element)| (key(element), position)));
+        index.positions.extend(new.map(|(position, element)| (element.key.clone(), position)));
         index.length = self.list.len();
-        index.positions.get(desired).copied()
+        index.positions.get(key).copied()
     }
-}
-
-fn key(element: &Element) -> Key {
-    element.key
 }
 
 #[cfg(test)]

@@ -623,7 +623,7 @@ mod tests {
             }
             prop_assert_eq!(read.len(), elements.len());
             for (read, sent) in read.iter().zip(&elements) {
-                prop_assert_eq!(read.as_ref().map(|element| element.key), Some(sent.key));
+                prop_assert_eq!(read.as_ref().map(|element| &element.key), Some(&sent.key));
             }
             let bytes: usize = batch.messages.iter().map(|origin| batch.message(*origin).len()).sum();
             prop_assert!(batch.messages.len() <= bytes / 60_000 + 1, "messages are filled");

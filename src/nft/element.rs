@@ -51,7 +51,7 @@ pub struct Element {
     /// The key, or the first key of a range.
     pub key: Value,
     /// Last key of a range, with each field compared on its own; needs a concatenation of types.
-    pub key_end: Option<Value>,
+    pub key_end: Option<Box<Value>>,
     /// The data of a map element; `None` in a set.
     pub data: Option<Value>,
     /// The comment, as printed by `nft list`; truncated to 128 bytes when sent.
@@ -83,8 +83,8 @@ impl Element {
 
     /// Returns whether the key has the length of the set's types.
     pub(super) fn key_fits(&self, set: &Set) -> bool {
-        let end_fits = |end| fits(end, &set.key) && set.is_interval_concatenation();
-        fits(&self.key, &set.key) && self.key_end.as_ref().is_none_or(end_fits)
+        let end_fits = |end: &Value| fits(end, &set.key) && set.is_interval_concatenation();
+        fits(&self.key, &set.key) && self.key_end.as_deref().is_none_or(end_fits)
     }
 
     pub(super) fn encode(&self, set: &Set, w: &mut AttrWriter<'_>) {
@@ -104,7 +104,7 @@ impl Element {
         write_value(w, NFTA_SET_ELEM_KEY, &self.key, &set.key);
         // nft_pipapo requires both ends, even where they are equal.
         if set.is_interval_concatenation() {
-            let end = self.key_end.as_ref().unwrap_or(&self.key);
+            let end = self.key_end.as_deref().unwrap_or(&self.key);
             write_value(w, NFTA_SET_ELEM_KEY_END, end, &set.key);
         }
     }
@@ -113,7 +113,7 @@ impl Element {
     /// "default/kubernetes"`.
     pub fn text(&self, set: &Set) -> impl fmt::Display {
         fmt::from_fn(move |f| {
-            write_key_text(f, &set.key, &self.key, self.key_end.as_ref())?;
+            write_key_text(f, &set.key, &self.key, self.key_end.as_deref())?;
             if let Some(timeout) = self.timeout {
                 write!(f, " timeout {}", Time(timeout))?;
             }
@@ -126,7 +126,7 @@ impl Element {
 
     /// Returns the key as printed by `nft list`.
     pub fn key_text(&self, set: &Set) -> impl fmt::Display {
-        fmt::from_fn(move |f| write_key_text(f, &set.key, &self.key, self.key_end.as_ref()))
+        fmt::from_fn(move |f| write_key_text(f, &set.key, &self.key, self.key_end.as_deref()))
     }
 }
 
@@ -210,7 +210,7 @@ impl ElementView<'_> {
             None => Some(None),
         };
         let key = Value::from_bytes(self.key)?;
-        let key_end = optional(self.key_end)?.filter(|end| *end != key);
+        let key_end = optional(self.key_end)?.filter(|end| *end != key).map(Box::new);
         let data = optional(self.data)?;
         let comment = self.comment.map(Arc::from);
         let timeout = self.timeout;

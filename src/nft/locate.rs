@@ -239,7 +239,7 @@ mod tests {
         let set = Set { name: "s".into(), key, flags, data, ..Set::default() };
         let value = Value::new().ip([10, 0, 0, 0].into()).port(1);
         let element = Element {
-            key_end: Some(Value::new().ip([10, 0, 0, 255].into()).port(1)),
+            key_end: Some(Box::new(Value::new().ip([10, 0, 0, 255].into()).port(1))),
             data: Some(Value::new().class_id(1)),
             ..Element::new(value)
         };

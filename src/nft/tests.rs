@@ -117,7 +117,7 @@ fn element(set: &Set) -> impl Strategy<Value = Element> + use<> {
         Just(None).boxed()
     };
     (value(&set.key), end, data, option::of(comment())).prop_map(|(key, key_end, data, comment)| {
-        let key_end = key_end.filter(|end| *end != key);
+        let key_end = key_end.filter(|end| *end != key).map(Box::new);
         Element { key_end, data, comment: comment.map(Arc::from), ..Element::new(key) }
     })
 }

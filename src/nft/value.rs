@@ -1,24 +1,33 @@
 //! The bytes of a key or of data, as in the kernel's registers.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::net::IpAddr;
 
 /// Concatenated fields, each padded with zeros to a multiple of four bytes.
 ///
-/// Stored inline, because tables have hundreds of thousands of values.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Value {
-    bytes: [u8; Self::CAPACITY],
-    length: u8,
+/// Up to 28 bytes, as nearly all values have, are stored inline: tables have hundreds of thousands
+/// of values.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Value(Stored);
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Stored {
+    /// Zero after the length.
+    Short(u8, [u8; Value::INLINE]),
+    Long(Box<[u8]>),
 }
 
 impl Value {
     /// Maximum length in bytes: two IPv6 addresses, a protocol, a port and two numbers.
     pub const CAPACITY: usize = 48;
 
+    /// Length up to which a value is stored inline.
+    const INLINE: usize = 28;
+
     /// Returns a value without fields.
     pub const fn new() -> Self {
-        Self { bytes: [0; Self::CAPACITY], length: 0 }
+        Self(Stored::Short(0, [0; Self::INLINE]))
     }
 
     /// Returns the value with these bytes, padded with zeros to a multiple of four; `None` above
@@ -86,17 +95,41 @@ impl Value {
 
     /// Returns the fields, padding included.
     pub fn as_bytes(&self) -> &[u8] {
-        self.bytes.get(..usize::from(self.length)).unwrap_or_default()
+        match &self.0 {
+            Stored::Short(length, bytes) => bytes.get(..usize::from(*length)).unwrap_or_default(),
+            Stored::Long(bytes) => bytes,
+        }
     }
 
     fn field(mut self, bytes: &[u8]) -> Self {
-        let start = usize::from(self.length);
-        let end = start + bytes.len();
+        let start = self.as_bytes().len();
+        let end = (start + bytes.len()).next_multiple_of(4);
         assert!(end <= Self::CAPACITY, "bug: a key or data of more than {} bytes", Self::CAPACITY);
-        self.bytes[start..end].copy_from_slice(bytes);
-        // At most CAPACITY, which is a multiple of four and fits a byte.
-        self.length = u8::try_from(end.next_multiple_of(4)).unwrap_or(u8::MAX);
+        match &mut self.0 {
+            Stored::Short(length, inline) if end <= Self::INLINE => {
+                inline[start..start + bytes.len()].copy_from_slice(bytes);
+                // At most INLINE, which fits a byte.
+                *length = u8::try_from(end).unwrap_or(u8::MAX);
+            }
+            Stored::Short(..) | Stored::Long(_) => {
+                let mut longer = [self.as_bytes(), bytes].concat();
+                longer.resize(end, 0);
+                self.0 = Stored::Long(longer.into());
+            }
+        }
         self
+    }
+}
+
+impl PartialOrd for Value {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Value {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.as_bytes().cmp(other.as_bytes())
     }
 }
 
@@ -120,6 +153,7 @@ impl fmt::Debug for Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::element::Element;
 
     #[test]
     fn every_field_starts_at_a_word() {
@@ -135,9 +169,29 @@ mod tests {
     }
 
     #[test]
+    fn a_value_takes_32_bytes_and_an_element_104() {
+        assert_eq!((size_of::<Value>(), size_of::<Option<Value>>()), (32, 32));
+        assert_eq!(size_of::<Element>(), 104);
+    }
+
+    #[test]
+    fn values_are_compared_by_their_bytes_however_they_are_stored_and_made() {
+        let word = |n: u32| Value::new().ip(n.to_be_bytes().into());
+        let words = |n: u32| (1..=n).fold(Value::new(), |value, n| value.value(&word(n)));
+        for n in 0..=12 {
+            let (made, bytes) =
+                (words(n), (1..=n).flat_map(|n: u32| n.to_be_bytes()).collect::<Vec<_>>());
+            assert_eq!(made.as_bytes(), bytes);
+            assert_eq!(Some(&made), Value::from_bytes(&bytes).as_ref());
+            assert!(n == 12 || made < words(n).value(&word(0)), "{n}");
+            assert!(word(2) > made && (n == 0 || word(0) < made), "{n}");
+        }
+    }
+
+    #[test]
     fn the_longest_key_fits() {
         let ip = Value::new().ip([0; 16].into());
-        let value = ip.value(&ip).proto(6).port(1).integer(1).class_id(1);
+        let value = ip.clone().value(&ip).proto(6).port(1).integer(1).class_id(1);
         assert_eq!(value.as_bytes().len(), Value::CAPACITY);
     }
 }

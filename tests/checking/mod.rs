@@ -298,14 +298,14 @@ pub(crate) async fn each_changed_element_is_written_again(kernel: impl Shared) {
     let endpoint = Some(Value::new().ip([10, 244, 9, 9].into()).port(9));
     let unserved = Some(Value::new().class_id(0x1_0001));
     let cases = [
-        (SetId::Endpoints, endpoint),
-        (SetId::Services, route),
-        (SetId::NodePorts, route),
+        (SetId::Endpoints, endpoint.clone()),
+        (SetId::Services, route.clone()),
+        (SetId::NodePorts, route.clone()),
         (SetId::InternalServices, route),
         (SetId::UnservedServices, unserved),
         (SetId::AffinityEndpoints, endpoint),
     ];
-    for (i, (set, data)) in cases.into_iter().enumerate() {
+    for (i, (set, data)) in cases.clone().into_iter().enumerate() {
         let of = (Family::Ip, set);
         let key = daemon.keys(of.0, set)[0].clone();
         let other = Element { data, comment: Some("other".into()), ..key.clone() };

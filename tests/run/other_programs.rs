@@ -41,7 +41,7 @@ fn elements_that_another_program_changes_are_repaired_without_a_reading() {
             keys.as_slice().into(),
         );
         // The second one gets the data of the first.
-        let forged = Element { data: first.data, ..second.clone() };
+        let forged = Element { data: first.data.clone(), ..second.clone() };
         let add = Operation::AddElements(table(Family::Ip), layout, [forged].into());
         let operations = vec![delete, add];
         kernel.with(|kernel| kernel.tamper(&Transaction { operations }).unwrap());

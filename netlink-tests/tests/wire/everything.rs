@@ -114,12 +114,12 @@ fn source_ranges(family: Family) -> (Set, Vec<Element>) {
     let (first, last) = network(family);
     let key = |last| key(family, last);
     let prefix = Element {
-        key_end: Some(key(1).ip(last)),
+        key_end: Some(Box::new(key(1).ip(last))),
         comment: Some("a network".into()),
         ..Element::new(key(1).ip(first))
     };
     let range = Element {
-        key_end: Some(key(2).ip(address(family, 9))),
+        key_end: Some(Box::new(key(2).ip(address(family, 9)))),
         ..Element::new(key(2).ip(address(family, 3)))
     };
     let single = Element::new(key(3).ip(address(family, 4)));

@@ -71,16 +71,16 @@ fn look_up_in_set<K: Kernel>(
     let mut rest = places;
     while let Some(&ElementId { family, set, .. }) = rest.first() {
         let (asked, _) = rest.split_at(rest.len().min(KEYS));
-        let keys: Vec<Value> = asked.iter().map(|place| place.key).collect();
+        let keys: Vec<Value> = asked.iter().map(|place| place.key.clone()).collect();
         let mut answers = asked.iter();
         kernel.find_elements(&ruleset::table(family), set.name(), &keys, &mut |view| {
             let element = TableElement::read(family, set, &view);
             let finding = Finding::Present(element.map(|it| InstalledElement::found(family, &it)));
-            found.extend(answers.next().map(|place| Changed { place: *place, finding }));
+            found.extend(answers.next().cloned().map(|place| Changed { place, finding }));
         })?;
         // The answers end at the first missing element.
-        let missing = answers.next();
-        found.extend(missing.map(|place| Changed { place: *place, finding: Finding::Missing }));
+        let missing = answers.next().cloned();
+        found.extend(missing.map(|place| Changed { place, finding: Finding::Missing }));
         rest = &rest[asked.len() - answers.len()..];
     }
     Ok(())

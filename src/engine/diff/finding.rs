@@ -13,7 +13,7 @@ use crate::model::Target;
 use crate::ruleset::{Member, SetId, Subject, TableElement};
 
 /// The place of an element in our tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ElementId {
     /// The family of its table.
     pub family: Family,
@@ -44,7 +44,7 @@ pub enum Finding {
 }
 
 /// An element that may differ from the installed one, and its finding in the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changed {
     /// Its place.
     pub place: ElementId,
@@ -61,7 +61,7 @@ impl ElementId {
 
     fn of(element: &ElementKey) -> Option<Self> {
         let set = SetId::by_name(&element.set)?;
-        Some(Self { family: element.table.family.of_addresses()?, set, key: element.key })
+        Some(Self { family: element.table.family.of_addresses()?, set, key: element.key.clone() })
     }
 
     /// Returns the owner of the element; `None` for sets that services share.

@@ -261,8 +261,8 @@ impl FoundElements {
         });
         self.lists.values_mut().for_each(List::trim);
         self.members.sort_unstable();
-        let place = |stray: &Element| stray.key;
-        self.strays.values_mut().for_each(|strays| strays.sort_unstable_by_key(place));
+        let by_key = |a: &Element, b: &Element| a.key.cmp(&b.key);
+        self.strays.values_mut().for_each(|strays| strays.sort_unstable_by(by_key));
         std::mem::take(&mut self.strays)
     }
 

@@ -63,7 +63,7 @@ pub(super) fn correct(
             holders.insert(ElementId::of_element(&it), service);
         });
     }
-    for Changed { place, finding } in differing.into_iter().copied() {
+    for Changed { place, finding } in differing.into_iter().cloned() {
         let installed = diff.installed_at(&place);
         corrected.is_insufficient |= match (installed, finding) {
             (Some(installed), _) => !diff.correct(installed, finding),
@@ -92,9 +92,9 @@ fn owners_of(diff: &Diff, differing: &[&Changed]) -> BTreeSet<ObjectName> {
 
 /// Deletes an element that is not installed, first in the next transaction.
 fn delete_orphan(tables: &mut Tables, place: &ElementId) {
-    let ElementId { family, set, key } = *place;
+    let ElementId { family, set, ref key } = *place;
     let layout = Arc::clone(tables.layouts.of(family).get(set));
-    let delete = [Element::new(key)].into();
+    let delete = [Element::new(key.clone())].into();
     let operation = Operation::DeleteElements(ruleset::table(family), layout, delete);
     tables.of_mut(family).clean_up(operation);
 }

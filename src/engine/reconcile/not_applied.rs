@@ -53,7 +53,7 @@ impl Steps {
             places.extend(elements.iter().map(|element| ElementId {
                 family,
                 set,
-                key: element.key,
+                key: element.key.clone(),
             }));
         }
         Some(Refused::Elements(places.into_iter().collect()))

@@ -138,7 +138,7 @@ impl Engine {
         else {
             return None;
         };
-        let key = elements.get(element)?.key;
+        let key = &elements.get(element)?.key;
         let Some(family) = table.family.of_addresses() else {
             let direct = self.tables.direct.as_ref()?;
             return direct.service_of(&set.name, key.as_bytes(), &self.diff).cloned();
@@ -306,7 +306,7 @@ fn missing(
     errno: Errno,
 ) -> Option<Value> {
     let Operation::DeleteElements(_, _, elements) = operations.get(operation)? else { return None };
-    elements.get(element).filter(|_| errno == Errno::ENOENT).map(|element| element.key)
+    elements.get(element).filter(|_| errno == Errno::ENOENT).map(|element| element.key.clone())
 }
 
 fn left_out(service: &ObjectName, error: &CommitError) -> Problem {

@@ -70,9 +70,9 @@ impl<'a> ElementChange<'a> {
         'a: 'b,
     {
         let of_set = others.filter(|it| it.table == self.table && it.set.name == self.set.name);
-        let taken: HashSet<Value> = of_set.flat_map(|it| it.elements).map(|it| it.key).collect();
+        let taken: HashSet<&Value> = of_set.flat_map(|it| it.elements).map(|it| &it.key).collect();
         let mut elements = self.elements.iter();
         let own = elements.find(|it| it.key_end.is_none() && !taken.contains(&it.key));
-        own.map(|element| element.key)
+        own.map(|element| element.key.clone())
     }
 }

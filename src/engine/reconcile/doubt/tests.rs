@@ -193,7 +193,7 @@ fn answers(request: &Request, engine: &Engine) -> [Option<Reply>; 2] {
     match request {
         Request::Keys(places) => {
             let as_installed =
-                |place: &ElementId| Changed { place: *place, finding: Finding::Missing };
+                |place: &ElementId| Changed { place: place.clone(), finding: Finding::Missing };
             let mut installed = Vec::new();
             engine
                 .diff()
