@@ -249,10 +249,11 @@ fn sources(folders: &[&str]) -> Vec<Source> {
     let mut left: Vec<_> = folders.iter().map(|folder| root.join(folder)).collect();
     let mut found = Vec::new();
     while let Some(path) = left.pop() {
-        if path.ends_with("target") {
-            // The folder of a workspace of its own may hold what was built there.
+        // A workspace of its own may hold what was built there.
+        if path.join("CACHEDIR.TAG").exists() {
             continue;
-        } else if path.is_dir() {
+        }
+        if path.is_dir() {
             left.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let text = fs::read_to_string(&path).unwrap();
