@@ -47,7 +47,7 @@ impl Balanced {
     /// Returns the services after the last one that was adjusted, and then the others.
     pub(super) fn in_turn(&self) -> impl Iterator<Item = &ObjectName> {
         let start = self.last.as_ref().map_or(Unbounded, Excluded);
-        let after = self.services.range((start, Unbounded));
+        let after = self.services.range::<ObjectName, _>((start, Unbounded));
         let first = self.services.iter().take(self.services.len() - after.clone().count());
         after.chain(first).map(|(name, _)| name)
     }

@@ -93,7 +93,7 @@ mod tests {
 
     fn counts(slices: &[EndpointSlice], family: Family) -> Vec<(String, u32)> {
         let mut lists = SharedLists::default();
-        let stored = |slice: &EndpointSlice| StoredSlice::new(slice.clone(), &mut lists);
+        let stored = |slice: &EndpointSlice| StoredSlice::alone(slice, &mut lists);
         let stored: Vec<_> = slices.iter().map(stored).collect();
         let port = ServicePort::tcp("http", NonZeroU16::MIN);
         let counts = count(&stored, &port, family).into_iter();

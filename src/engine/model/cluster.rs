@@ -12,8 +12,6 @@ use nft::family::Family;
 
 use super::balanced::Balanced;
 use super::ended_endpoints::{EndedEndpoints, EndedSettings};
-use super::endpoint_changes::EndpointChanges;
-use super::endpoints::EndpointSlice;
 use super::entry::{Entry, ListedObject, mark};
 use super::event::{Change, Event, Problem, Resource};
 use super::external_addresses::{ExternalAddresses, Internal};
@@ -22,20 +20,20 @@ use super::node::{Node, Peer, ServiceCidr};
 use super::peers::Peers;
 use super::prefix_lengths::{PrefixLengths, UsedLengths, of_port_ranges, of_source_ranges};
 use super::scheduler::Scheduler;
-use super::service::{EndedConnections, Service};
+use super::service::Service;
 use super::service_view::{Handed, ServiceView};
+use super::slice_names::OtherSlices;
 use super::slices_in_service_cidrs::SlicesInServiceCidrs;
-use super::stored::{SharedLists, StoredService, StoredSlice};
+use super::stored::{SharedLists, StoredService};
 use super::touched::{Extent, Touched};
 
 /// All objects that routing depends on.
 #[derive(Debug, Default)]
 pub struct Cluster {
-    pub(super) services: HashMap<ObjectName, Entry>,
-    lists: SharedLists,
-    /// Service of each slice; the slice itself is stored with its service.
-    slices: HashMap<ObjectName, ListedObject<ObjectName>>,
-    needs: ChainNeeds,
+    pub(super) services: HashMap<ObjectName, Box<Entry>>,
+    pub(super) lists: SharedLists,
+    pub(super) other_slices: OtherSlices,
+    pub(super) needs: ChainNeeds,
     node: Option<OwnNode>,
     peers: Peers,
     service_cidrs: HashMap<ObjectName, ListedObject<Vec<IpNet>>>,
@@ -48,12 +46,12 @@ pub struct Cluster {
 
 /// What the optional chains depend on.
 #[derive(Debug, Default)]
-struct ChainNeeds {
-    slices_in_service_cidrs: SlicesInServiceCidrs,
+pub(super) struct ChainNeeds {
+    pub(super) slices_in_service_cidrs: SlicesInServiceCidrs,
     source_lengths: UsedLengths,
     port_lengths: UsedLengths,
     /// `None` while all connections are kept.
-    ended: Option<Box<EndedEndpoints>>,
+    pub(super) ended: Option<Box<EndedEndpoints>>,
 }
 
 /// This node's object.
@@ -106,7 +104,7 @@ impl Cluster {
             Event::EndpointSlice(change) => self.apply_slice(change, touched),
             Event::Node(change) => self.apply_node(change, touched),
             Event::Peer(change) => {
-                let listing = self.listings[Resource::Nodes as usize].number;
+                let listing = self.listing(Resource::Nodes);
                 touched.peers |= self.peers.apply(change, listing);
             }
             Event::ServiceCidr(change) => self.apply_service_cidr(change, touched),
@@ -132,6 +130,11 @@ impl Cluster {
     pub fn unlisted(&self) -> impl Iterator<Item = Resource> + '_ {
         let listing = |resource: Resource| self.listings[resource as usize];
         Resource::ALL.into_iter().filter(move |resource| !listing(*resource).complete_once)
+    }
+
+    /// Returns the number of the current listing of a resource.
+    pub(super) fn listing(&self, resource: Resource) -> u32 {
+        self.listings[resource as usize].number
     }
 
     /// Returns the routed service of this name.
@@ -238,7 +241,7 @@ impl Cluster {
     }
 
     fn apply_service(&mut self, change: Change<Service>, touched: &mut Touched) {
-        let listing = self.listings[Resource::Services as usize].number;
+        let listing = self.listing(Resource::Services);
         match change {
             Change::Is(service) => {
                 let name = service.name.clone();
@@ -251,7 +254,7 @@ impl Cluster {
                 match &mut entry.service {
                     Some(known) if known.is_same(&stored) => known.listing = listing,
                     known => {
-                        *known = Some(Box::new(stored));
+                        *known = Some(stored);
                         touched.add(name, Extent::Whole);
                     }
                 }
@@ -279,94 +282,11 @@ impl Cluster {
         }
     }
 
-    fn apply_slice(&mut self, change: Change<EndpointSlice>, touched: &mut Touched) {
-        let listing = self.listings[Resource::EndpointSlices as usize].number;
-        match change {
-            Change::Is(slice) => self.put_slice(slice, listing, touched),
-            Change::Invalid(name) => mark(self.slices.get_mut(&name), listing),
-            Change::Gone(name) => self.remove_slice(&name, touched),
-        }
-    }
-
-    fn put_slice(&mut self, slice: EndpointSlice, listing: u32, touched: &mut Touched) {
-        // A service and its slices share one copy of the name.
-        let known = self.services.get_key_value(&slice.service).map(|(name, _)| name);
-        let service = known.unwrap_or(&slice.service).clone();
-        let owner = ListedObject { object: service.clone(), listing };
-        let former = self.slices.insert(slice.name.clone(), owner).map(|former| former.object);
-        let former = former.filter(|former| *former != service);
-        let had = former.as_ref().unwrap_or(&service);
-        let choice = self.ended_connections(had);
-        let mut moved = None;
-        if let Some(former) = &former {
-            moved = remove_slice(&mut self.services, former, &slice.name);
-            touched.add(former.clone(), Extent::Whole);
-        }
-        let triggered = slice.triggered;
-        self.needs
-            .slices_in_service_cidrs
-            .put(&slice.name, slice.endpoints.iter().map(|it| it.address));
-        let slice = StoredSlice::new(slice, &mut self.lists);
-        let zone = self.node.as_ref().and_then(|own| own.object.zone.as_ref());
-        let slices = &mut self.services.entry(service.clone()).or_default().slices;
-        let position = slices.iter().position(|old| old.name == slice.name);
-        if position.is_some_and(|i| slices[i] == slice) {
-            return;
-        }
-        if let Some(ended) = &mut self.needs.ended {
-            let old = position.and_then(|i| slices.get(i)).or(moved.as_ref());
-            ended.replace((old, Some(&slice)), (had, choice));
-        }
-        let extent = match position {
-            Some(i) => {
-                let old = std::mem::replace(&mut slices[i], slice);
-                let changes = EndpointChanges::between(&old, slices, i, zone);
-                changes.map_or(Extent::Whole, |changes| Extent::Endpoints(Box::new(changes)))
-            }
-            None => {
-                // Most services have one slice, so spare capacity would cost memory.
-                slices.reserve_exact(1);
-                slices.push(slice);
-                Extent::Whole
-            }
-        };
-        touched.triggers.extend(triggered);
-        touched.add(service, extent);
-    }
-
-    fn remove_slice(&mut self, name: &ObjectName, touched: &mut Touched) {
-        let Some(owner) = self.slices.remove(name) else { return };
-        self.needs.slices_in_service_cidrs.remove(name);
-        let choice = self.ended_connections(&owner.object);
-        let removed = remove_slice(&mut self.services, &owner.object, name);
-        if let Some(ended) = &mut self.needs.ended {
-            ended.replace((removed.as_ref(), None), (&owner.object, choice));
-        }
-        touched.add(owner.object, Extent::Whole);
-    }
-
-    /// Returns what becomes of connections of a service whose endpoints are gone; `None` if nothing
-    /// says so. The first lists arrive in parts, so nothing that they lack is gone.
-    fn ended_connections(&self, service: &ObjectName) -> Option<EndedConnections> {
-        let ended = self.needs.ended.as_deref().filter(|_| self.is_listed())?;
-        ended.choice(self.services.get(service)?.service.as_deref()?)
-    }
-
-    /// Compares all endpoints with the service address ranges.
-    fn find_slices_in_service_cidrs(&mut self) {
-        self.needs.slices_in_service_cidrs.set_ranges(self.service_cidrs());
-        for slice in self.services.values().flat_map(|entry| &entry.slices) {
-            self.needs
-                .slices_in_service_cidrs
-                .put(&slice.name, slice.endpoints.iter().map(|it| it.address));
-        }
-    }
-
     fn apply_node(&mut self, change: Change<Node>, touched: &mut Touched) {
         // This node exists as long as it routes packets, so its last object stays in force (as in
         // kube-proxy).
         let is_gone = matches!(change, Change::Gone(_));
-        let listing = (!is_gone).then_some(self.listings[Resource::Nodes as usize].number);
+        let listing = (!is_gone).then_some(self.listing(Resource::Nodes));
         self.node.iter_mut().for_each(|own| own.listing = listing);
         let Change::Is(node) = change else { return };
         let former = self.node.as_ref().map(|own| &own.object);
@@ -393,7 +313,7 @@ impl Cluster {
     }
 
     fn apply_service_cidr(&mut self, change: Change<ServiceCidr>, touched: &mut Touched) {
-        let listing = self.listings[Resource::ServiceCidrs as usize].number;
+        let listing = self.listing(Resource::ServiceCidrs);
         match change {
             Change::Is(ServiceCidr { name, cidrs }) => {
                 let marked = ListedObject { object: cidrs.clone(), listing };
@@ -426,7 +346,7 @@ impl Cluster {
 
     /// Removes the objects that the completed listing did not contain.
     fn sweep(&mut self, resource: Resource, touched: &mut Touched) {
-        let number = self.listings[resource as usize].number;
+        let number = self.listing(resource);
         match resource {
             Resource::Services => {
                 let missing = |entry: &Entry| {
@@ -438,8 +358,7 @@ impl Cluster {
                 }
             }
             Resource::EndpointSlices => {
-                let gone = self.slices.iter().filter(|(_, owner)| owner.listing != number);
-                for name in gone.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+                for name in self.slices_not_in(number) {
                     self.remove_slice(&name, touched);
                 }
             }
@@ -458,28 +377,13 @@ impl Cluster {
     }
 }
 
-/// Removes a slice of a service, if it has one; returns the slice.
-fn remove_slice(
-    services: &mut HashMap<ObjectName, Entry>,
-    service: &ObjectName,
-    slice: &ObjectName,
-) -> Option<StoredSlice> {
-    let entry = services.get_mut(service)?;
-    let position = entry.slices.iter().position(|old| old.name == *slice)?;
-    let removed = entry.slices.remove(position);
-    if entry.slices.is_empty() && entry.service.is_none() {
-        services.remove(service);
-    }
-    Some(removed)
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
     use std::time::{Duration, SystemTime};
 
     use super::*;
-    use crate::model::{Endpoint, Endpoints};
+    use crate::model::{Endpoint, EndpointSlice, Endpoints};
 
     fn name(name: &str) -> ObjectName {
         ObjectName::namespaced("default", name)
@@ -626,7 +530,23 @@ mod tests {
         ];
         let cluster = check(before, relist, &["web"]);
         assert!(cluster.services.keys().eq([&name("dns")]));
-        assert!(cluster.slices.is_empty());
+        assert!(cluster.slice(&name("web-1")).is_none());
+    }
+
+    #[test]
+    fn slices_are_relisted_whatever_their_names() {
+        for slices in [["web-1", "web-2", "web-3"], ["one", "two", "three"]] {
+            let before = slices.map(|it| slice(it, "web", None)).to_vec();
+            let [kept, invalid, _gone] = slices;
+            let relist = vec![
+                Event::Relist(Resource::EndpointSlices),
+                slice(kept, "web", None),
+                Event::EndpointSlice(Change::Invalid(name(invalid))),
+                Event::Listed(Resource::EndpointSlices),
+            ];
+            let cluster = check(before, relist, &["web"]);
+            assert_eq!(slices.map(|it| cluster.slice(&name(it)).is_some()), [true, true, false]);
+        }
     }
 
     #[test]

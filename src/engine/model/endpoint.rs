@@ -4,8 +4,13 @@ use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::protocol::Protocol;
 use super::service::ServicePort;
+
+/// The ports of an EndpointSlice: mostly one.
+pub(super) type EndpointPorts = SmallVec<[EndpointPort; 1]>;
 
 /// One port of an EndpointSlice.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

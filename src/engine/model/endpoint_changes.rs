@@ -10,7 +10,7 @@ use nft::family::Family;
 use smallvec::SmallVec;
 
 use super::choice::Choice;
-use super::endpoint::EndpointPort;
+use super::endpoint::{EndpointPort, EndpointPorts};
 use super::service::ServicePort;
 use super::stored::StoredSlice;
 use super::target::Target;
@@ -19,7 +19,7 @@ use super::target::Target;
 /// the choice of endpoints follows the same rule as before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointChanges {
-    ports: Arc<[EndpointPort]>,
+    ports: Arc<EndpointPorts>,
     addresses: SmallVec<[(IpAddr, bool); FEW]>,
 }
 
@@ -50,7 +50,7 @@ impl EndpointChanges {
         {
             return None;
         }
-        let others = || of_family.clone().filter(|slice| slice.name != new.name);
+        let others = || of_family.clone().filter(|slice| !std::ptr::eq(*slice, new));
         let choice = Choice::of(of_family.clone(), zone);
         if Choice::of(others().chain([old]), zone) != choice {
             return None;
@@ -176,7 +176,7 @@ mod tests {
         other: &EndpointSlice,
     ) -> Option<Vec<(u8, bool)>> {
         let mut lists = SharedLists::default();
-        let mut stored = |slice: &EndpointSlice| StoredSlice::new(slice.clone(), &mut lists);
+        let mut stored = |slice: &EndpointSlice| StoredSlice::alone(slice, &mut lists);
         let (old, slices) = (stored(old), [stored(other), stored(new)]);
         let zone = Arc::from("z1");
         let changes = EndpointChanges::between(&old, &slices, 1, Some(&zone))?;

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use smallvec::SmallVec;
 
-use super::endpoint::{Conditions, Endpoint, EndpointPort, Zones};
+use super::endpoint::{Conditions, Endpoint, EndpointPorts, Zones};
 use super::interner::Interner;
 use super::name::ObjectName;
 use super::weights::Weighing;
@@ -21,7 +21,7 @@ pub struct EndpointSlice {
     /// Service of the slice: label `kubernetes.io/service-name` in the slice's namespace.
     pub service: ObjectName,
     /// Ports with a number; others are not routed.
-    pub ports: SmallVec<[EndpointPort; 1]>,
+    pub ports: EndpointPorts,
     /// Endpoints in the order of the object, all of one address family.
     pub endpoints: Endpoints,
     /// Time of the event that caused the last change: annotation

@@ -1,12 +1,14 @@
 //! The objects of the cluster, as it stores them.
 
+use smallvec::SmallVec;
+
 use super::stored::{StoredService, StoredSlice};
 
 /// A service and its slices. Slices may arrive before their service.
 #[derive(Debug, Default)]
 pub(super) struct Entry {
-    pub(super) service: Option<Box<StoredService>>,
-    pub(super) slices: Vec<StoredSlice>,
+    pub(super) service: Option<StoredService>,
+    pub(super) slices: SmallVec<[StoredSlice; 1]>,
 }
 
 /// An object and the number of the last listing that contained it.
@@ -26,7 +28,7 @@ pub(super) fn mark<T>(object: Option<&mut ListedObject<T>>, listing: u32) {
 impl Entry {
     /// Returns whether there is a service that fulfils a condition.
     pub(super) fn has(&self, condition: fn(&StoredService) -> bool) -> bool {
-        self.service.as_deref().is_some_and(condition)
+        self.service.as_ref().is_some_and(condition)
     }
 
     pub(super) fn may_request_slots(&self) -> bool {

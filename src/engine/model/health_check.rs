@@ -20,12 +20,12 @@ pub struct HealthCheck {
     pub local_endpoints: [usize; 2],
 }
 
-impl Cluster {
+impl HealthCheck {
     /// Returns the health check of a service, if it has one.
-    pub fn health_check(&self, name: &ObjectName) -> Option<HealthCheck> {
-        let (service, slices) = self.stored(name)?;
+    pub fn of(cluster: &Cluster, name: &ObjectName) -> Option<Self> {
+        let (service, slices) = cluster.stored(name)?;
         let port = service.health_check_node_port()?;
-        Some(HealthCheck { port, local_endpoints: local_endpoints(service, slices) })
+        Some(Self { port, local_endpoints: local_endpoints(service, slices) })
     }
 }
 
@@ -98,7 +98,7 @@ mod tests {
             ("10.244.1.1", Conditions::READY),
         ]);
         let expected = HealthCheck { port: PORT, local_endpoints: [2, 1] };
-        assert_eq!(cluster.health_check(&web), Some(expected));
-        assert_eq!(cluster.health_check(&ObjectName::namespaced("default", "other")), None);
+        assert_eq!(HealthCheck::of(&cluster, &web), Some(expected));
+        assert_eq!(HealthCheck::of(&cluster, &ObjectName::namespaced("default", "other")), None);
     }
 }

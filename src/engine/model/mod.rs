@@ -31,6 +31,8 @@ mod scheduler;
 mod service;
 mod service_view;
 mod shares;
+mod slice_names;
+mod slices;
 mod slices_in_service_cidrs;
 mod stored;
 mod target;

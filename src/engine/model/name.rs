@@ -1,5 +1,6 @@
 //! The name of an object: `namespace/name`, or `name` alone for cluster-scoped objects.
 
+use std::borrow::Borrow;
 use std::fmt;
 
 use arcstr::ArcStr;
@@ -39,6 +40,13 @@ impl ObjectName {
 
     /// Returns `namespace/name`, or `name` without a namespace.
     pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+// Maps with names as keys are searched by their text.
+impl Borrow<str> for ObjectName {
+    fn borrow(&self) -> &str {
         &self.0
     }
 }

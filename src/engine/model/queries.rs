@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::cluster::Cluster;
 use super::endpoint::{Endpoint, Zones};
-use super::entry::Entry;
 use super::name::ObjectName;
 use super::service::ServicePort;
 use super::stored::{StoredService, StoredSlice};
@@ -34,12 +33,12 @@ impl Cluster {
     }
 
     fn stored_service(&self, name: &ObjectName) -> Option<&StoredService> {
-        self.services.get(name)?.service.as_deref()
+        self.services.get(name)?.service.as_ref()
     }
 
     /// Returns the routed services.
     pub(super) fn routed(&self) -> impl Iterator<Item = (&ObjectName, &StoredService)> {
-        self.services.iter().filter_map(|(name, it)| Some((name, it.service.as_deref()?)))
+        self.services.iter().filter_map(|(name, it)| Some((name, it.service.as_ref()?)))
     }
 
     /// Returns the stored form of a routed service, and its slices.
@@ -95,7 +94,7 @@ impl Cluster {
     /// Returns whether a service may need more than one slot for an endpoint: it has weights, source
     /// ranges, or another scheduler than the default.
     pub fn may_request_slots(&self, name: &ObjectName) -> bool {
-        self.services.get(name).is_some_and(Entry::may_request_slots)
+        self.services.get(name).is_some_and(|entry| entry.may_request_slots())
     }
 
     /// Returns the number of endpoints in all slices. Iterates all of them.

@@ -3,18 +3,19 @@
 //! Such an endpoint may be the cluster IP of another service, which is never translated a second
 //! time. These are rare, so that tables need no rule for them most of the time.
 
-use std::net::IpAddr;
-
 use ahash::HashSet;
 use ipnet::IpNet;
 
 use super::name::ObjectName;
+use super::slice_names::SliceName;
+use super::stored::StoredSlice;
 
 /// The service address ranges, and the slices with endpoints in them.
 #[derive(Debug, Default)]
 pub(super) struct SlicesInServiceCidrs {
     ranges: Vec<IpNet>,
-    slices: HashSet<ObjectName>,
+    /// Each with its service.
+    slices: HashSet<(ObjectName, SliceName)>,
 }
 
 impl SlicesInServiceCidrs {
@@ -25,20 +26,20 @@ impl SlicesInServiceCidrs {
     }
 
     /// Records the endpoints of a slice.
-    pub(super) fn put(&mut self, slice: &ObjectName, endpoints: impl Iterator<Item = IpAddr>) {
-        let mut endpoints = endpoints;
+    pub(super) fn put(&mut self, service: &ObjectName, slice: &StoredSlice) {
+        let mut endpoints = slice.endpoints.iter().map(|endpoint| endpoint.address);
         let is_inner = endpoints.any(|ip| self.ranges.iter().any(|range| range.contains(&ip)));
         if is_inner {
-            self.slices.insert(slice.clone());
+            self.slices.insert((service.clone(), slice.name));
         } else {
-            self.remove(slice)
+            self.remove(service, slice.name)
         }
     }
 
     /// Forgets a slice.
-    pub(super) fn remove(&mut self, slice: &ObjectName) {
+    pub(super) fn remove(&mut self, service: &ObjectName, slice: SliceName) {
         if !self.slices.is_empty() {
-            self.slices.remove(slice);
+            self.slices.remove(&(service.clone(), slice));
         }
     }
 

@@ -10,23 +10,28 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use nft::family::Family;
+use smallvec::SmallVec;
 
-use super::endpoint::EndpointPort;
+use super::endpoint::EndpointPorts;
 use super::endpoints::{EndpointSlice, Endpoints, ZoneLists};
 use super::interner::Interner;
 use super::name::ObjectName;
 use super::port_ranges::PortRange;
 use super::scheduler::Scheduler;
 use super::service::{EndedConnections, Forwarding, Service, ServicePort, TrafficPolicy};
+use super::slice_names::SliceName;
 use super::weights::{Weighing, Weight, Weights};
 
 /// Lists in use, each once.
 #[derive(Debug, Default)]
 pub(super) struct SharedLists {
-    of_services: Interner<[ServicePort]>,
-    of_slices: Interner<[EndpointPort]>,
+    of_services: Interner<ServicePorts>,
+    of_slices: Interner<EndpointPorts>,
     zones: Interner<ZoneLists>,
 }
+
+/// The ports of a service: mostly one.
+type ServicePorts = SmallVec<[ServicePort; 1]>;
 
 /// A service without its name.
 #[derive(Debug)]
@@ -36,7 +41,7 @@ pub(super) struct StoredService {
     /// Number of the last listing that contained the service.
     pub(super) listing: u32,
     cluster_ips: ClusterIps,
-    ports: Arc<[ServicePort]>,
+    ports: Arc<ServicePorts>,
     /// `None` if all rare fields have their defaults.
     unusual: Option<Box<Unusual>>,
 }
@@ -67,8 +72,10 @@ struct Unusual {
 /// A slice without the name of its service.
 #[derive(Debug, PartialEq)]
 pub(super) struct StoredSlice {
-    pub(super) name: ObjectName,
-    pub(super) ports: Arc<[EndpointPort]>,
+    /// Number of the last listing that contained the slice.
+    pub(super) listing: u32,
+    pub(super) name: SliceName,
+    pub(super) ports: Arc<EndpointPorts>,
     pub(super) endpoints: Endpoints,
     pub(super) weighing: Option<Box<Weighing>>,
 }
@@ -97,7 +104,7 @@ impl StoredService {
                 [IpAddr::V4(address)] => ClusterIps::V4(*address),
                 addresses => ClusterIps::Others(addresses.into()),
             },
-            ports: lists.of_services.share(&*service.ports),
+            ports: lists.of_services.share(service.ports.into_iter().collect::<ServicePorts>()),
             unusual: (unusual != Unusual::default()).then(|| Box::new(unusual)),
         }
     }
@@ -164,7 +171,7 @@ impl StoredService {
                 && unusual.port_ranges.is_empty()
                 && unusual.internal_traffic_policy == TrafficPolicy::Cluster
         });
-        is_plain.then_some(&self.ports)
+        is_plain.then_some(self.ports())
     }
 
     /// Returns whether the service has weights, source ranges, port ranges, or another scheduler than
@@ -227,11 +234,22 @@ impl StoredService {
 }
 
 impl StoredSlice {
-    pub(super) fn new(slice: EndpointSlice, lists: &mut SharedLists) -> Self {
-        let EndpointSlice { name, mut ports, mut endpoints, weighing, .. } = slice;
+    pub(super) fn new(
+        slice: EndpointSlice,
+        name: SliceName,
+        listing: u32,
+        lists: &mut SharedLists,
+    ) -> Self {
+        let EndpointSlice { mut ports, mut endpoints, weighing, .. } = slice;
         ports.sort_by(|a, b| a.key().cmp(&b.key()));
         endpoints.share_zones(&mut lists.zones);
-        Self { name, ports: lists.of_slices.share(&*ports), endpoints, weighing }
+        Self { listing, name, ports: lists.of_slices.share(ports), endpoints, weighing }
+    }
+
+    /// Returns a slice outside a cluster.
+    #[cfg(test)]
+    pub(super) fn alone(slice: &EndpointSlice, lists: &mut SharedLists) -> Self {
+        Self::new(slice.clone(), SliceName::Other(0), 0, lists)
     }
 
     /// Returns whether a ready endpoint has a hint for this zone.
@@ -265,15 +283,17 @@ impl StoredSlice {
 
 #[cfg(test)]
 mod tests {
+    use super::super::entry::Entry;
     use super::*;
     use crate::model::{HashedSource, NodeName};
 
     const PORT: NonZeroU16 = NonZeroU16::new(80).unwrap();
 
     #[test]
-    fn a_service_takes_48_bytes_and_a_slice_64() {
-        assert_eq!(size_of::<StoredService>(), 48);
+    fn a_service_with_a_slice_takes_112_bytes() {
+        assert_eq!(size_of::<StoredService>(), 40);
         assert_eq!(size_of::<StoredSlice>(), 64);
+        assert_eq!(size_of::<Entry>(), 112);
     }
 
     #[test]

@@ -166,7 +166,7 @@ mod tests {
             triggered: None,
             weighing: None,
         };
-        StoredSlice::new(slice, &mut SharedLists::default())
+        StoredSlice::alone(&slice, &mut SharedLists::default())
     }
 
     fn service_port(name: &str, protocol: Protocol) -> ServicePort {

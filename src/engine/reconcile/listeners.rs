@@ -29,7 +29,7 @@ pub(super) struct Listening<T> {
 impl Listeners {
     /// Records what a service has now.
     pub(super) fn note(&mut self, service: &ObjectName, cluster: &Cluster) {
-        self.health_checks.note(service, cluster.health_check(service));
+        self.health_checks.note(service, HealthCheck::of(cluster, service));
         if let Some(localhost) = &mut self.localhost {
             localhost.note(service, LocalhostPorts::of(cluster, service));
         }
