@@ -1,6 +1,6 @@
 //! The installed endpoints of one list, by slot.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::num::NonZeroU16;
 
 use nft::family::Family;
@@ -11,68 +11,72 @@ use crate::ruleset::ListUse;
 /// The installed endpoints of one list, by slot.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct List {
+    family: Family,
     pub(super) of: ListUse,
     /// A service needs the list.
     pub(super) is_owned: bool,
     /// Number of installed routes that name the list.
     pub(super) references: u32,
-    slots: Slots,
+    /// Address and port of each slot. A hole has zeros; it occurs only after a read-back or a
+    /// correction.
+    slots: Box<[u8]>,
 }
 
-/// Slots by number. A hole has port 0; it occurs only after a read-back or a correction.
-#[derive(Debug, PartialEq, Eq)]
-enum Slots {
-    V4(Box<[Slot<Ipv4Addr>]>),
-    V6(Box<[Slot<Ipv6Addr>]>),
-}
+/// Bytes of a slot with an IPv4 address.
+const V4: usize = 4 + PORT;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Slot<A> {
-    address: A,
-    port: u16,
-}
+/// Bytes of a slot with an IPv6 address.
+const V6: usize = 16 + PORT;
+
+const PORT: usize = 2;
 
 impl List {
     pub(super) fn new(family: Family, of: ListUse) -> Self {
-        let slots = match family {
-            Family::Ip => Slots::V4(Box::default()),
-            Family::Ip6 => Slots::V6(Box::default()),
-        };
-        Self { of, is_owned: false, references: 0, slots }
+        Self { family, of, is_owned: false, references: 0, slots: Box::default() }
     }
 
     /// Returns the number of slots.
     pub(super) fn len(&self) -> usize {
-        match &self.slots {
-            Slots::V4(slots) => slots.len(),
-            Slots::V6(slots) => slots.len(),
+        self.slots.len() / self.width()
+    }
+
+    /// Returns the number of bytes of a slot.
+    fn width(&self) -> usize {
+        match self.family {
+            Family::Ip => V4,
+            Family::Ip6 => V6,
         }
     }
 
     /// Returns the endpoint in a slot.
     pub(super) fn slot(&self, slot: usize) -> Option<Target> {
-        match &self.slots {
-            Slots::V4(slots) => slots.get(slot)?.target(),
-            Slots::V6(slots) => slots.get(slot)?.target(),
-        }
+        self.iter().nth(slot)?
     }
 
     /// Returns the endpoint in each slot.
-    pub(super) fn iter(&self) -> impl Iterator<Item = Option<Target>> {
-        (0..self.len()).map(|slot| self.slot(slot))
+    pub(super) fn iter(
+        &self,
+    ) -> impl DoubleEndedIterator<Item = Option<Target>> + ExactSizeIterator {
+        self.slots.chunks_exact(self.width()).map(|slot| {
+            let (address, port) = slot.split_last_chunk::<PORT>()?;
+            let address = match self.family {
+                Family::Ip => IpAddr::from(<[u8; V4 - PORT]>::try_from(address).ok()?),
+                Family::Ip6 => IpAddr::from(<[u8; V6 - PORT]>::try_from(address).ok()?),
+            };
+            Some(Target { address, port: NonZeroU16::new(u16::from_be_bytes(*port))? })
+        })
     }
 
     /// Returns the first slot that holds an endpoint.
     pub(super) fn position(&self, endpoint: &Target) -> Option<usize> {
-        let port = endpoint.port.get();
-        match (&self.slots, endpoint.address) {
-            (Slots::V4(slots), IpAddr::V4(address)) => {
-                slots.iter().position(|slot| *slot == Slot { address, port })
+        match (self.family, endpoint.address) {
+            (Family::Ip, IpAddr::V4(address)) => {
+                position::<V4>(&self.slots, packed(&address.octets(), endpoint))
             }
-            (Slots::V6(slots), IpAddr::V6(address)) => {
-                slots.iter().position(|slot| *slot == Slot { address, port })
+            (Family::Ip6, IpAddr::V6(address)) => {
+                position::<V6>(&self.slots, packed(&address.octets(), endpoint))
             }
-            (Slots::V4(_), IpAddr::V6(_)) | (Slots::V6(_), IpAddr::V4(_)) => None,
+            (Family::Ip, IpAddr::V6(_)) | (Family::Ip6, IpAddr::V4(_)) => None,
         }
     }
 
@@ -81,34 +85,39 @@ impl List {
         if slot >= self.len() {
             self.resize(slot + 1);
         }
-        let port = target.port.get();
-        match (&mut self.slots, target.address) {
-            (Slots::V4(slots), IpAddr::V4(address)) => slots[slot] = Slot { address, port },
-            (Slots::V6(slots), IpAddr::V6(address)) => slots[slot] = Slot { address, port },
-            (Slots::V4(_), IpAddr::V6(_)) | (Slots::V6(_), IpAddr::V4(_)) => {}
+        match (self.family, target.address) {
+            (Family::Ip, IpAddr::V4(address)) => {
+                self.slots.as_chunks_mut::<V4>().0[slot] = packed(&address.octets(), &target);
+            }
+            (Family::Ip6, IpAddr::V6(address)) => {
+                self.slots.as_chunks_mut::<V6>().0[slot] = packed(&address.octets(), &target);
+            }
+            (Family::Ip, IpAddr::V6(_)) | (Family::Ip6, IpAddr::V4(_)) => {}
         }
     }
 
     /// Empties a slot.
     pub(super) fn empty(&mut self, slot: usize) {
-        match &mut self.slots {
-            Slots::V4(slots) => set(slots.get_mut(slot), Slot::hole(Ipv4Addr::UNSPECIFIED)),
-            Slots::V6(slots) => set(slots.get_mut(slot), Slot::hole(Ipv6Addr::UNSPECIFIED)),
-        }
+        let width = self.width();
+        self.slots.chunks_exact_mut(width).skip(slot).take(1).for_each(|slot| slot.fill(0));
         self.trim();
     }
 
     /// Removes the slots from `length` on, or adds holes up to it.
     pub(super) fn resize(&mut self, length: usize) {
-        match &mut self.slots {
-            Slots::V4(slots) => resize(slots, length, Slot::hole(Ipv4Addr::UNSPECIFIED)),
-            Slots::V6(slots) => resize(slots, length, Slot::hole(Ipv6Addr::UNSPECIFIED)),
+        if self.len() == length {
+            return;
         }
+        let bytes = length * self.width();
+        let mut resized = std::mem::take(&mut self.slots).into_vec();
+        resized.reserve_exact(bytes.saturating_sub(resized.len()));
+        resized.resize(bytes, 0);
+        self.slots = resized.into_boxed_slice();
     }
 
     /// Removes the holes at the end.
     pub(super) fn trim(&mut self) {
-        let length = (0..self.len()).rev().find(|slot| self.slot(*slot).is_some());
+        let length = self.iter().rposition(|slot| slot.is_some());
         self.resize(length.map_or(0, |last| last + 1));
     }
 
@@ -118,28 +127,49 @@ impl List {
     }
 }
 
-impl<A: Into<IpAddr> + Copy> Slot<A> {
-    fn hole(address: A) -> Self {
-        Self { address, port: 0 }
-    }
-
-    fn target(&self) -> Option<Target> {
-        Some(Target { address: self.address.into(), port: NonZeroU16::new(self.port)? })
-    }
+/// Returns the bytes of a slot.
+fn packed<const N: usize>(address: &[u8], target: &Target) -> [u8; N] {
+    let mut bytes = [0; N];
+    let port = target.port.get().to_be_bytes();
+    bytes.iter_mut().zip(address.iter().chain(&port)).for_each(|(to, from)| *to = *from);
+    bytes
 }
 
-fn set<T>(slot: Option<&mut T>, value: T) {
-    if let Some(slot) = slot {
-        *slot = value;
-    }
+/// Returns the first slot with these bytes.
+fn position<const N: usize>(slots: &[u8], packed: [u8; N]) -> Option<usize> {
+    slots.as_chunks::<N>().0.iter().position(|slot| *slot == packed)
 }
 
-fn resize<T: Copy>(slots: &mut Box<[T]>, length: usize, hole: T) {
-    if slots.len() == length {
-        return;
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Protocol;
+
+    #[test]
+    fn a_list_takes_24_bytes() {
+        assert_eq!(size_of::<List>(), 24);
     }
-    let mut resized = std::mem::take(slots).into_vec();
-    resized.reserve_exact(length.saturating_sub(resized.len()));
-    resized.resize(length, hole);
-    *slots = resized.into_boxed_slice();
+
+    #[test]
+    fn slots_hold_endpoints_of_their_family() {
+        let ends = [([10, 1, 2, 3].into(), "fd00::1"), ([10, 1, 2, 4].into(), "fd00::2")];
+        let port = NonZeroU16::new(0x1234).unwrap();
+        for family in Family::ALL {
+            let [one, other] = ends.map(|(v4, v6): (IpAddr, _)| {
+                let address = if family == Family::Ip { v4 } else { v6.parse().unwrap() };
+                Target { address, port }
+            });
+            let mut list = List::new(family, ListUse::Port(Protocol::Tcp));
+            list.put(2, other);
+            list.put(0, one);
+            assert!(list.iter().eq([Some(one), None, Some(other)]), "{list:?}");
+            assert_eq!((list.position(&other), list.slot(3)), (Some(2), None));
+            let next = Target { port: port.checked_add(1).unwrap(), ..other };
+            assert_eq!(list.position(&next), None);
+            list.empty(2);
+            assert_eq!((list.len(), list.position(&other)), (1, None));
+            list.empty(5);
+            assert_eq!(list.slot(0), Some(one));
+        }
+    }
 }
