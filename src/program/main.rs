@@ -25,7 +25,10 @@ fn main() -> ExitCode {
         (None, None) => match Cli::command().try_get_matches() {
             Ok(matches) => {
                 let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-                execute(cli.command, deltaproxy::listed_flags(&Cli::command(), &matches), &mut log)
+                let listed = deltaproxy::listed_flags(&Cli::command(), &matches);
+                // A daemon would keep it.
+                drop(matches);
+                execute(cli.command, listed, &mut log)
             }
             Err(error) if error.use_stderr() => error.exit(),
             Err(help) => {

@@ -36,6 +36,9 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// Longest time of a write of a request.
 const WRITE: Duration = Duration::from_secs(295);
 
+/// Most bytes of an answer that are read at once. A watch keeps the buffer.
+const READ_BUFFER: usize = 64 << 10;
+
 /// Location of the API server's address and of our credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApiServer {
@@ -186,7 +189,8 @@ async fn service(
     let mut connector = TimeoutConnector::new(tls.around(route));
     connector.set_connect_timeout(Some(CONNECT));
     connector.set_write_timeout(Some(WRITE));
-    let client = legacy::Client::builder(TokioExecutor::new()).build(connector);
+    let mut builder = legacy::Client::builder(TokioExecutor::new());
+    let client = builder.http1_max_buf_size(READ_BUFFER).build(connector);
     let credentials = Arc::new((settings.headers, settings.plugin));
     Ok(service_fn(move |request: Request<Body>| {
         let (client, credentials) = (client.clone(), Arc::clone(&credentials));
