@@ -29,7 +29,10 @@ impl Cluster {
         // All names of a service share one copy.
         let known = self.services.get_key_value(&slice.service).map(|(name, _)| name);
         let service = known.unwrap_or(&slice.service).clone();
-        let former = self.place(&slice.name).filter(|(former, _)| *former != service);
+        let (former, position) = match self.place(&slice.name) {
+            Some((former, position)) if former == service => (None, Some(position)),
+            former => (former, None),
+        };
         let had = former.as_ref().map_or(&service, |(former, _)| former);
         let choice = self.ended_connections(had);
         let mut moved = None;
@@ -44,7 +47,6 @@ impl Cluster {
         self.needs.slices_in_service_cidrs.put(&service, &slice);
         let zone = self.node().and_then(|node| node.zone.clone());
         let slices = &mut self.services.entry(service.clone()).or_default().slices;
-        let position = slices.iter().position(|old| old.name == name);
         if let Some(old) = position.and_then(|i| slices.get_mut(i)) {
             old.listing = listing;
             if *old == slice {
