@@ -12,77 +12,88 @@ use crate::ruleset::{Member, TableElement};
 #[derive(Debug, Default)]
 pub(super) struct Members(PackedMap<Member, MemberState>);
 
+/// The number of services that need a member, and [`INSTALLED`] if it is.
 #[derive(Clone, Copy, Debug, Default)]
-struct MemberState {
-    users: u32,
-    is_installed: bool,
+struct MemberState(u32);
+
+const INSTALLED: u32 = 1 << 31;
+
+impl MemberState {
+    fn users(self) -> u32 {
+        self.0 & !INSTALLED
+    }
+
+    fn is_installed(self) -> bool {
+        self.0 & INSTALLED != 0
+    }
 }
 
 impl Members {
     /// Adds a service that needs the member.
     pub(super) fn share(&mut self, member: Member, piece: &mut Piece) {
-        self.0.get_or_default(member).users += 1;
+        self.0.get_or_default(member).0 += 1;
         self.install(member, piece);
     }
 
     /// Installs a member that a service needs, if it is missing.
     pub(super) fn install(&mut self, member: Member, piece: &mut Piece) {
         let state = self.0.get_or_default(member);
-        if !std::mem::replace(&mut state.is_installed, true) {
+        if !state.is_installed() {
+            state.0 |= INSTALLED;
             add(member, piece);
         }
     }
 
     /// Removes a service that needed the member.
     pub(super) fn unshare(&mut self, member: Member, piece: &mut Piece) {
-        if let Some(state) = self.0.get_mut(&member) {
-            state.users = state.users.saturating_sub(1);
+        if let Some(state) = self.0.get_mut(&member).filter(|state| state.users() > 0) {
+            state.0 -= 1;
         }
         self.sweep(member, piece);
     }
 
     /// Deletes the member if no service needs it.
     pub(super) fn sweep(&mut self, member: Member, piece: &mut Piece) {
-        if self.0.get(&member).is_some_and(|state| state.users == 0)
+        if self.0.get(&member).is_some_and(|state| state.users() == 0)
             && let Some(state) = self.0.remove(&member)
-            && state.is_installed
+            && state.is_installed()
         {
             delete(member, piece);
         }
     }
 
     pub(super) fn installed(&self) -> impl Iterator<Item = Member> {
-        self.0.iter().filter(|(_, state)| state.is_installed).map(|(member, _)| member)
+        self.0.iter().filter(|(_, state)| state.is_installed()).map(|(member, _)| member)
     }
 
     pub(super) fn is_installed(&self, member: &Member) -> bool {
-        self.0.get(member).is_some_and(|state| state.is_installed)
+        self.0.get(member).is_some_and(|state| state.is_installed())
     }
 
     /// Records that the member is in the kernel.
     pub(super) fn find(&mut self, member: Member) {
-        self.0.get_or_default(member).is_installed = true;
+        self.0.get_or_default(member).0 |= INSTALLED;
     }
 
     /// Records that the member is missing in the kernel.
     pub(super) fn lose(&mut self, member: Member) {
         if let Some(state) = self.0.get_mut(&member) {
-            state.is_installed = false;
+            state.0 &= !INSTALLED;
         }
     }
 
     /// Replaces the installed state by a read-back. The numbers of services stay.
     pub(super) fn adopt(&mut self, found: impl Iterator<Item = Member>) {
         self.0.retain_values(|state| {
-            state.is_installed = false;
-            state.users > 0
+            state.0 &= !INSTALLED;
+            state.users() > 0
         });
         found.for_each(|member| self.find(member));
     }
 
     /// Returns the members that no service needs.
     pub(super) fn unneeded(&self) -> impl Iterator<Item = Member> {
-        self.0.iter().filter(|(_, state)| state.users == 0).map(|(member, _)| member)
+        self.0.iter().filter(|(_, state)| state.users() == 0).map(|(member, _)| member)
     }
 
     #[cfg(test)]
