@@ -204,12 +204,10 @@ fn port_ranges(input: &mut Unstructured<'_>) -> Result<Vec<PortRange>> {
 
 fn slice(input: &mut Unstructured<'_>) -> Result<EndpointSlice> {
     let ipv6 = input.ratio(1, 4)?;
-    let service = name(input)?;
+    let (service, named) = (name(input)?, name(input)?);
+    let is_suffixed = input.arbitrary()?;
     Ok(EndpointSlice {
-        name: ObjectName::namespaced(
-            "default",
-            &format!("{service}-{}", input.arbitrary::<bool>()?),
-        ),
+        name: if is_suffixed { ObjectName::written(&format!("{named}-x")) } else { named },
         service,
         ports: few(input, |input| {
             let (protocol, port) = (protocol(input)?, port(input)?);

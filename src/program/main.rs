@@ -26,7 +26,7 @@ fn main() -> ExitCode {
             Ok(matches) => {
                 let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
                 let listed = deltaproxy::listed_flags(&Cli::command(), &matches);
-                // A daemon would keep it.
+                // A daemon would keep them.
                 drop(matches);
                 execute(cli.command, listed, &mut log)
             }

@@ -38,6 +38,15 @@ pub(crate) fn name(prefix: &str, number: u8) -> ObjectName {
     ObjectName::namespaced("default", &format!("{prefix}{number}"))
 }
 
+/// The second of two is named after a service, which need not be its own.
+fn slice_name(number: u8) -> ObjectName {
+    if number.is_multiple_of(2) {
+        name("slice", number)
+    } else {
+        name(&format!("service{}-", number / 2), number)
+    }
+}
+
 /// One that may be the address of a load balancer, or a cluster IP.
 fn external_ip(number: u8) -> IpAddr {
     match number {
@@ -167,7 +176,7 @@ prop_compose! {
             zones,
         });
         Event::EndpointSlice(Change::Is(EndpointSlice {
-            name: name("slice", number),
+            name: slice_name(number),
             service: name("service", owner),
             ports: slice_ports().into(),
             endpoints: endpoints.collect(),
@@ -253,7 +262,7 @@ pub(crate) fn event() -> impl Strategy<Value = Event> {
         Event::Service(if is_gone { Change::Gone(name) } else { Change::Invalid(name) })
     });
     let slices = (0..SLICES, any::<bool>()).prop_map(|(number, is_gone)| {
-        let name = name("slice", number);
+        let name = slice_name(number);
         Event::EndpointSlice(if is_gone { Change::Gone(name) } else { Change::Invalid(name) })
     });
     let gone_node = Just(Event::Node(Change::Gone(ObjectName::cluster_scoped(NODE))));

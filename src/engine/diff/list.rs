@@ -50,21 +50,23 @@ impl List {
 
     /// Returns the endpoint in a slot.
     pub(super) fn slot(&self, slot: usize) -> Option<Target> {
-        self.iter().nth(slot)?
+        self.unpack(self.slots.chunks_exact(self.width()).nth(slot)?)
     }
 
     /// Returns the endpoint in each slot.
     pub(super) fn iter(
         &self,
     ) -> impl DoubleEndedIterator<Item = Option<Target>> + ExactSizeIterator {
-        self.slots.chunks_exact(self.width()).map(|slot| {
-            let (address, port) = slot.split_last_chunk::<PORT>()?;
-            let address = match self.family {
-                Family::Ip => IpAddr::from(<[u8; V4 - PORT]>::try_from(address).ok()?),
-                Family::Ip6 => IpAddr::from(<[u8; V6 - PORT]>::try_from(address).ok()?),
-            };
-            Some(Target { address, port: NonZeroU16::new(u16::from_be_bytes(*port))? })
-        })
+        self.slots.chunks_exact(self.width()).map(|slot| self.unpack(slot))
+    }
+
+    fn unpack(&self, slot: &[u8]) -> Option<Target> {
+        let (address, port) = slot.split_last_chunk::<PORT>()?;
+        let address = match self.family {
+            Family::Ip => IpAddr::from(<[u8; V4 - PORT]>::try_from(address).ok()?),
+            Family::Ip6 => IpAddr::from(<[u8; V6 - PORT]>::try_from(address).ok()?),
+        };
+        Some(Target { address, port: NonZeroU16::new(u16::from_be_bytes(*port))? })
     }
 
     /// Returns the first slot that holds an endpoint.
@@ -142,12 +144,32 @@ fn position<const N: usize>(slots: &[u8], packed: [u8; N]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use std::hint::black_box;
+    use std::time::Instant;
+
     use super::*;
     use crate::model::Protocol;
 
     #[test]
     fn a_list_takes_24_bytes() {
         assert_eq!(size_of::<List>(), 24);
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "times are compared")]
+    fn the_last_slot_of_a_large_list_is_read_as_fast_as_the_first() {
+        let mut list = List::new(Family::Ip, ListUse::Port(Protocol::Tcp));
+        list.resize(65_536);
+        let fastest = |slot| {
+            let read = |_| {
+                let start = Instant::now();
+                (0..1_000).for_each(|_| _ = black_box(list.slot(black_box(slot))));
+                start.elapsed()
+            };
+            (0..20).map(read).min().unwrap()
+        };
+        let (first, last) = (fastest(0), fastest(65_535));
+        assert!(last < 50 * first, "{first:?}, {last:?}");
     }
 
     #[test]

@@ -12,11 +12,12 @@ use crate::ruleset::{Member, TableElement};
 #[derive(Debug, Default)]
 pub(super) struct Members(PackedMap<Member, MemberState>);
 
-/// The number of services that need a member, and [`INSTALLED`] if it is.
+/// Added to the number of services that need a member, if it is installed.
+const INSTALLED: u32 = 1 << 31;
+
+/// The number of services that need a member, and [`INSTALLED`].
 #[derive(Clone, Copy, Debug, Default)]
 struct MemberState(u32);
-
-const INSTALLED: u32 = 1 << 31;
 
 impl MemberState {
     fn users(self) -> u32 {

@@ -22,7 +22,7 @@ use super::prefix_lengths::{PrefixLengths, UsedLengths, of_port_ranges, of_sourc
 use super::scheduler::Scheduler;
 use super::service::Service;
 use super::service_view::{Handed, ServiceView};
-use super::slice_names::OtherSlices;
+use super::slice_names::SliceNames;
 use super::slices_in_service_cidrs::SlicesInServiceCidrs;
 use super::stored::{SharedLists, StoredService};
 use super::touched::{Extent, Touched};
@@ -32,7 +32,7 @@ use super::touched::{Extent, Touched};
 pub struct Cluster {
     pub(super) services: HashMap<ObjectName, Box<Entry>>,
     pub(super) lists: SharedLists,
-    pub(super) other_slices: OtherSlices,
+    pub(super) slice_names: SliceNames,
     pub(super) needs: ChainNeeds,
     node: Option<OwnNode>,
     peers: Peers,
@@ -531,6 +531,28 @@ mod tests {
         let cluster = check(before, relist, &["web"]);
         assert!(cluster.services.keys().eq([&name("dns")]));
         assert!(cluster.slice(&name("web-1")).is_none());
+    }
+
+    #[test]
+    fn a_slice_is_found_after_each_move_and_leaves_nothing_behind() {
+        let mut cluster = Cluster::default();
+        let cidr = ServiceCidr {
+            name: ObjectName::cluster_scoped("kubernetes"),
+            cidrs: vec!["10.0.0.0/24".parse().unwrap()],
+        };
+        let mut touched = Touched::default();
+        cluster.apply(Event::ServiceCidr(Change::Is(cidr)), &mut touched);
+        cluster.complete(&mut touched);
+        let web_1 = name("web-1");
+        for service in ["web", "dns", "web", "api"] {
+            cluster.apply(slice("web-1", service, None), &mut Touched::default());
+            assert!(cluster.services.keys().eq([&name(service)]));
+            assert!(cluster.slice(&web_1).is_some() && cluster.may_have_cluster_ip_endpoints());
+            assert_eq!(cluster.slice_names.count_others(), usize::from(service != "web"));
+        }
+        cluster.apply(Event::EndpointSlice(Change::Gone(web_1)), &mut Touched::default());
+        assert!(cluster.services.is_empty() && !cluster.may_have_cluster_ip_endpoints());
+        assert_eq!(cluster.slice_names.count_others(), 0);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! A controller names a slice after its service, with a dash and some letters. Such a name takes no
 //! memory of its own, and the slice is found by it.
 
-use ahash::HashMap;
+use ahash::{HashMap, HashSet};
 
 use super::name::ObjectName;
 
@@ -19,10 +19,11 @@ pub(super) enum SliceName {
 /// Most bytes of a suffix. Those of Kubernetes have 5.
 const SUFFIX: usize = 11;
 
-/// The slices that are not named after their service.
+/// Names of slices, of which those that are not after their service are stored.
 #[derive(Debug, Default)]
-pub(super) struct OtherSlices {
-    places: HashMap<ObjectName, Place>,
+pub(super) struct SliceNames {
+    others: HashMap<ObjectName, Place>,
+    /// No two slices in use have the same number: there is no memory for as many as there are.
     last: u32,
 }
 
@@ -53,41 +54,47 @@ impl SliceName {
     }
 }
 
-impl OtherSlices {
+impl SliceNames {
     /// Records that a slice is of this service; returns its name there.
     pub(super) fn put(&mut self, slice: &ObjectName, service: &ObjectName) -> SliceName {
         if let Some(name) = SliceName::after(service, slice) {
             self.remove(slice);
             return name;
         }
-        if let Some(place) = self.places.get_mut(slice) {
+        if let Some(place) = self.others.get_mut(slice) {
             place.service = service.clone();
             return SliceName::Other(place.number);
         }
         self.last = self.last.wrapping_add(1);
         let place = Place { service: service.clone(), number: self.last };
-        self.places.insert(slice.clone(), place);
+        self.others.insert(slice.clone(), place);
         SliceName::Other(self.last)
     }
 
     pub(super) fn remove(&mut self, slice: &ObjectName) {
-        if !self.places.is_empty() {
-            self.places.remove(slice);
+        if !self.others.is_empty() {
+            self.others.remove(slice);
         }
     }
 
     /// Returns the only service that may have a slice of this name, and its name there.
     pub(super) fn place<'a>(&'a self, slice: &'a ObjectName) -> Option<(&'a str, SliceName)> {
-        if let Some(Place { service, number }) = self.places.get(slice) {
+        if let Some(Place { service, number }) = self.others.get(slice) {
             return Some((service.as_str(), SliceName::Other(*number)));
         }
         let (service, suffix) = slice.as_str().rsplit_once('-')?;
         Some((service, SliceName::suffix(suffix)?))
     }
 
-    /// Returns the names.
-    pub(super) fn names(&self) -> impl Iterator<Item = &ObjectName> {
-        self.places.keys()
+    /// Returns the names of slices that are not named after their service.
+    pub(super) fn of(&self, others: &HashSet<SliceName>) -> impl Iterator<Item = &ObjectName> {
+        let is_asked = |place: &Place| others.contains(&SliceName::Other(place.number));
+        self.others.iter().filter(move |(_, place)| is_asked(place)).map(|(name, _)| name)
+    }
+
+    #[cfg(test)]
+    pub(super) fn count_others(&self) -> usize {
+        self.others.len()
     }
 }
 
@@ -98,7 +105,7 @@ mod tests {
     #[test]
     fn slices_are_found_by_their_names() {
         let name = |name| ObjectName::namespaced("my-team", name);
-        let mut others = OtherSlices::default();
+        let mut names = SliceNames::default();
         for (slice, service, is_named_after_it) in [
             ("web-abcde", "web", true),
             ("web-12345678901", "web", true),
@@ -111,30 +118,30 @@ mod tests {
             ("other-abcde", "web", false),
         ] {
             let (slice, service) = (name(slice), name(service));
-            let put = others.put(&slice, &service);
-            assert_eq!(others.place(&slice), Some((service.as_str(), put)), "{slice}");
-            assert_eq!(put, others.put(&slice, &service), "{slice}");
+            let put = names.put(&slice, &service);
+            assert_eq!(names.place(&slice), Some((service.as_str(), put)), "{slice}");
+            assert_eq!(put, names.put(&slice, &service), "{slice}");
             assert_eq!(put.full(&service), is_named_after_it.then_some(slice), "{service}");
         }
-        assert_eq!(others.names().count(), 5);
+        assert_eq!(names.count_others(), 5);
     }
 
     #[test]
     fn a_slice_that_moves_has_one_place() {
         let (web, dns) = (ObjectName::written("default/web"), ObjectName::written("default/dns"));
         let slice = ObjectName::written("default/web-abcde");
-        let mut others = OtherSlices::default();
-        let named_after_it = others.put(&slice, &web);
-        let other = others.put(&slice, &dns);
-        assert_eq!(others.place(&slice), Some(("default/dns", other)));
-        assert_eq!(others.put(&slice, &web), named_after_it);
-        assert_eq!(others.place(&slice), Some(("default/web", named_after_it)));
-        assert_eq!(others.names().count(), 0);
+        let mut names = SliceNames::default();
+        let named_after_it = names.put(&slice, &web);
+        let other = names.put(&slice, &dns);
+        assert_eq!(names.place(&slice), Some(("default/dns", other)));
+        assert_eq!(names.put(&slice, &web), named_after_it);
+        assert_eq!(names.place(&slice), Some(("default/web", named_after_it)));
+        assert_eq!(names.count_others(), 0);
     }
 
     #[test]
     fn a_name_without_a_dash_has_no_place_before_it_is_put() {
         // The dash of the namespace separates nothing.
-        assert_eq!(OtherSlices::default().place(&ObjectName::written("my-team/slice")), None);
+        assert_eq!(SliceNames::default().place(&ObjectName::written("my-team/slice")), None);
     }
 }

@@ -1,5 +1,7 @@
 //! The slices of the cluster, each stored with its service.
 
+use ahash::HashSet;
+
 use super::cluster::Cluster;
 use super::endpoint_changes::EndpointChanges;
 use super::endpoints::EndpointSlice;
@@ -30,8 +32,8 @@ impl Cluster {
         let known = self.services.get_key_value(&slice.service).map(|(name, _)| name);
         let service = known.unwrap_or(&slice.service).clone();
         let (former, position) = match self.place(&slice.name) {
-            Some((former, position)) if former == service => (None, Some(position)),
-            former => (former, None),
+            Some((of, position)) if of == service => (None, Some(position)),
+            elsewhere => (elsewhere, None),
         };
         let had = former.as_ref().map_or(&service, |(former, _)| former);
         let choice = self.ended_connections(had);
@@ -41,13 +43,14 @@ impl Cluster {
             touched.add(former.clone(), Extent::Whole);
         }
         let triggered = slice.triggered;
-        let name = self.other_slices.put(&slice.name, &service);
+        let name = self.slice_names.put(&slice.name, &service);
         let listing = self.listing(Resource::EndpointSlices);
         let slice = StoredSlice::new(slice, name, listing, &mut self.lists);
         self.needs.slices_in_service_cidrs.put(&service, &slice);
         let zone = self.node().and_then(|node| node.zone.clone());
         let slices = &mut self.services.entry(service.clone()).or_default().slices;
         if let Some(old) = position.and_then(|i| slices.get_mut(i)) {
+            // That of another listing is no other slice.
             old.listing = listing;
             if *old == slice {
                 return;
@@ -76,7 +79,7 @@ impl Cluster {
 
     pub(super) fn remove_slice(&mut self, name: &ObjectName, touched: &mut Touched) {
         let Some((service, position)) = self.place(name) else { return };
-        self.other_slices.remove(name);
+        self.slice_names.remove(name);
         let choice = self.ended_connections(&service);
         let removed = self.take_slice(&service, position);
         if let Some(ended) = &mut self.needs.ended {
@@ -98,12 +101,13 @@ impl Cluster {
 
     /// Returns the service that a slice is stored with, and its position there.
     fn place(&self, slice: &ObjectName) -> Option<(ObjectName, usize)> {
-        let (service, name) = self.other_slices.place(slice)?;
+        let (service, name) = self.slice_names.place(slice)?;
         let (service, entry) = self.services.get_key_value(service)?;
         let position = entry.slices.iter().position(|slice| slice.name == name)?;
         Some((service.clone(), position))
     }
 
+    #[cfg(test)]
     pub(super) fn slice(&self, name: &ObjectName) -> Option<&StoredSlice> {
         let (service, position) = self.place(name)?;
         self.services.get(&service)?.slices.get(position)
@@ -111,13 +115,17 @@ impl Cluster {
 
     /// Returns the slices that a listing did not contain.
     pub(super) fn slices_not_in(&self, listing: u32) -> Vec<ObjectName> {
-        let missing = |slice: &StoredSlice| slice.listing != listing;
-        let names = self.services.iter().flat_map(|(service, entry)| {
-            let slices = entry.slices.iter().filter(|slice| missing(slice));
-            slices.filter_map(|slice| slice.name.full(service))
-        });
-        let others = self.other_slices.names().filter(|it| self.slice(it).is_some_and(missing));
-        names.chain(others.cloned()).collect()
+        let (mut names, mut others) = (Vec::new(), HashSet::default());
+        for (service, entry) in &self.services {
+            for slice in entry.slices.iter().filter(|slice| slice.listing != listing) {
+                match slice.name.full(service) {
+                    Some(name) => names.push(name),
+                    None => _ = others.insert(slice.name),
+                }
+            }
+        }
+        names.extend(self.slice_names.of(&others).cloned());
+        names
     }
 
     /// Returns what becomes of connections of a service whose endpoints are gone; `None` if nothing

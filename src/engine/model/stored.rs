@@ -69,7 +69,7 @@ struct Unusual {
     port_ranges: Box<[PortRange]>,
 }
 
-/// A slice without the name of its service.
+/// A slice without the name of its service, with its own relative to that.
 #[derive(Debug, PartialEq)]
 pub(super) struct StoredSlice {
     /// Number of the last listing that contained the slice.

@@ -36,7 +36,7 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// Longest time of a write of a request.
 const WRITE: Duration = Duration::from_secs(295);
 
-/// Most bytes of an answer that are read at once. A watch keeps the buffer.
+/// Most bytes of an answer that are read at once, and of its headers. A watch keeps the buffer.
 const READ_BUFFER: usize = 64 << 10;
 
 /// Location of the API server's address and of our credentials.
