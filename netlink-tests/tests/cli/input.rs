@@ -314,7 +314,8 @@ fn any_user_with_cap_net_admin_alone_may_run_it() {
     let readable = |path: &Path| fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
     [folder.path(), manifests.path()].into_iter().for_each(readable);
     let binary = folder.path().join("deltaproxy");
-    fs::copy(deltaproxy_binary(), &binary).unwrap();
+    // By another process: one that this one starts meanwhile would have the file open for writing.
+    assert!(Command::new("cp").args([&deltaproxy_binary(), &binary]).status().unwrap().success());
     let nobody = NOBODY.to_string();
     let mut args = vec!["--no-new-privs"];
     if has_nobody() {

@@ -88,8 +88,9 @@ impl SliceNames {
 
     /// Returns the names of slices that are not named after their service.
     pub(super) fn of(&self, others: &HashSet<SliceName>) -> impl Iterator<Item = &ObjectName> {
-        let is_asked = |place: &Place| others.contains(&SliceName::Other(place.number));
-        self.others.iter().filter(move |(_, place)| is_asked(place)).map(|(name, _)| name)
+        let places = self.others.iter();
+        let asked = places.filter(|(_, place)| others.contains(&SliceName::Other(place.number)));
+        asked.map(|(name, _)| name)
     }
 
     #[cfg(test)]
