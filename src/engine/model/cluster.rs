@@ -530,7 +530,7 @@ mod tests {
         ];
         let cluster = check(before, relist, &["web"]);
         assert!(cluster.services.keys().eq([&name("dns")]));
-        assert!(cluster.slice(&name("web-1")).is_none());
+        assert!(cluster.place(&name("web-1")).is_none());
     }
 
     #[test]
@@ -547,7 +547,7 @@ mod tests {
         for service in ["web", "dns", "web", "api"] {
             cluster.apply(slice("web-1", service, None), &mut Touched::default());
             assert!(cluster.services.keys().eq([&name(service)]));
-            assert!(cluster.slice(&web_1).is_some() && cluster.may_have_cluster_ip_endpoints());
+            assert!(cluster.place(&web_1).is_some() && cluster.may_have_cluster_ip_endpoints());
             assert_eq!(cluster.slice_names.count_others(), usize::from(service != "web"));
         }
         cluster.apply(Event::EndpointSlice(Change::Gone(web_1)), &mut Touched::default());
@@ -567,7 +567,7 @@ mod tests {
                 Event::Listed(Resource::EndpointSlices),
             ];
             let cluster = check(before, relist, &["web"]);
-            assert_eq!(slices.map(|it| cluster.slice(&name(it)).is_some()), [true, true, false]);
+            assert_eq!(slices.map(|it| cluster.place(&name(it)).is_some()), [true, true, false]);
         }
     }
 

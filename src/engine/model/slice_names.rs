@@ -12,8 +12,8 @@ use super::name::ObjectName;
 pub(super) enum SliceName {
     /// What follows the name of the service and a dash, and has no dash; filled with zeros.
     Suffix([u8; SUFFIX]),
-    /// The number of another name.
-    Other(u32),
+    /// The number of another name, in an array because that needs no alignment.
+    Other([u8; 8]),
 }
 
 /// Most bytes of a suffix. Those of Kubernetes have 5.
@@ -22,27 +22,18 @@ const SUFFIX: usize = 11;
 /// Names of slices, of which those that are not after their service are stored.
 #[derive(Debug, Default)]
 pub(super) struct SliceNames {
-    others: HashMap<ObjectName, Place>,
-    /// No two slices in use have the same number: there is no memory for as many as there are.
-    last: u32,
-}
-
-#[derive(Debug)]
-struct Place {
-    service: ObjectName,
-    number: u32,
+    /// Each with its service and its name there.
+    others: HashMap<ObjectName, (ObjectName, SliceName)>,
+    last: u64,
 }
 
 impl SliceName {
-    fn after(service: &ObjectName, slice: &ObjectName) -> Option<Self> {
-        let (prefix, suffix) = slice.as_str().rsplit_once('-')?;
-        (prefix == service.as_str()).then(|| Self::suffix(suffix)).flatten()
-    }
-
-    fn suffix(text: &str) -> Option<Self> {
+    /// Returns the service that a slice seems to be named after, and its name there.
+    fn of(slice: &ObjectName) -> Option<(&str, Self)> {
+        let (service, text) = slice.as_str().rsplit_once('-')?;
         let mut suffix = [0; SUFFIX];
         suffix.get_mut(..text.len())?.copy_from_slice(text.as_bytes());
-        (!text.contains(['\0', '/'])).then_some(Self::Suffix(suffix))
+        (!text.contains(['\0', '/'])).then_some((service, Self::Suffix(suffix)))
     }
 
     /// Returns the full name; `None` for another name.
@@ -57,18 +48,18 @@ impl SliceName {
 impl SliceNames {
     /// Records that a slice is of this service; returns its name there.
     pub(super) fn put(&mut self, slice: &ObjectName, service: &ObjectName) -> SliceName {
-        if let Some(name) = SliceName::after(service, slice) {
+        if let Some((prefix, name)) = SliceName::of(slice)
+            && prefix == service.as_str()
+        {
             self.remove(slice);
             return name;
         }
-        if let Some(place) = self.others.get_mut(slice) {
-            place.service = service.clone();
-            return SliceName::Other(place.number);
-        }
-        self.last = self.last.wrapping_add(1);
-        let place = Place { service: service.clone(), number: self.last };
-        self.others.insert(slice.clone(), place);
-        SliceName::Other(self.last)
+        let (of, name) = self.others.entry(slice.clone()).or_insert_with(|| {
+            self.last += 1;
+            (service.clone(), SliceName::Other(self.last.to_ne_bytes()))
+        });
+        *of = service.clone();
+        *name
     }
 
     pub(super) fn remove(&mut self, slice: &ObjectName) {
@@ -79,18 +70,13 @@ impl SliceNames {
 
     /// Returns the only service that may have a slice of this name, and its name there.
     pub(super) fn place<'a>(&'a self, slice: &'a ObjectName) -> Option<(&'a str, SliceName)> {
-        if let Some(Place { service, number }) = self.others.get(slice) {
-            return Some((service.as_str(), SliceName::Other(*number)));
-        }
-        let (service, suffix) = slice.as_str().rsplit_once('-')?;
-        Some((service, SliceName::suffix(suffix)?))
+        let other = self.others.get(slice).map(|(service, name)| (service.as_str(), *name));
+        other.or_else(|| SliceName::of(slice))
     }
 
     /// Returns the names of slices that are not named after their service.
     pub(super) fn of(&self, others: &HashSet<SliceName>) -> impl Iterator<Item = &ObjectName> {
-        let places = self.others.iter();
-        let asked = places.filter(|(_, place)| others.contains(&SliceName::Other(place.number)));
-        asked.map(|(name, _)| name)
+        self.others.iter().filter(|(_, (_, name))| others.contains(name)).map(|(full, _)| full)
     }
 
     #[cfg(test)]

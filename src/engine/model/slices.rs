@@ -17,9 +17,7 @@ impl Cluster {
             Change::Is(slice) => self.put_slice(slice, touched),
             Change::Invalid(name) => {
                 let listing = self.listing(Resource::EndpointSlices);
-                let Some((service, position)) = self.place(&name) else { return };
-                let slices = self.services.get_mut(&service).map(|entry| &mut entry.slices);
-                if let Some(slice) = slices.and_then(|it| it.get_mut(position)) {
+                if let Some(slice) = self.slice_mut(&name) {
                     slice.listing = listing;
                 }
             }
@@ -29,11 +27,14 @@ impl Cluster {
 
     fn put_slice(&mut self, slice: EndpointSlice, touched: &mut Touched) {
         // All names of a service share one copy.
-        let known = self.services.get_key_value(&slice.service).map(|(name, _)| name);
-        let service = known.unwrap_or(&slice.service).clone();
-        let (former, position) = match self.place(&slice.name) {
-            Some((of, position)) if of == service => (None, Some(position)),
-            elsewhere => (elsewhere, None),
+        let (service, position, former) = match self.place(&slice.name) {
+            Some((service, position)) if service == slice.service => {
+                (service, Some(position), None)
+            }
+            elsewhere => {
+                let known = self.services.get_key_value(&slice.service).map(|(name, _)| name);
+                (known.unwrap_or(&slice.service).clone(), None, elsewhere)
+            }
         };
         let had = former.as_ref().map_or(&service, |(former, _)| former);
         let choice = self.ended_connections(had);
@@ -100,17 +101,16 @@ impl Cluster {
     }
 
     /// Returns the service that a slice is stored with, and its position there.
-    fn place(&self, slice: &ObjectName) -> Option<(ObjectName, usize)> {
+    pub(super) fn place(&self, slice: &ObjectName) -> Option<(ObjectName, usize)> {
         let (service, name) = self.slice_names.place(slice)?;
         let (service, entry) = self.services.get_key_value(service)?;
         let position = entry.slices.iter().position(|slice| slice.name == name)?;
         Some((service.clone(), position))
     }
 
-    #[cfg(test)]
-    pub(super) fn slice(&self, name: &ObjectName) -> Option<&StoredSlice> {
+    fn slice_mut(&mut self, name: &ObjectName) -> Option<&mut StoredSlice> {
         let (service, position) = self.place(name)?;
-        self.services.get(&service)?.slices.get(position)
+        self.services.get_mut(&service)?.slices.get_mut(position)
     }
 
     /// Returns the slices that a listing did not contain.

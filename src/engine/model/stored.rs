@@ -249,7 +249,7 @@ impl StoredSlice {
     /// Returns a slice outside a cluster.
     #[cfg(test)]
     pub(super) fn alone(slice: &EndpointSlice, lists: &mut SharedLists) -> Self {
-        Self::new(slice.clone(), SliceName::Other(0), 0, lists)
+        Self::new(slice.clone(), SliceName::Other([0; 8]), 0, lists)
     }
 
     /// Returns whether a ready endpoint has a hint for this zone.
