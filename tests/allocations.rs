@@ -12,11 +12,12 @@ mod cluster;
 use std::time::Duration;
 
 use allocation_counter::measure;
-use daemon::observe::{ChangedObject, CommitStage, Observe, SyncExtent, Transaction};
+use daemon::observe::{CommitStage, Observe, Transaction};
 use daemon::source::kube::Line;
 use daemon::source::objects::Converter;
 use engine::Engine;
-use engine::model::{Event, ObjectName, Resource};
+use engine::model::{Change, Event, ObjectName, Resource};
+use engine::schedule::Task;
 use nft::Acknowledge;
 use nft::family::Family;
 
@@ -97,8 +98,9 @@ fn the_metrics_of_a_commit_allocate_nothing() {
     let sizes = observe.metrics().commits.set_sizes(["endpoints"]);
     let took = Duration::from_micros(50);
     let names = [ObjectName::written("default/web")];
+    let event = Event::EndpointSlice(Change::Gone(names[0].clone()));
     let note = || {
-        observe.event(ChangedObject::EndpointSlice);
+        observe.event(&event);
         CommitStage::ALL
             .into_iter()
             .for_each(|stage| observe.metrics().commits.stage_took(stage, took));
@@ -117,7 +119,7 @@ fn the_metrics_of_a_commit_allocate_nothing() {
         sizes.add(Family::Ip, "endpoints", 1);
         sizes.add(Family::Ip, "endpoints", -1);
         observe.events_committed(took);
-        observe.metrics().kube_proxy.sync_took(SyncExtent::Partial, took);
+        observe.metrics().kube_proxy.sync_took(Task::Commit, took);
     };
     // The first message of a kind makes its counter.
     note();

@@ -16,10 +16,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use daemon::observe::{
-    CountStore, Counted, Difference, KernelCounts, Observe, RefusedCount, ResetCount,
-    ServedContent, ServiceCounts, ServicePortCount, Site, Transaction, bind, serve,
+    CountStore, Difference, KernelCounts, Observe, RefusedCount, ResetCount, ServedContent,
+    ServiceCounts, ServicePortCount, Site, Transaction, bind, serve,
 };
 use daemon::yaml;
+use nft::Counter;
 use nft::family::Family;
 
 /// How names of metrics begin.
@@ -66,7 +67,7 @@ fn page() -> String {
 
 /// A service port with an endpoint, as the option `counters: endpoints` has them.
 fn service_counts() -> ServiceCounts {
-    let counted = Counted { connections: 1, bytes: 60 };
+    let counted = Counter { packets: 1, bytes: 60 };
     let [namespace, service, port] = ["default", "web", "http"].map(str::to_owned);
     let endpoints = vec![("10.244.1.5:8080".parse().unwrap(), counted)];
     let port = ServicePortCount { namespace, service, port, counted, endpoints };

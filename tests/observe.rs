@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use daemon::observe::{
-    ChangedObject, CommitStage, Observe, ServedContent, Site, Startup, SyncExtent, Transaction,
-    bind, serve,
+    CommitStage, Observe, ServedContent, Site, Startup, Transaction, bind, serve,
 };
 use daemon::open_files::raise;
+use engine::model::{Change, Event, ObjectName};
+use engine::schedule::Task;
 use nft::family::Family;
 
 /// The longest that any answer may take.
@@ -157,10 +158,11 @@ fn all_ipv4_addresses_are_all_addresses_of_both_families() {
 #[test]
 fn metrics_are_served_as_text_and_on_request_as_openmetrics() {
     let server = Server::start(Site::Metrics, "127.0.0.1:0");
-    server.observe.event(ChangedObject::Service);
+    let gone = Change::Gone(ObjectName::written("default/web"));
+    server.observe.event(&Event::Service(gone));
     let metrics = server.observe.metrics();
     (0..2).for_each(|_| metrics.own.problem("invalid"));
-    metrics.kube_proxy.sync_took(SyncExtent::Partial, Duration::from_millis(3));
+    metrics.kube_proxy.sync_took(Task::Commit, Duration::from_millis(3));
     server.observe.network_programmed(&[SystemTime::now()]);
     Family::ALL
         .into_iter()

@@ -10,7 +10,8 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use daemon::observe::{CommitStage, Observe, ServedContent, Site, SyncExtent, bind, serve};
+use daemon::observe::{CommitStage, Observe, ServedContent, Site, bind, serve};
+use engine::schedule::Task;
 
 /// The value of a field.
 #[derive(Clone, Debug)]
@@ -210,7 +211,7 @@ fn observed() -> Observe {
     for microseconds in [0, 3, 40, 41, 45, 900, 70_000] {
         let took = Duration::from_micros(microseconds);
         observe.metrics().commits.stage_took(CommitStage::Commit, took);
-        observe.metrics().kube_proxy.sync_took(SyncExtent::Partial, took);
+        observe.metrics().kube_proxy.sync_took(Task::Commit, took);
     }
     observe.metrics().server.answered(["GET", "[::1]:6443"], 300, None);
     observe.metrics().server.took(["GET", "[::1]:6443"], Duration::from_millis(30), Some(70_000));

@@ -67,7 +67,7 @@ use self::reads::Reads;
 use self::refusals::log_refusal;
 use self::report::{Applied, ArrivalTimes, Report};
 use self::wait::{now, sleep_until, task_at};
-use crate::observe::{Cause, Observe, SyncExtent};
+use crate::observe::{Cause, Observe};
 use crate::writer::{Writer, WriterGone};
 
 /// The daemon, from the source's channel to the kernel.
@@ -350,11 +350,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         self.commits.is_synced = is_done;
         self.route_localnet();
         let now = now();
-        let extent = match task {
-            Task::Commit => SyncExtent::Partial,
-            Task::ReadBack => SyncExtent::Full,
-        };
-        self.report.observe.metrics().kube_proxy.sync_took(extent, now - started);
+        self.report.observe.metrics().kube_proxy.sync_took(task, now - started);
         if is_done {
             self.flows.note_synced();
             self.report.desired(&mut self.engine);

@@ -9,8 +9,7 @@ use std::sync::Arc;
 
 use conntrack::{ConntrackTable, ReopenedTable};
 use daemon::observe::{
-    CountStore, Counted, KernelCounts, ReadCounts, RefusedCount, ResetCount, ServiceCounts,
-    ServicePortCount,
+    CountStore, KernelCounts, ReadCounts, RefusedCount, ResetCount, ServiceCounts, ServicePortCount,
 };
 use futures::FutureExt;
 use inspect::counts::{ConnectionSums, MOST_PORTS};
@@ -156,7 +155,7 @@ fn service_counts(counts: &ConnectionSums) -> ServiceCounts {
         let endpoints = port.endpoints.iter().map(|(target, counter)| {
             // An endpoint of port ranges has no port of its own.
             let own_port = if port_name == "*" { 0 } else { target.port.get() };
-            (SocketAddr::new(target.address, own_port), counted(*counter))
+            (SocketAddr::new(target.address, own_port), *counter)
         });
         let mut endpoints: Vec<_> = endpoints.collect();
         endpoints.sort_unstable_by_key(|(endpoint, _)| *endpoint);
@@ -164,13 +163,9 @@ fn service_counts(counts: &ConnectionSums) -> ServiceCounts {
             namespace,
             service,
             port: port_name.to_owned(),
-            counted: counted(port.counted),
+            counted: port.counted,
             endpoints,
         }
     });
-    ServiceCounts { ports: ports.collect(), total: counted(counts.total()) }
-}
-
-fn counted(counter: Counter) -> Counted {
-    Counted { connections: counter.packets, bytes: counter.bytes }
+    ServiceCounts { ports: ports.collect(), total: counts.total() }
 }

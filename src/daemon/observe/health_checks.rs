@@ -3,21 +3,12 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::num::NonZeroU16;
 use std::sync::Arc;
 
+use engine::model::HealthCheck;
 use nft::family::Family;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-
-/// The health check port of a Service, and the content of its answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HealthCheck {
-    /// The port.
-    pub port: NonZeroU16,
-    /// Numbers of ready endpoints on this node, indexed like [`Family::ALL`].
-    pub local_endpoints: [usize; 2],
-}
 
 /// A service, its port that is not opened, and why.
 pub(super) type ClosedPort = (Arc<str>, u16, io::Error);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use engine::model::Event;
 use nft::family::Family;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -15,7 +16,6 @@ use tokio::sync::Notify;
 use super::commit_metrics::Transaction;
 use super::health_checks::HealthChecks;
 use super::health_state::Health;
-use super::kube_proxy_metrics::ChangedObject;
 use super::metrics::Metrics;
 use super::problems::{Finder, LeftOut};
 use super::record::Record;
@@ -189,10 +189,12 @@ impl Observe {
         self.present(Finder::Configuration, "", problems);
     }
 
-    /// Counts an event about an object.
-    pub fn event(&self, change: ChangedObject) {
-        self.metrics().own.events.inc();
-        self.metrics().kube_proxy.changed(change);
+    /// Counts an event, if it is about an object.
+    pub fn event(&self, event: &Event) {
+        if !matches!(event, Event::Relist(_) | Event::Listed(_)) {
+            self.metrics().own.events.inc();
+        }
+        self.metrics().kube_proxy.event(event);
     }
 
     /// Counts a transaction that the kernel applied.

@@ -5,32 +5,14 @@
 
 use std::time::{Duration, SystemTime};
 
+use engine::model::Event;
+use engine::schedule::Task;
 use nft::family::Family as IpFamily;
 
 use super::buckets;
 use super::histogram::Histogram;
 use super::metric::{Counter, FAMILIES, Family, Floating, Gauge, metrics};
 use super::times::seconds_since_1970;
-
-/// The part of the tables that a sync compares with the desired elements.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SyncExtent {
-    /// Both tables, as read back.
-    Full,
-    /// The changed services.
-    Partial,
-}
-
-/// The changed object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ChangedObject {
-    /// A Service.
-    Service,
-    /// An EndpointSlice.
-    EndpointSlice,
-    /// The Node or a ServiceCIDR.
-    Other,
-}
 
 metrics! {
     /// Metrics that kube-proxy has too.
@@ -88,13 +70,12 @@ impl KubeProxy {
         self.service_changes_pending.set(0);
     }
 
-    pub(super) fn changed(&self, change: ChangedObject) {
-        let (total, pending) = match change {
-            ChangedObject::Service => (&self.service_changes, &self.service_changes_pending),
-            ChangedObject::EndpointSlice => {
-                (&self.endpoint_changes, &self.endpoint_changes_pending)
-            }
-            ChangedObject::Other => return,
+    pub(super) fn event(&self, event: &Event) {
+        let (total, pending) = match event {
+            Event::Service(_) => (&self.service_changes, &self.service_changes_pending),
+            Event::EndpointSlice(_) => (&self.endpoint_changes, &self.endpoint_changes_pending),
+            Event::Node(_) | Event::Peer(_) | Event::ServiceCidr(_) => return,
+            Event::Relist(_) | Event::Listed(_) => return,
         };
         total.inc();
         pending.add(1);
@@ -102,11 +83,11 @@ impl KubeProxy {
 
     /// Adds the duration of a sync, from the first comparison of the changes to the kernel's last
     /// answer.
-    pub fn sync_took(&self, extent: SyncExtent, duration: Duration) {
+    pub fn sync_took(&self, task: Task, duration: Duration) {
         observe_all(&self.sync_duration, duration);
-        match extent {
-            SyncExtent::Full => observe_all(&self.full_sync_duration, duration),
-            SyncExtent::Partial => observe_all(&self.partial_sync_duration, duration),
+        match task {
+            Task::ReadBack => observe_all(&self.full_sync_duration, duration),
+            Task::Commit => observe_all(&self.partial_sync_duration, duration),
         }
     }
 
@@ -148,6 +129,8 @@ fn observe_all(histograms: &[Histogram; 2], duration: Duration) {
 
 #[cfg(test)]
 mod tests {
+    use engine::model::{ObjectName, ObjectRef, Resource};
+
     use super::super::metrics::tests::has;
     use super::*;
     use crate::observe::Observe;
@@ -155,14 +138,13 @@ mod tests {
     #[test]
     fn a_sync_leaves_no_change_pending() {
         let observe = Observe::new();
-        for change in [
-            ChangedObject::Service,
-            ChangedObject::EndpointSlice,
-            ChangedObject::EndpointSlice,
-            ChangedObject::Other,
-        ] {
-            observe.event(change);
-        }
+        let gone = |resource| {
+            let name = ObjectName::written("default/web");
+            observe.event(&Event::gone(ObjectRef { resource, name }));
+        };
+        use Resource::{EndpointSlices, ServiceCidrs, Services};
+        [Services, EndpointSlices, EndpointSlices, ServiceCidrs].into_iter().for_each(gone);
+        observe.event(&Event::Listed(Services));
         has(
             &observe,
             &[
@@ -186,9 +168,9 @@ mod tests {
     #[test]
     fn a_sync_is_full_or_partial() {
         let observe = Observe::new();
-        observe.metrics().kube_proxy.sync_took(SyncExtent::Full, Duration::from_millis(3));
-        observe.metrics().kube_proxy.sync_took(SyncExtent::Partial, Duration::from_micros(300));
-        observe.metrics().kube_proxy.sync_took(SyncExtent::Partial, Duration::from_micros(300));
+        observe.metrics().kube_proxy.sync_took(Task::ReadBack, Duration::from_millis(3));
+        observe.metrics().kube_proxy.sync_took(Task::Commit, Duration::from_micros(300));
+        observe.metrics().kube_proxy.sync_took(Task::Commit, Duration::from_micros(300));
         let bucket = |name, le| {
             format!("kubeproxy_{name}_duration_seconds_bucket{{le=\"{le}\",ip_family=\"IPv6\"}}")
         };

@@ -44,10 +44,10 @@ pub use causes::{Cause, Causes};
 pub use closed_ports::ClosedPorts;
 pub use commit_metrics::{CommitMetrics, CommitStage, SetSizes, Transaction};
 pub use content::{ReadCounts, ServedContent};
-pub use health_checks::{HealthCheck, HealthChecks};
+pub use health_checks::HealthChecks;
 pub use http_responses::Site;
 pub use hub::Observe;
-pub use kube_proxy_metrics::{ChangedObject, KubeProxy, SyncExtent};
+pub use kube_proxy_metrics::KubeProxy;
 pub use local::serve_local;
 pub use localhost::{LocalhostMetrics, RefusedConnection};
 pub use loop_metrics::{
@@ -61,7 +61,7 @@ pub use readiness::Readiness;
 pub(crate) use server::{ACCEPT_RETRY, BIND_RETRY, listen_until};
 pub use server::{bind, is_absent, serve, serve_at};
 pub use service_counts::{
-    CountStore, Counted, KernelCounts, RefusedCount, ResetCount, ServiceCounts, ServicePortCount,
+    CountStore, KernelCounts, RefusedCount, ResetCount, ServiceCounts, ServicePortCount,
 };
 pub use service_health::serve_health_checks;
 pub use shares::Shares;

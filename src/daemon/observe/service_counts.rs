@@ -5,19 +5,11 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use nft::Counter;
 use nft::family::Family;
 use parking_lot::Mutex;
 
 use super::metric::{Described, MetricKind, Sample, SeriesLabels, labels};
-
-/// Counted packets and bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
-    /// New connections.
-    pub connections: u64,
-    /// Bytes of the first packets of those connections.
-    pub bytes: u64,
-}
 
 /// Counts of one service port.
 #[derive(Clone, Debug)]
@@ -28,10 +20,10 @@ pub struct ServicePortCount {
     pub service: String,
     /// Name of the port; may be empty.
     pub port: String,
-    /// All connections to the service port.
-    pub counted: Counted,
+    /// All connections to the service port, and the bytes of their first packets.
+    pub counted: Counter,
     /// Connections to each endpoint, if they are counted.
-    pub endpoints: Vec<(SocketAddr, Counted)>,
+    pub endpoints: Vec<(SocketAddr, Counter)>,
 }
 
 /// Counts of all service ports.
@@ -39,8 +31,8 @@ pub struct ServicePortCount {
 pub struct ServiceCounts {
     /// The service ports with series of their own.
     pub ports: Vec<ServicePortCount>,
-    /// All connections, including those to other service ports.
-    pub total: Counted,
+    /// All connections, including those to other service ports, and the bytes of their first packets.
+    pub total: Counter,
 }
 
 /// Packets that the rules refused for one reason.
@@ -83,11 +75,11 @@ pub struct KernelCounts {
 pub struct CountStore(Arc<Mutex<KernelCounts>>);
 
 /// Returns one number of a count.
-type Number = fn(Counted) -> u64;
+type Number = fn(Counter) -> u64;
 
 /// Suffix of the metric name, its description, and the number.
 const NUMBERS: [(&str, &str, Number); 2] = [
-    ("connections", "New connections", |it| it.connections),
+    ("connections", "New connections", |it| it.packets),
     ("first_packet_bytes", "Bytes of the first packets of new connections", |it| it.bytes),
 ];
 
@@ -109,7 +101,7 @@ impl CountStore {
         }
         let Some(ServiceCounts { ports, total }) = services else { return all };
         for (name, help, number) in NUMBERS {
-            let sample = |counted: Counted| Sample::Whole(number(counted).into());
+            let sample = |counted: Counter| Sample::Whole(number(counted).into());
             let of_port = |port: &ServicePortCount| (port.labels(), sample(port.counted));
             let of_endpoints = |port: &ServicePortCount| -> Vec<_> {
                 let all = port.endpoints.iter().map(|(endpoint, counted)| {
@@ -236,7 +228,7 @@ mod tests {
         let counts = CountStore::default();
         let observe = Observe::with_counts(counts.clone());
         assert!(!observe.metrics_text().contains("first_packet"));
-        let counted = |connections| Counted { connections, bytes: 60 * connections };
+        let counted = |connections| Counter { packets: connections, bytes: 60 * connections };
         let port = ServicePortCount {
             namespace: "default".to_owned(),
             service: "web".to_owned(),

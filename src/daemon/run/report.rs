@@ -86,9 +86,7 @@ impl Report {
 
     /// Counts the changes of objects.
     pub(super) fn events(&self, events: &[Event]) {
-        for change in events.iter().filter_map(observed) {
-            self.observe.event(change);
-        }
+        events.iter().for_each(|event| self.observe.event(event));
     }
 
     /// Measures an arrival until now, and its latency later.
@@ -244,10 +242,6 @@ impl Report {
         self.figures.report(engine, &self.observe);
         self.observe.network_programmed(&engine.take_triggers());
         for (service, check) in engine.take_health_checks() {
-            let check = check.map(|check| observe::HealthCheck {
-                port: check.port,
-                local_endpoints: check.local_endpoints,
-            });
             self.observe.health_checks().set(service.as_str(), check);
         }
         if let Some(addresses) = engine.take_health_check_addresses() {
@@ -303,17 +297,6 @@ fn is_cleanup(transaction: &Transaction) -> bool {
                 | Operation::FlushChain(..)
         )
     })
-}
-
-fn observed(event: &Event) -> Option<observe::ChangedObject> {
-    match event {
-        Event::Service(_) => Some(observe::ChangedObject::Service),
-        Event::EndpointSlice(_) => Some(observe::ChangedObject::EndpointSlice),
-        Event::Node(_) | Event::Peer(_) | Event::ServiceCidr(_) => {
-            Some(observe::ChangedObject::Other)
-        }
-        Event::Relist(_) | Event::Listed(_) => None,
-    }
 }
 
 #[cfg(test)]
