@@ -14,7 +14,7 @@ use super::socket::listen;
 use crate::observe::{ACCEPT_RETRY, BIND_RETRY, ClosedPorts, is_absent, listen_until};
 
 /// What all listeners share.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct ListenerParts {
     pub(super) ports: ServedPorts,
     pub(super) relays: Relays,

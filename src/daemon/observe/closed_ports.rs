@@ -1,8 +1,8 @@
 //! Ports that cannot be opened on this node, as problems of their services.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
-use std::{fmt, io};
 
 use engine::model::{ObjectName, ObjectRef, Problem, ProblemKind};
 use parking_lot::Mutex;
@@ -23,12 +23,6 @@ pub struct ClosedPorts {
 
 /// The problems of a service by port.
 type PortProblems = BTreeMap<u16, LeftOut>;
-
-impl fmt::Debug for ClosedPorts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClosedPorts").field("finder", &self.finder).finish_non_exhaustive()
-    }
-}
 
 impl ClosedPorts {
     /// Returns no closed health check ports. Each new problem is also sent to `notify`, which must

@@ -1,6 +1,5 @@
 //! The content of the ports for health and metrics.
 
-use std::fmt;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
@@ -28,11 +27,5 @@ impl ServedContent {
     /// Returns health and metrics with other pages that are empty.
     pub fn new(observe: Observe) -> Self {
         Self { observe, startup: Startup::default(), page: None, read_counts: None }
-    }
-}
-
-impl fmt::Debug for ServedContent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServedContent").field("page", &self.page).finish_non_exhaustive()
     }
 }

@@ -5,7 +5,6 @@
 //! change waits for one step at most before its first commit. It ends the attempt, for some time, as
 //! long as our table is unchanged.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -130,12 +129,6 @@ pub(super) enum End {
 type Stepping = BoxFuture<'static, Result<Result<Step, HandoverError>, WriterGone>>;
 
 type Listing<K> = BoxFuture<'static, Result<ListOutcome<K>, WriterGone>>;
-
-impl<K> fmt::Debug for Handovers<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handovers").field("flags", &self.flags).finish_non_exhaustive()
-    }
-}
 
 impl Handovers<Nftables> {
     /// Returns handovers to tables with these flags.

@@ -3,7 +3,6 @@
 //! The page is one file. It polls `/status.json` and `/status.json?draining`, and requests
 //! `/status.json?services=TEXT` for a search.
 
-use std::fmt;
 use std::process;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -66,12 +65,6 @@ pub struct PageSetup {
     pub without_owner: Option<&'static str>,
     /// Finds services, draining endpoints and refused packets.
     pub search: Search,
-}
-
-impl fmt::Debug for PageSetup {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PageSetup").field("node", &self.node).finish_non_exhaustive()
-    }
 }
 
 impl PageSetup {

@@ -67,12 +67,6 @@ impl Outlet {
     }
 }
 
-impl fmt::Debug for Outlet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Outlet").field("events", &self.events).finish_non_exhaustive()
-    }
-}
-
 /// A message for the log.
 #[derive(Debug)]
 pub enum SourceReport {
