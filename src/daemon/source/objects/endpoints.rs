@@ -4,12 +4,12 @@ use std::fmt;
 use std::net::IpAddr;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
+use serde::de::{Deserializer, SeqAccess, Visitor};
 use smallvec::SmallVec;
 
 use super::address::parse_ip;
 use super::metadata::{Object, null_is_absent, object};
-use super::text::{Expected, Span, Text, Texts};
+use super::text::{Span, Text, Texts};
 
 /// One entry of `endpoints`.
 #[derive(Clone, Debug, Default)]
@@ -54,7 +54,7 @@ pub(super) struct EndpointConditions {
 #[serde(rename_all = "camelCase", default)]
 struct EndpointFields<'a> {
     #[serde(borrow, deserialize_with = "null_is_absent")]
-    addresses: FirstText<'a>,
+    addresses: SmallVec<[Text<'a>; 1]>,
     #[serde(deserialize_with = "object")]
     conditions: EndpointConditions,
     #[serde(borrow)]
@@ -74,10 +74,6 @@ struct TargetFields<'a> {
     #[serde(borrow)]
     name: Option<Text<'a>>,
 }
-
-/// The first string of a list.
-#[derive(Default)]
-struct FirstText<'a>(Option<Text<'a>>);
 
 /// The fields of `hints`.
 #[derive(Default, Deserialize)]
@@ -123,7 +119,9 @@ impl Endpoints {
             names.fold(Span::default(), |list, name| texts.extend_list(list, name))
         };
         list.push(Endpoint {
-            address: addresses.0.map_or(FirstAddress::Missing, |text| FirstAddress::new(&text)),
+            address: addresses
+                .first()
+                .map_or(FirstAddress::Missing, |text| FirstAddress::new(text)),
             conditions,
             node_name,
             for_zones: add_list(hints.for_zones),
@@ -167,27 +165,5 @@ const FIRST_TEXTS: usize = 512;
 impl FirstAddress {
     pub(super) fn new(text: &str) -> Self {
         parse_ip(text).map_or_else(|| Self::Other(text.to_owned()), Self::Ip)
-    }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for FirstText<'a> {
-    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        input.deserialize_seq(FirstVisitor)
-    }
-}
-
-struct FirstVisitor;
-
-impl<'de> Visitor<'de> for FirstVisitor {
-    type Value = FirstText<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of addresses")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-        let first = list.next_element_seed(Expected("an address as a string"))?;
-        while list.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(FirstText(first))
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::{Deref, Range};
 
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, Visitor};
+use serde::de::{Deserialize, Deserializer, Visitor};
 
 /// A string, borrowed from the input unless it has escapes of JSON or bytes that are not UTF-8.
 #[derive(Debug, Default)]
@@ -32,26 +32,17 @@ impl<'a> From<Cow<'a, str>> for Text<'a> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        Expected("a string").deserialize(input)
+        input.deserialize_str(TextVisitor)
     }
 }
 
-/// Deserializer seed for a text; errors contain this description.
-pub(super) struct Expected(pub(super) &'static str);
+struct TextVisitor;
 
-impl<'de> DeserializeSeed<'de> for Expected {
-    type Value = Text<'de>;
-
-    fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<Text<'de>, D::Error> {
-        input.deserialize_str(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Expected {
+impl<'de> Visitor<'de> for TextVisitor {
     type Value = Text<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
+        f.write_str("a string")
     }
 
     fn visit_borrowed_str<E: serde::de::Error>(self, text: &'de str) -> Result<Text<'de>, E> {
