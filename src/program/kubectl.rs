@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use engine::printable::Printable;
-use serde::Deserialize;
+use serde_json::Value;
 
 use super::failure::Failure;
 use super::outcome::Exit;
@@ -163,10 +163,10 @@ impl Line {
     fn pods(&self, node: Option<&str>) -> Result<BTreeMap<String, Vec<Pod>>, Failure> {
         let mut pods: BTreeMap<String, Vec<Pod>> = BTreeMap::new();
         for selector in SELECTORS {
-            let found = self.listed(selector, node)?.items;
+            let found = self.listed(selector, node)?;
             let mut of_selector: BTreeMap<String, Vec<Pod>> = BTreeMap::new();
-            for pod in found.into_iter().filter(Pod::is_running) {
-                of_selector.entry(pod.spec.node_name.clone()).or_default().push(pod);
+            for (node, pod) in found.iter().filter_map(running) {
+                of_selector.entry(node).or_default().push(pod);
             }
             for (node, found) in of_selector {
                 pods.entry(node).or_insert(found);
@@ -175,7 +175,7 @@ impl Line {
         Ok(pods)
     }
 
-    fn listed(&self, selector: &str, node: Option<&str>) -> Result<Pods, Failure> {
+    fn listed(&self, selector: &str, node: Option<&str>) -> Result<Vec<Value>, Failure> {
         let mut command = self.request("get");
         command.args(["pods", "--output=json", &format!("--selector={selector}")]);
         match &self.namespace {
@@ -187,14 +187,18 @@ impl Line {
         if !output.status.success() {
             return Err(Failure::new(format!("kubectl get pods: {}", output.status)));
         }
-        serde_json::from_slice(&output.stdout)
-            .map_err(|error| Failure::new(format!("kubectl get pods: {error}")))
+        let mut list: Value = serde_json::from_slice(&output.stdout)
+            .map_err(|error| Failure::new(format!("kubectl get pods: {error}")))?;
+        let Value::Array(pods) = list["items"].take() else {
+            return Err(Failure::new("kubectl get pods: the answer is not a list"));
+        };
+        Ok(pods)
     }
 
     fn command_in(&self, pod: &Pod, is_interactive: bool) -> Command {
         let mut command = self.request("exec");
         command.args(is_interactive.then_some(["--stdin", "--tty"]).into_iter().flatten());
-        let Metadata { name, namespace, .. } = &pod.metadata;
+        let Pod { namespace, name } = pod;
         command.args([&format!("--namespace={namespace}"), name, "--", PROGRAM]);
         command.args(&self.command);
         command
@@ -207,45 +211,19 @@ impl Line {
     }
 }
 
-/// A list of pods, in the JSON of the API.
-#[derive(Debug, Deserialize)]
-struct Pods {
-    items: Vec<Pod>,
-}
-
-#[derive(Debug, Deserialize)]
 struct Pod {
-    metadata: Metadata,
-    spec: Spec,
-    #[serde(default)]
-    status: Status,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata {
-    name: String,
     namespace: String,
-    deletion_timestamp: Option<String>,
+    name: String,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Spec {
-    #[serde(default)]
-    node_name: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct Status {
-    #[serde(default)]
-    phase: String,
-}
-
-impl Pod {
-    fn is_running(&self) -> bool {
-        self.status.phase == "Running" && self.metadata.deletion_timestamp.is_none()
-    }
+/// Returns the node of a pod in the JSON of the API, and the pod, if it is running.
+fn running(item: &Value) -> Option<(String, Pod)> {
+    let text = |part: &Value| part.as_str().unwrap_or_default().to_owned();
+    let metadata = &item["metadata"];
+    let is_running =
+        item["status"]["phase"] == "Running" && metadata["deletionTimestamp"].is_null();
+    let pod = Pod { namespace: text(&metadata["namespace"]), name: text(&metadata["name"]) };
+    is_running.then(|| (text(&item["spec"]["nodeName"]), pod))
 }
 
 /// Returns the pod of a node.
@@ -254,7 +232,7 @@ fn only<'a>(node: &str, pods: &'a [Pod]) -> Result<&'a Pod, Failure> {
         [] => Err(none(&format!(" on node {node}"))),
         [pod] => Ok(pod),
         several => {
-            let name = |pod: &Pod| format!("{}/{}", pod.metadata.namespace, pod.metadata.name);
+            let name = |pod: &Pod| format!("{}/{}", pod.namespace, pod.name);
             let names = several.iter().map(name).collect::<Vec<_>>().join(", ");
             let error = format!("{node} has several pods, --namespace selects one: {names}");
             Err(Failure::new(error))
