@@ -8,6 +8,7 @@ use daemon::config::{ConfigError, Loaded};
 use daemon::handover::{self, hand_over, is_of_deltaproxy, remains, remove_handover_tables};
 use daemon::node::UNGUARDED;
 use daemon::other_modes;
+use engine::direct::is_own;
 use engine::ruleset::base::has_guard;
 use engine::ruleset::table;
 use nft::kernel::{Contents, Kernel, Nftables};
@@ -103,8 +104,11 @@ pub(super) fn remove(kernel: &mut Nftables, all: bool) -> Result<Vec<String>, Fa
         }
     }
     // Before the tables that translate what this node keeps.
-    if daemon::direct::remove(kernel).map_err(Failure::new)? {
-        removed.push(format!("delete table {}\n", engine::direct::ruleset::table()));
+    let direct = engine::direct::ruleset::table();
+    if kernel.read_table(&direct).map_err(Failure::new)?.is_some_and(|it| is_own(&it)) {
+        removed.push(format!("delete table {direct}\n"));
+        let operations = vec![Operation::DeleteTable(direct)];
+        kernel.commit(&Transaction { operations }).map_err(Failure::new)?;
     }
     if daemon::direct::remove_tunnel().map_err(Failure::new)? {
         removed.push(format!("delete device {}\n", daemon::direct::TUNNEL_DEVICE));

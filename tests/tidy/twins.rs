@@ -23,7 +23,7 @@ const TYPES: Twins = &[
 const FILES: Twins = &[
     ("daemon", &[
         "endpoint_slice", "error", "flags", "metadata", "node", "refusals",
-        "service", "table", "tables",
+        "service", "tables",
     ]),
     ("engine", &[
         "base", "chain", "element", "layout", "least_connections", "number",

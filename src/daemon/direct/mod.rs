@@ -1,5 +1,5 @@
 //! Direct return: facts about the links of this node, that is which nodes are on them and what their
-//! devices do with packets; and its table, read and removed.
+//! devices do with packets; and its tunnel device.
 
 mod allowed_devices;
 mod device_facts;
@@ -11,12 +11,10 @@ mod node_links;
 mod refusals;
 mod requested;
 mod rounds;
-mod table;
 mod tunnel;
 
 pub use allowed_devices::AllowedDevices;
 pub use look::look;
 pub use neighbours::{Following, Neighbours};
 pub(crate) use requested::{other_nodes, own_address};
-pub use table::{RemoveError, remove};
 pub use tunnel::{DEVICE as TUNNEL_DEVICE, TunnelEnds, TunnelSettings, remove as remove_tunnel};
