@@ -2,7 +2,6 @@
 //! rtnetlink.
 
 mod link_kind;
-mod link_numbers;
 mod links;
 mod neighbours;
 mod route;
@@ -10,11 +9,10 @@ mod rtnetlink;
 mod tunnel;
 
 pub use link_kind::{LinkKind, link_kind};
-pub use link_numbers::*;
 pub use links::{LinkListener, list_links};
 pub use neighbours::{
-    Neighbour, NeighbourChange, NeighbourChanges, NeighbourListener, NeighbourState, NeighbourTable,
+    Neighbour, NeighbourChange, NeighbourChanges, NeighbourListener, NeighbourState,
 };
-pub use route::{NoRoute, Route, Routes, Way, interface_index, interface_name};
-pub use rtnetlink::Rtnetlink;
+pub use route::{NoRoute, Route, Way, address, interface_index, interface_name};
+pub use rtnetlink::{IFINFOMSG_LENGTH, Rtnetlink};
 pub use tunnel::{HardwareAddress, TUNNEL_ADDRESS, TunnelDevice, TunnelEntry, Tunnels, Vxlan};

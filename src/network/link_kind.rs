@@ -3,11 +3,12 @@
 
 use std::io;
 
-use crate::link_numbers::{
-    IFINFOMSG_LENGTH, IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_LINKINFO, RTM_GETLINK,
+use nix::libc::{
+    IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_INFO_SLAVE_KIND, IFLA_LINKINFO, RTM_GETLINK,
     RTM_NEWLINK,
 };
-use crate::rtnetlink::Rtnetlink;
+
+use crate::rtnetlink::{IFINFOMSG_LENGTH, Rtnetlink};
 use nft::netlink::attr::Attrs;
 use nft::netlink::message;
 
@@ -75,7 +76,6 @@ fn decode(payload: &[u8]) -> LinkKind {
 
 const BRIDGE: &str = "bridge";
 // <linux/if_link.h>
-const IFLA_INFO_SLAVE_KIND: u16 = 4;
 const IFLA_BR_NF_CALL_IPTABLES: u16 = 36;
 const IFLA_BR_NF_CALL_IP6TABLES: u16 = 37;
 

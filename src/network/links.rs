@@ -9,20 +9,17 @@ use std::time::Duration;
 
 use engine::{Link, LinkChange, LinkNews};
 use netlink_sys::protocols::NETLINK_ROUTE;
+use nix::libc::{
+    IFLA_EXT_MASK, IFLA_IFNAME, IFLA_MASTER, RTEXT_FILTER_SKIP_STATS, RTM_DELLINK, RTM_GETLINK,
+    RTM_NEWLINK, RTNLGRP_LINK,
+};
 
-use crate::link_numbers::{IFINFOMSG_LENGTH, IFLA_IFNAME, RTM_DELLINK, RTM_GETLINK, RTM_NEWLINK};
-use crate::rtnetlink::Rtnetlink;
+use crate::rtnetlink::{IFINFOMSG_LENGTH, Rtnetlink};
 use nft::netlink::attr::Attrs;
 use nft::netlink::message::{self, Message};
 use nft::netlink::socket::{Socket, Wait};
 
-pub(super) const RTNLGRP_LINK: u32 = 1;
 const IFF_LOOPBACK: u32 = 0x8;
-// <linux/if_link.h>
-const IFLA_MASTER: u16 = 10;
-const IFLA_EXT_MASK: u16 = 29;
-/// Leaves out statistics, most of each message.
-const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
 
 /// Time in which further changes join the first one of a batch.
 const SETTLE_TIME: Duration = Duration::from_millis(20);

@@ -9,16 +9,20 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use netlink_sys::protocols::NETLINK_ROUTE;
 use nix::errno::Errno;
+use nix::libc::{
+    NDA_DST, NDA_LLADDR, NTF_PROXY, NTF_USE, NUD_PERMANENT, NUD_PROBE, RTM_DELADDR, RTM_DELLINK,
+    RTM_DELNEIGH, RTM_GETNEIGH, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWNEIGH, RTNLGRP_IPV4_IFADDR,
+    RTNLGRP_IPV6_IFADDR, RTNLGRP_LINK, RTNLGRP_NEIGH,
+};
 
-use crate::link_numbers::{RTM_DELLINK, RTM_NEWLINK};
 use crate::rtnetlink::Rtnetlink;
-use nft::Family;
 use nft::netlink::attr::{AttrWriter, Attrs};
 use nft::netlink::message::{self, CREATE, Message};
 use nft::netlink::socket::{Socket, Wait};
+use nft::{Family, Value};
 
-use super::links::{MAX_DATAGRAMS, RTNLGRP_LINK};
-use super::route::{address, octets};
+use super::links::MAX_DATAGRAMS;
+use super::route::address;
 
 /// An entry of the kernel's neighbour tables: an address on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +41,7 @@ pub struct Neighbour {
 }
 
 impl Neighbour {
-    /// Returns whether [`NeighbourTable::probe`] leaves the settings of the entry as they are:
+    /// Returns whether [`Rtnetlink::probe`] leaves the settings of the entry as they are:
     /// `__neigh_update` drops the flags that a request lacks, and makes a permanent entry an
     /// ordinary one.
     pub fn can_be_probed(&self) -> bool {
@@ -89,26 +93,12 @@ impl NeighbourChange {
     }
 }
 
-/// The neighbour tables of the network namespace of the opening thread.
-#[derive(Debug)]
-pub struct NeighbourTable {
-    requests: Rtnetlink,
-}
-
-impl NeighbourTable {
-    /// Opens a socket for requests.
-    ///
-    /// # Errors
-    /// Errors of `socket(2)`.
-    pub fn open() -> io::Result<Self> {
-        Ok(Self { requests: Rtnetlink::open()? })
-    }
-
+impl Rtnetlink {
     /// Returns all neighbours of a family.
     ///
     /// # Errors
     /// The socket failed, or the answer is damaged.
-    pub fn list(&mut self, family: Family) -> io::Result<Vec<Neighbour>> {
+    pub fn neighbours(&mut self, family: Family) -> io::Result<Vec<Neighbour>> {
         let mut neighbours = Vec::new();
         let fixed = ndmsg(family.number(), 0, 0, 0);
         let each = |message: Message<'_>| {
@@ -116,7 +106,7 @@ impl NeighbourTable {
                 neighbours.push(it);
             }
         };
-        self.requests.request((RTM_GETNEIGH, message::DUMP), &fixed, |_| {}, each)?;
+        self.request((RTM_GETNEIGH, message::DUMP), &fixed, |_| {}, each)?;
         Ok(neighbours)
     }
 
@@ -130,29 +120,29 @@ impl NeighbourTable {
     pub fn probe(&mut self, address: IpAddr, interface: u32) -> io::Result<()> {
         // In this state the kernel asks at once. With NTF_USE it asks only after the entry has
         // become stale, and then 5 s later (sysctl `delay_first_probe_time`).
-        let confirmed = self.change(address, interface, (NUD_PROBE, 0, 0));
+        let confirmed = self.change_neighbour(address, interface, (NUD_PROBE, 0, 0));
         let without_hardware_address = |error: &io::Error| {
             let errno = error.raw_os_error().map(Errno::from_raw);
             matches!(errno, Some(Errno::ENOENT | Errno::EINVAL))
         };
         match confirmed {
             Err(error) if without_hardware_address(&error) => {
-                self.change(address, interface, (0, NTF_USE, CREATE))
+                self.change_neighbour(address, interface, (0, NTF_USE, CREATE))
             }
             done => done,
         }
     }
 
     /// Sends `RTM_NEWNEIGH` with a state, flags of the entry, and flags of the message.
-    fn change(
+    fn change_neighbour(
         &mut self,
         address: IpAddr,
         interface: u32,
         (state, entry_flags, flags): (u16, u8, u16),
     ) -> io::Result<()> {
         let fixed = ndmsg(Family::of(address).number(), interface, state, entry_flags);
-        let fill = |w: &mut AttrWriter<'_>| w.bytes(NDA_DST, &octets(address));
-        self.requests.change(RTM_NEWNEIGH, flags, &fixed, fill)
+        let fill = |w: &mut AttrWriter<'_>| w.bytes(NDA_DST, Value::new().ip(address).as_bytes());
+        self.change(RTM_NEWNEIGH, flags, &fixed, fill)
     }
 }
 
@@ -287,26 +277,10 @@ const STATES: [(u16, NeighbourState); 9] = [
     (0x40, NeighbourState::NoArp),
     (NUD_PERMANENT, NeighbourState::Permanent),
 ];
-const NUD_PROBE: u16 = 0x10;
-pub(super) const NUD_PERMANENT: u16 = 0x80;
 
-// <linux/rtnetlink.h>
-pub(super) const RTM_NEWADDR: u16 = 20;
-const RTM_DELADDR: u16 = 21;
-pub(super) const RTM_NEWNEIGH: u16 = 28;
-pub(super) const RTM_DELNEIGH: u16 = 29;
-pub(super) const RTM_GETNEIGH: u16 = 30;
-const RTNLGRP_NEIGH: u32 = 3;
-const RTNLGRP_IPV4_IFADDR: u32 = 5;
-const RTNLGRP_IPV6_IFADDR: u32 = 9;
 // <linux/neighbour.h>
 pub(super) const NDMSG_LENGTH: usize = 12;
-pub(super) const NDA_DST: u16 = 1;
-pub(super) const NDA_LLADDR: u16 = 2;
 const NDA_FLAGS_EXT: u16 = 15;
-/// The kernel behaves as if it had a packet for the neighbour.
-const NTF_USE: u8 = 0x01;
-const NTF_PROXY: u8 = 0x08;
 const NTF_EXT_LEARNED: u8 = 0x10;
 const NTF_EXT_MANAGED: u32 = 0x1;
 
@@ -326,7 +300,7 @@ mod tests {
 
     fn payload(address: IpAddr, state: u16, flags: u8) -> Vec<u8> {
         let mut payload = ndmsg(Family::of(address).number(), 7, state, flags).to_vec();
-        AttrWriter::new(&mut payload).bytes(NDA_DST, &octets(address));
+        AttrWriter::new(&mut payload).bytes(NDA_DST, Value::new().ip(address).as_bytes());
         payload
     }
 

@@ -6,18 +6,16 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use nix::errno::Errno;
+use nix::libc::{
+    RTA_DST, RTA_GATEWAY, RTA_IIF, RTA_MARK, RTA_OIF, RTA_PREFSRC, RTA_SRC, RTM_GETROUTE,
+    RTM_NEWROUTE,
+};
 use nix::net::if_::{if_indextoname, if_nametoindex};
 
 use crate::rtnetlink::Rtnetlink;
-use nft::Family;
 use nft::netlink::attr::{AttrWriter, Attrs};
 use nft::netlink::message::{self, Message};
-
-/// Route lookups in the network namespace of the opening thread.
-#[derive(Debug)]
-pub struct Routes {
-    requests: Rtnetlink,
-}
+use nft::{Family, Value};
 
 /// Properties of a packet, besides its destination, that routing depends on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -54,37 +52,20 @@ impl fmt::Display for NoRoute {
     }
 }
 
-const RTM_NEWROUTE: u16 = 24;
-const RTM_GETROUTE: u16 = 26;
 /// Length of `struct rtmsg`, and the offset of its type.
 const RTMSG_LENGTH: usize = 12;
 const RTM_TYPE: usize = 7;
 // enum rtattr_type_t
-const RTA_DST: u16 = 1;
-const RTA_SRC: u16 = 2;
-const RTA_IIF: u16 = 3;
-const RTA_OIF: u16 = 4;
-const RTA_GATEWAY: u16 = 5;
-const RTA_PREFSRC: u16 = 7;
-const RTA_MARK: u16 = 16;
 /// A gateway of the other family (RFC 5549).
 const RTA_VIA: u16 = 18;
 
-impl Routes {
-    /// Opens the socket.
-    ///
-    /// # Errors
-    /// Errors of `socket(2)`.
-    pub fn open() -> io::Result<Self> {
-        Ok(Self { requests: Rtnetlink::open()? })
-    }
-
+impl Rtnetlink {
     /// Looks up the route of a packet to `destination`. With an interface it is that of a received
     /// packet, to which `rp_filter` and `forwarding` apply for IPv4.
     ///
     /// # Errors
     /// The socket failed, or the answer cannot be decoded.
-    pub fn look_up(
+    pub fn route(
         &mut self,
         destination: IpAddr,
         packet: Way,
@@ -95,9 +76,9 @@ impl Routes {
         let mut fixed = [0; RTMSG_LENGTH];
         fixed[..3].copy_from_slice(&[family.number(), bits, source_bits]);
         let fill = |w: &mut AttrWriter<'_>| {
-            w.bytes(RTA_DST, &octets(destination));
+            w.bytes(RTA_DST, Value::new().ip(destination).as_bytes());
             if let Some(source) = packet.source {
-                w.bytes(RTA_SRC, &octets(source));
+                w.bytes(RTA_SRC, Value::new().ip(source).as_bytes());
             }
             if packet.interface != 0 {
                 w.bytes(RTA_IIF, &packet.interface.to_ne_bytes());
@@ -112,7 +93,7 @@ impl Routes {
                 found = Some(decode(message.payload));
             }
         };
-        match self.requests.request((RTM_GETROUTE, message::ACK), &fixed, fill, each) {
+        match self.request((RTM_GETROUTE, message::ACK), &fixed, fill, each) {
             Ok(()) => found.unwrap_or_else(|| Err(io::Error::other("an answer without a route"))),
             Err(error) => error.raw_os_error().map(|errno| Err(NoRoute(errno))).ok_or(error),
         }
@@ -133,14 +114,8 @@ pub fn interface_name(index: u32) -> Option<String> {
     if_indextoname(index).map(CString::into_string).ok()?.ok()
 }
 
-pub(super) fn octets(address: IpAddr) -> Vec<u8> {
-    match address {
-        IpAddr::V4(address) => address.octets().to_vec(),
-        IpAddr::V6(address) => address.octets().to_vec(),
-    }
-}
-
-pub(super) fn address(bytes: &[u8]) -> Option<IpAddr> {
+/// Returns the address of these bytes in network byte order; `None` for another length.
+pub fn address(bytes: &[u8]) -> Option<IpAddr> {
     match bytes.len() {
         4 => <[u8; 4]>::try_from(bytes).ok().map(|it| Ipv4Addr::from(it).into()),
         _ => <[u8; 16]>::try_from(bytes).ok().map(|it| Ipv6Addr::from(it).into()),

@@ -8,6 +8,9 @@ use nft::netlink::attr::AttrWriter;
 use nft::netlink::message::{self, Header, Meaning, Message, Messages};
 use nft::netlink::socket::{Socket, Wait};
 
+/// Length of `struct ifinfomsg`.
+pub const IFINFOMSG_LENGTH: usize = 16;
+
 /// A socket of rtnetlink in the network namespace of the opening thread.
 #[derive(Debug)]
 pub struct Rtnetlink {

@@ -10,21 +10,19 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 
 use nix::errno::Errno;
-
-use crate::link_numbers::{
-    IFINFOMSG_LENGTH, IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_LINKINFO, RTM_DELLINK,
-    RTM_GETLINK, RTM_NEWLINK,
+use nix::libc::{
+    IFA_ADDRESS, IFA_LOCAL, IFF_UP, IFLA_ADDRESS, IFLA_AF_SPEC, IFLA_IFNAME, IFLA_INFO_DATA,
+    IFLA_INFO_KIND, IFLA_LINKINFO, NDA_DST, NDA_LLADDR, NTF_SELF, NUD_PERMANENT, RT_SCOPE_LINK,
+    RTM_DELLINK, RTM_DELNEIGH, RTM_GETLINK, RTM_GETNEIGH, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWNEIGH,
 };
-use crate::rtnetlink::Rtnetlink;
-use nft::Family;
+
+use crate::rtnetlink::{IFINFOMSG_LENGTH, Rtnetlink};
 use nft::netlink::attr::{AttrWriter, Attrs};
 use nft::netlink::message::{self, CREATE, Message};
+use nft::{Family, Value};
 
-use super::neighbours::{
-    NDA_DST, NDA_LLADDR, NDMSG_LENGTH, NUD_PERMANENT, NeighbourState, NeighbourTable, RTM_DELNEIGH,
-    RTM_GETNEIGH, RTM_NEWADDR, RTM_NEWNEIGH, ndmsg,
-};
-use super::route::{address, octets};
+use super::neighbours::{NDMSG_LENGTH, NeighbourState, ndmsg};
+use super::route::address;
 
 /// A hardware address of Ethernet.
 pub type HardwareAddress = [u8; 6];
@@ -78,16 +76,15 @@ pub const TUNNEL_ADDRESS: Ipv4Addr = Ipv4Addr::new(169, 254, 100, 114);
 #[derive(Debug)]
 pub struct Tunnels {
     requests: Rtnetlink,
-    neighbours: NeighbourTable,
 }
 
 impl Tunnels {
-    /// Opens sockets.
+    /// Opens a socket.
     ///
     /// # Errors
     /// Errors of `socket(2)`.
     pub fn open() -> io::Result<Self> {
-        Ok(Self { requests: Rtnetlink::open()?, neighbours: NeighbourTable::open()? })
+        Ok(Self { requests: Rtnetlink::open()? })
     }
 
     /// Returns the device of a name, `None` if there is none.
@@ -126,7 +123,7 @@ impl Tunnels {
                 w.nest(IFLA_INFO_DATA, |w| {
                     w.bytes(IFLA_VXLAN_ID, &vxlan.id.to_ne_bytes());
                     w.be16(IFLA_VXLAN_PORT, vxlan.port);
-                    w.bytes(local_attribute(vxlan.local), &octets(vxlan.local));
+                    w.bytes(local_attribute(vxlan.local), Value::new().ip(vxlan.local).as_bytes());
                     w.u8(IFLA_VXLAN_LEARNING, 0);
                 });
             });
@@ -192,7 +189,7 @@ impl Tunnels {
     pub fn entries(&mut self, index: u32) -> io::Result<BTreeSet<TunnelEntry>> {
         let mut entries = BTreeSet::new();
         for family in Family::ALL {
-            let listed = self.neighbours.list(family)?;
+            let listed = self.requests.neighbours(family)?;
             let fixed = listed
                 .into_iter()
                 .filter(|it| it.interface == index && it.state == NeighbourState::Permanent);
@@ -238,7 +235,7 @@ impl Tunnels {
         };
         let fixed = ndmsg(family, index, NUD_PERMANENT, own);
         let fill = |w: &mut AttrWriter<'_>| {
-            w.bytes(NDA_DST, &octets(*destination));
+            w.bytes(NDA_DST, Value::new().ip(*destination).as_bytes());
             w.bytes(NDA_LLADDR, hardware_address);
         };
         self.requests.change(kind, flags, &fixed, fill)
@@ -322,8 +319,6 @@ const VXLAN: &str = "vxlan";
 const NLM_F_REPLACE: u16 = 0x100;
 const NLM_F_EXCL: u16 = 0x200;
 // <linux/if_link.h>
-const IFLA_ADDRESS: u16 = 1;
-const IFLA_AF_SPEC: u16 = 26;
 const IFLA_INET_CONF: u16 = 1;
 const IFLA_VXLAN_ID: u16 = 1;
 const IFLA_VXLAN_LOCAL: u16 = 4;
@@ -333,21 +328,11 @@ const IFLA_VXLAN_LOCAL6: u16 = 17;
 /// `IPV4_DEVCONF_RP_FILTER` of `<linux/ip.h>`.
 const IPV4_DEVCONF_RP_FILTER: u16 = 8;
 const RP_FILTER_LOOSE: u32 = 2;
-// <linux/rtnetlink.h>
-const RT_SCOPE_LINK: u8 = 253;
 // <linux/if_addr.h>
 const IFADDRMSG_LENGTH: usize = 8;
-const IFA_ADDRESS: u16 = 1;
-const IFA_LOCAL: u16 = 2;
 // <linux/socket.h>
 const AF_INET: u16 = 2;
 const AF_BRIDGE: u8 = 7;
-/// `IFF_UP` of `<linux/if.h>`.
-const IFF_UP: u32 = 1;
-// <linux/neighbour.h>
-/// The entry is one of the device itself, not of a bridge that it is a port of.
-const NTF_SELF: u8 = 0x02;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -362,7 +347,7 @@ mod tests {
             w.str(IFLA_INFO_KIND, kind);
             w.nest(IFLA_INFO_DATA, |w| {
                 w.bytes(IFLA_VXLAN_ID, &7_u32.to_ne_bytes());
-                w.bytes(local_attribute(local), &octets(local));
+                w.bytes(local_attribute(local), Value::new().ip(local).as_bytes());
                 w.be16(IFLA_VXLAN_PORT, 4789);
             });
         });

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use engine::direct::Unsuitable;
 use ipnet::{IpNet, Ipv4Net};
-use network::{Routes, Way};
+use network::{Rtnetlink, Way};
 use nft::key::ROUTE_UNICAST;
 use nft::{Errno, Family, Name};
 
@@ -29,9 +29,9 @@ impl DeviceFacts {
     ///
     /// # Errors
     /// Errors of netlink, getifaddrs(3) and reading `/proc/sys/net`.
-    pub(super) fn read(devices: &[AllowedDevice], routes: &mut Routes) -> io::Result<Self> {
+    pub(super) fn read(devices: &[AllowedDevice], requests: &mut Rtnetlink) -> io::Result<Self> {
         let mut facts = Self::default();
-        let way_out = interface_to(routes, OUTSIDE)?;
+        let way_out = interface_to(requests, OUTSIDE)?;
         let networks = local_networks()?;
         for device in devices {
             match DeviceSettings::read(&device.name) {
@@ -84,8 +84,8 @@ fn answered(device: &str, networks: &[(String, IpNet)]) -> Vec<IpAddr> {
 }
 
 /// Returns the interface that leads to an address, also by a gateway.
-fn interface_to(routes: &mut Routes, address: IpAddr) -> io::Result<Option<u32>> {
-    let route = routes.look_up(address, Way::default())?.ok();
+fn interface_to(requests: &mut Rtnetlink, address: IpAddr) -> io::Result<Option<u32>> {
+    let route = requests.route(address, Way::default())?.ok();
     Ok(route.filter(|route| route.kind == ROUTE_UNICAST).map(|route| route.interface))
 }
 

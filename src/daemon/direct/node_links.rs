@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
 use engine::direct::{Links, Reach, Unreachable};
-use network::{NeighbourListener, NeighbourTable, Routes, Way};
+use network::{NeighbourListener, Rtnetlink, Way};
 use nft::Family;
 use nft::key::ROUTE_UNICAST;
 use tokio::io::unix::AsyncFd;
@@ -33,8 +33,7 @@ pub(super) enum Scope {
 /// Requested addresses and where they are.
 pub(super) struct NodeLinks {
     listener: NeighbourListener,
-    table: NeighbourTable,
-    routes: Routes,
+    requests: Rtnetlink,
     requested: BTreeSet<IpAddr>,
     /// Index of the interface on whose link a requested address is. Others are on no link.
     interfaces: BTreeMap<IpAddr, u32>,
@@ -53,8 +52,7 @@ impl NodeLinks {
     pub(super) fn open(tunnel: Option<TunnelSettings>) -> io::Result<Self> {
         Ok(Self {
             listener: NeighbourListener::open()?,
-            table: NeighbourTable::open()?,
-            routes: Routes::open()?,
+            requests: Rtnetlink::open()?,
             requested: BTreeSet::new(),
             interfaces: BTreeMap::new(),
             allowed: Vec::new(),
@@ -118,7 +116,7 @@ impl NodeLinks {
 
     /// Reads what the allowed devices do with packets; what was known stays if that fails.
     fn read_facts(&mut self) {
-        match DeviceFacts::read(&self.allowed, &mut self.routes) {
+        match DeviceFacts::read(&self.allowed, &mut self.requests) {
             Ok(facts) => self.facts = facts,
             Err(error) if self.refusals.record() => {
                 tracing::warn!("cannot read the settings of devices for direct return: {error}");
@@ -148,7 +146,7 @@ impl NodeLinks {
     fn look_up(&mut self) -> io::Result<bool> {
         let mut interfaces = BTreeMap::new();
         for address in &self.requested {
-            if let Some(interface) = interface_on_link(&mut self.routes, *address)? {
+            if let Some(interface) = interface_on_link(&mut self.requests, *address)? {
                 interfaces.insert(*address, interface);
             }
         }
@@ -162,7 +160,7 @@ impl NodeLinks {
         let mut listed = Vec::new();
         for family in Family::ALL {
             if self.requested.iter().any(|address| Family::of(*address) == family) {
-                listed.extend(self.table.list(family)?);
+                listed.extend(self.requests.neighbours(family)?);
             }
         }
         let interfaces = &self.interfaces;
@@ -202,7 +200,7 @@ impl NodeLinks {
 
     fn ask(&mut self, (address, interface): Place) {
         self.known.asked((address, interface));
-        if let Err(error) = self.table.probe(address, interface)
+        if let Err(error) = self.requests.probe(address, interface)
             && self.refusals.record()
         {
             tracing::warn!("the kernel does not ask {address} for its hardware address: {error}");
@@ -231,12 +229,12 @@ impl NodeLinks {
 }
 
 /// Returns the interface on whose link an address is, `None` if it is on none.
-fn interface_on_link(routes: &mut Routes, address: IpAddr) -> io::Result<Option<u32>> {
+fn interface_on_link(requests: &mut Rtnetlink, address: IpAddr) -> io::Result<Option<u32>> {
     // Each link has link-local addresses: such an address leads to no certain one.
     if matches!(address, IpAddr::V6(address) if address.is_unicast_link_local()) {
         return Ok(None);
     }
-    let route = routes.look_up(address, Way::default())?.ok();
+    let route = requests.route(address, Way::default())?.ok();
     let route = route.filter(|it| it.kind == ROUTE_UNICAST && it.gateway.is_none());
     Ok(route.map(|route| route.interface).filter(|interface| *interface != 0))
 }

@@ -2,7 +2,8 @@
 
 use std::{fs, io};
 
-use network::{IFINFOMSG_LENGTH, IFLA_IFNAME, RTM_DELLINK, Rtnetlink};
+use network::{IFINFOMSG_LENGTH, Rtnetlink};
+use nix::libc::{IFLA_IFNAME, RTM_DELLINK};
 use nix::net::if_::if_nametoindex;
 
 use super::names::{LINK, is_ipset_of_kube_proxy};

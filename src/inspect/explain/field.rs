@@ -1,9 +1,8 @@
 //! Operations on bytes of which some are unknown.
 
 use std::cmp::Ordering;
-use std::net::IpAddr;
 
-use nft::{Family, key};
+use nft::key;
 
 use super::packet::Field;
 
@@ -62,11 +61,4 @@ pub(super) fn number(field: &Field) -> Option<u32> {
 
 pub(super) fn port_of(field: &Field) -> Option<u16> {
     Some(u16::from_be_bytes(bytes(field)?.try_into().ok()?))
-}
-
-pub(super) fn ip(family: Family, field: &Field) -> Option<IpAddr> {
-    match family {
-        Family::Ip => Some(IpAddr::from(<[u8; 4]>::try_from(bytes(field)?).ok()?)),
-        Family::Ip6 => Some(IpAddr::from(<[u8; 16]>::try_from(bytes(field)?).ok()?)),
-    }
 }

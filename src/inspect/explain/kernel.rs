@@ -5,7 +5,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use network::{Neighbour, NeighbourTable, NoRoute, Route, Routes, Way, interface_name};
+use network::{Neighbour, NoRoute, Route, Rtnetlink, Way, interface_name};
 use nft::kernel::{Generation, Nftables, OpenError, ReadError};
 use nft::{AnyElement, AnySet, Family, Hook, Name, TableFamily, TableRef};
 
@@ -17,7 +17,7 @@ use super::walk::INGRESS;
 #[derive(Debug)]
 pub struct Kernel {
     pub(super) nftables: Nftables,
-    routes: Routes,
+    requests: Rtnetlink,
     /// Rules of a family, with the generation of the read.
     pub(super) rules: HashMap<Family, (Generation, Arc<Rules>)>,
     found: Found,
@@ -45,7 +45,7 @@ impl Kernel {
     pub fn open() -> Result<Self, OpenError> {
         Ok(Self {
             nftables: Nftables::open()?,
-            routes: Routes::open()?,
+            requests: Rtnetlink::open()?,
             rules: HashMap::new(),
             found: Found::default(),
         })
@@ -195,9 +195,9 @@ impl Facts for Kernel {
     }
 
     fn route(&mut self, destination: IpAddr, way: Way) -> Option<Result<Route, NoRoute>> {
-        let routes = &mut self.routes;
+        let requests = &mut self.requests;
         let found = self.found.routes.entry((destination, way));
-        *found.or_insert_with(|| routes.look_up(destination, way).ok())
+        *found.or_insert_with(|| requests.route(destination, way).ok())
     }
 
     fn called_chains(&mut self, hook: &Hook) -> Option<Vec<(TableRef, Name)>> {
@@ -217,8 +217,11 @@ impl Facts for Kernel {
 
     fn hardware_address(&mut self, neighbour: IpAddr, interface: u32) -> Option<[u8; 6]> {
         let family = Family::of(neighbour);
-        let list = || NeighbourTable::open().and_then(|mut table| table.list(family));
-        let all = self.found.neighbours.entry(family).or_insert_with(|| list().unwrap_or_default());
+        let all = self
+            .found
+            .neighbours
+            .entry(family)
+            .or_insert_with(|| self.requests.neighbours(family).unwrap_or_default());
         let mut all = all.iter();
         all.find(|it| it.address == neighbour && it.interface == interface)?.hardware_address
     }

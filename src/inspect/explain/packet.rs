@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use nft::{Family, key};
+use nft::{Family, Value, key};
 
 /// Bytes of which some are unknown.
 pub(super) type Field = Vec<Option<u8>>;
@@ -168,15 +168,14 @@ impl Packet {
             Family::Ip => (8, 9, 12),
             Family::Ip6 => (7, 6, 8),
         };
-        let (source, destination) = (octets(self.source), octets(self.destination));
         put(&mut header, 0, &[if self.family() == Family::Ip { 0x45 } else { 0x60 }]);
         if self.family() == Family::Ip {
             put(&mut header, FRAGMENT_AT, &DO_NOT_FRAGMENT);
         }
         put(&mut header, hops_at, &[HOPS]);
         put(&mut header, protocol_at, &[self.protocol]);
-        put(&mut header, source_at, &source);
-        put(&mut header, source_at + source.len(), &destination);
+        let addresses = Value::new().ip(self.source).ip(self.destination);
+        put(&mut header, source_at, addresses.as_bytes());
         header
     }
 
@@ -284,14 +283,6 @@ pub(super) fn unknown(length: usize) -> Field {
 fn put(header: &mut Field, at: usize, bytes: &[u8]) {
     let target = header.iter_mut().skip(at);
     target.zip(bytes).for_each(|(target, byte)| *target = Some(*byte));
-}
-
-/// Returns the bytes of an address.
-pub(super) fn octets(address: IpAddr) -> Vec<u8> {
-    match address {
-        IpAddr::V4(address) => address.octets().to_vec(),
-        IpAddr::V6(address) => address.octets().to_vec(),
-    }
 }
 
 fn interface_name(interface: &Interface) -> Field {

@@ -314,7 +314,8 @@ fn a_client_that_is_remembered_has_one_endpoint_and_a_new_one_any() {
     assert_eq!(node.outcomes(POD, "10.96.0.10:80"), half);
 
     let address: IpAddr = POD.parse().unwrap();
-    let place = super::jhash::scale(super::jhash::jhash(&packet::octets(address), 1), 32_768);
+    let place =
+        super::jhash::scale(super::jhash::jhash(Value::new().ip(address).as_bytes(), 1), 32_768);
     let list = ListId::session(1);
     let key = [list.key().to_ne_bytes(), place.to_ne_bytes()].concat();
     let data = Some(Data::Value(list.endpoint(2).to_ne_bytes().into()));

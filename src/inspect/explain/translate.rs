@@ -3,11 +3,10 @@
 use std::net::{IpAddr, SocketAddr};
 
 use nft::expression::{Fwd, Nat, Reg};
-use nft::{Family, Verdict, key};
+use nft::{Family, Value, Verdict, key};
 
 use super::evaluate::{End, Evaluation, Next, Within};
-use super::field::{ip, number, port_of};
-use super::packet::octets;
+use super::field::{bytes, number, port_of};
 use super::rules::Facts;
 use super::state::State;
 use super::step::{Event, Hop};
@@ -15,8 +14,8 @@ use super::step::{Event, Hop};
 impl Within {
     fn address(&self, register: Reg) -> Option<IpAddr> {
         let destination = self.state.packet().destination;
-        let length = octets(destination).len();
-        ip(Family::of(destination), &self.registers.read(register, length))
+        let length = Value::new().ip(destination).as_bytes().len();
+        network::address(&bytes(&self.registers.read(register, length))?)
     }
 }
 

@@ -6,8 +6,9 @@
 use std::io;
 use std::net::Ipv4Addr;
 
-use network::{RTM_NEWLINK, Rtnetlink};
+use network::Rtnetlink;
 use nft::netlink::message::CREATE;
+use nix::libc::{IFA_ADDRESS, IFA_LOCAL, IFF_UP, RTM_NEWADDR, RTM_NEWLINK};
 
 use super::cluster::{CLUSTER_IP_BITS, FIRST_CLUSTER_IP, FIRST_ENDPOINT};
 
@@ -22,10 +23,6 @@ const RANGES: [(u32, u8); 3] =
     [(FIRST_CLUSTER_IP, CLUSTER_IP_BITS), (FIRST_ENDPOINT, 8), (FIRST_CLIENT, 8)];
 
 // From <linux/rtnetlink.h>, <linux/if_addr.h> and <linux/if.h>.
-const RTM_NEWADDR: u16 = 20;
-const IFA_ADDRESS: u16 = 1;
-const IFA_LOCAL: u16 = 2;
-const IFF_UP: u32 = 1;
 const AF_INET: u8 = 2;
 
 /// Sets the loopback of the present network namespace up, with the cluster's addresses.

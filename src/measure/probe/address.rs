@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, UdpSocket};
 
-use network::{Routes, Way};
+use network::{Rtnetlink, Way};
 use nft::family::Family;
 use serde_json::Value;
 
@@ -73,7 +73,7 @@ fn default_source(family: Family) -> io::Result<Option<IpAddr>> {
         Family::Ip => [192, 0, 2, 1].into(),
         Family::Ip6 => [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1].into(),
     };
-    let route = Routes::open()?.look_up(far, Way::default())?;
+    let route = Rtnetlink::open()?.route(far, Way::default())?;
     Ok(route.ok().and_then(|route| route.source))
 }
 

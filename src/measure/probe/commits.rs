@@ -6,14 +6,14 @@
 //! four bytes. Commits of other programs therefore do not count.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nft::Notification;
 use nft::kernel::Notifications;
+use nft::{Notification, Value};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -135,11 +135,7 @@ fn holds(attributes: &[u8], endpoint: SocketAddr) -> bool {
         let mut starts = (0..attributes.len()).step_by(4);
         starts.any(|start| attributes.get(start..start + bytes.len()) == Some(bytes))
     };
-    holds(&endpoint.port().to_be_bytes())
-        && match endpoint.ip() {
-            IpAddr::V4(address) => holds(&address.octets()),
-            IpAddr::V6(address) => holds(&address.octets()),
-        }
+    holds(&endpoint.port().to_be_bytes()) && holds(Value::new().ip(endpoint.ip()).as_bytes())
 }
 
 #[cfg(test)]
