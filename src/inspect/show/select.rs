@@ -9,7 +9,7 @@ use engine::model::{Protocol, Target};
 use engine::ruleset::Frontend;
 use nft::family::Family;
 
-use super::services::Services;
+use super::services::{Entry, Services};
 
 /// A selection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -107,19 +107,19 @@ impl Selector {
 
     /// Returns the places of the selected frontends, ascending.
     pub fn select(&self, services: &Services) -> Vec<usize> {
-        let entries = || services.entries().iter().enumerate();
+        let places = |is_meant: &dyn Fn(&Entry) -> bool| -> Vec<usize> {
+            let entries = services.entries().iter().enumerate();
+            entries.filter(|(_, entry)| is_meant(entry)).map(|(place, _)| place).collect()
+        };
         match self {
             Self::All => (0..services.len()).collect(),
-            Self::Service { name, port } => {
-                let meant = entries().filter(|(_, entry)| {
-                    let own = entry.name();
-                    own.0 == name && port.as_deref().is_none_or(|port| port == own.1)
-                });
-                meant.map(|(place, _)| place).collect()
-            }
-            Self::EveryPort(address) => {
-                let meant = entries().filter(|(_, entry)| services.is_at(entry, *address));
-                meant.map(|(place, _)| place).collect()
+            Self::Service { name, port } => places(&|entry| {
+                let own = entry.name();
+                own.0 == name && port.as_deref().is_none_or(|port| port == own.1)
+            }),
+            Self::EveryPort(address) => places(&|entry| services.is_at(entry, *address)),
+            Self::Address { target, protocol } if target.address.is_unspecified() => {
+                places(&|entry| is_node_port(entry.frontend, *target, *protocol))
             }
             Self::Address { target, protocol } => {
                 let all = Protocol::ALL;
@@ -128,9 +128,6 @@ impl Selector {
                     .filter_map(|protocol| services.frontend_of(*target, protocol))
                     .map(|place| place as usize)
                     .collect();
-                if target.address.is_unspecified() {
-                    places = node_ports(services, *target, *protocol);
-                }
                 places.sort_unstable();
                 places
             }
@@ -138,17 +135,11 @@ impl Selector {
     }
 }
 
-/// Returns node ports. `0.0.0.0` and `::` mean every address with node ports.
-fn node_ports(services: &Services, target: Target, protocol: Option<Protocol>) -> Vec<usize> {
-    let entries = services.entries().iter().enumerate();
-    let meant = entries.filter(|(_, entry)| match entry.frontend {
-        Frontend::NodePort { family, protocol: own, port } => {
-            let is_same = (family, port) == (Family::of(target.address), target.port);
-            is_same && protocol.is_none_or(|protocol| protocol == own)
-        }
-        Frontend::Address { .. } | Frontend::Ranges { .. } => false,
-    });
-    meant.map(|(place, _)| place).collect()
+/// Returns whether a frontend is a node port at `0.0.0.0` or `::`, which mean every address with node ports.
+fn is_node_port(frontend: Frontend, target: Target, wanted: Option<Protocol>) -> bool {
+    let Frontend::NodePort { family, protocol, port } = frontend else { return false };
+    (family, port) == (Family::of(target.address), target.port)
+        && wanted.is_none_or(|wanted| wanted == protocol)
 }
 
 /// Returns whether a text may be the name of a namespace or a service.

@@ -19,7 +19,6 @@ use super::error::BenchError;
 use super::kube_proxy::{self, FIXED};
 use super::loopback;
 use super::namespace::Beside;
-use super::spreads::title;
 use super::traffic::Flows;
 use crate::figures::{Progress, Row, histogram, now, record, timed};
 
@@ -229,7 +228,7 @@ impl<'a> Turns<'a> {
     /// Returns the rows about the durations of changes.
     pub(super) fn rows(&self) -> impl Iterator<Item = Row> {
         self.samples.iter().filter_map(|(kind, samples)| {
-            Row::spread(format!("{}: kube-proxy's layout by nft", title(*kind)), samples)
+            Row::spread(format!("{}: kube-proxy's layout by nft", kind.name()), samples)
         })
     }
 }

@@ -14,15 +14,14 @@ use super::watch_frame::WatchFrame;
 
 engine::named! {
     /// Kind of a change.
-    #[derive(PartialOrd, Ord, Hash, Serialize, Deserialize)]
-    #[serde(rename_all = "lowercase")]
+    #[derive(PartialOrd, Ord, Hash)]
     pub enum ChangeKind {
         /// One endpoint is added, removed or replaced.
-        Endpoint = "endpoint",
+        Endpoint = "endpoint change",
         /// A service with its endpoints is added or removed.
-        Service = "service",
+        Service = "service change",
         /// The internal traffic policy of a service changes, or its external IP is added or removed.
-        Policy = "policy",
+        Policy = "policy change",
     }
 }
 

@@ -18,7 +18,6 @@ use super::pace::Pace;
 use super::pipeline::received;
 use super::random::Random;
 use super::size::{Bench, milliseconds};
-use super::spreads::title;
 use super::traffic::{Background, Flows, compare};
 use super::watch_frame::WatchFrame;
 use crate::figures::{Row, histogram, now, record};
@@ -124,7 +123,7 @@ impl Bench<'_> {
             self.progress.step(1);
         }
         for (kind, samples) in &spreads {
-            let name = format!("{}: end to end", title(*kind));
+            let name = format!("{}: end to end", kind.name());
             self.report.rows.extend(Row::spread(name, samples));
         }
         Ok(())

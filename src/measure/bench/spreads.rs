@@ -55,7 +55,7 @@ impl Spreads {
 
     /// Adds the stages of a change under its kind and its deed.
     pub(super) fn add_change(&mut self, deed: Deed, stages: &Stages) {
-        self.add(title(deed.kind()), stages);
+        self.add(deed.kind().name(), stages);
         if let Some((_, name)) = DEEDS.iter().find(|(known, _)| *known == deed) {
             self.add(name, stages);
         }
@@ -63,7 +63,7 @@ impl Spreads {
 
     /// Returns the rows of all kinds of changes, then those of some deeds.
     pub(super) fn rows_of_changes(&self) -> Vec<Row> {
-        let kinds = ChangeKind::ALL.iter().flat_map(|kind| self.rows(title(*kind)));
+        let kinds = ChangeKind::ALL.iter().flat_map(|kind| self.rows(kind.name()));
         let deeds = DEEDS.iter().flat_map(|(_, name)| self.rows(name));
         let told = |row: &Row| {
             KERNEL_AND_SUM.iter().any(|stage| row.name.ends_with(&format!(": {stage}")))
@@ -78,14 +78,5 @@ impl Spreads {
         named
             .filter_map(|((stage, _), samples)| Row::spread(format!("{title}: {stage}"), samples))
             .collect()
-    }
-}
-
-/// Returns the title of a kind of change.
-pub(super) fn title(kind: ChangeKind) -> &'static str {
-    match kind {
-        ChangeKind::Endpoint => "endpoint change",
-        ChangeKind::Service => "service change",
-        ChangeKind::Policy => "policy change",
     }
 }
