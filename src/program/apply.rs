@@ -32,7 +32,7 @@ pub fn apply(settings: &Settings, allow_empty: bool, output: Output) -> Result<(
         converge(engine, kernel, add).map_err(Failure::new)
     };
     converge(engine)?;
-    if engine.node().loses_guard() {
+    if engine.node().loses_guard {
         tracing::warn!("{UNGUARDED}");
     }
     if let Err(why) = localhost::open(engine) {

@@ -30,7 +30,7 @@ fn if_served(
     engine: &mut Engine,
     action: impl FnOnce() -> Result<(), SysctlError>,
 ) -> Result<(), String> {
-    if !engine.node().serves_localhost() {
+    if !engine.node().serves_localhost {
         return Ok(());
     }
     action().map_err(|error| {
@@ -45,7 +45,7 @@ pub(super) fn prepare(engine: &mut Engine) -> Option<RouteLocalnet> {
     if let Err(why) = check(engine) {
         tracing::warn!("{why}");
     }
-    engine.node().serves_localhost().then(|| Box::new(set_or_warn) as RouteLocalnet)
+    engine.node().serves_localhost.then(|| Box::new(set_or_warn) as RouteLocalnet)
 }
 
 /// Starts the proxy for node ports at `[::1]`, if they are configured. Returns it with the shares of

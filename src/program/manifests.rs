@@ -36,7 +36,7 @@ pub(super) fn load(
     }
     engine.set_local_addresses(local_addresses().map_err(Failure::new)?);
     engine.apply(update.events);
-    if let Some(closed) = engine.node().closed_node_ports() {
+    if let Some(closed) = engine.node().closed_node_ports {
         tracing::info!("{closed}");
     }
     Ok(problems)

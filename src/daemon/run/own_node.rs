@@ -93,7 +93,7 @@ impl OwnNode {
 
     /// Reports once when NodePorts close or open in a family.
     pub(super) fn report_closed_node_ports(&mut self, engine: &Engine, observe: &Observe) {
-        let closed = engine.node().closed_node_ports();
+        let closed = engine.node().closed_node_ports;
         if !engine.is_listed() || closed == self.closed_node_ports {
             return;
         }
@@ -126,7 +126,7 @@ pub(super) fn missing_object(node_name: &str, absence: Absence) -> Problem {
 
 /// Warns if the tables just read protect the node and the desired ones do not.
 pub(super) fn report_lost_guard(engine: &Engine) {
-    if engine.node().loses_guard() {
+    if engine.node().loses_guard {
         tracing::warn!("nodePortAddresses no longer has localhost: {UNGUARDED}");
     }
 }

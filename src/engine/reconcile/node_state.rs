@@ -13,36 +13,21 @@ pub struct NodeState {
     /// Addresses of this node's interfaces, and of what it must reach.
     pub(super) addresses: HostAddresses,
     /// Loopback addresses of IPv4 serve NodePorts.
-    pub(super) serves_localhost: bool,
-    /// The installed IPv4 table has the rule that protects loopback addresses, and no setting needs
-    /// it.
-    pub(super) loses_guard: bool,
-    /// The kernel lacks flowtables.
-    pub(super) lacks_flowtables: bool,
+    pub serves_localhost: bool,
+    /// The installed IPv4 table has the rule that drops packets of other hosts to loopback addresses,
+    /// and no setting needs it: the next commit removes it.
+    pub loses_guard: bool,
+    /// A flowtable is configured, but the kernel lacks flowtables.
+    pub lacks_flowtables: bool,
     /// How often the rules look a frontend up, for this kernel.
     pub(super) lookups: Lookups,
-    /// Families in which no address serves NodePorts.
-    pub(super) closed_node_ports: Option<ClosedNodePorts>,
+    /// Families in which no address of this node serves NodePorts.
+    pub closed_node_ports: Option<ClosedNodePorts>,
     /// Addresses that serve node ports.
     pub(super) serving: NodeAddresses,
 }
 
 impl NodeState {
-    /// Returns the families in which no address of this node serves NodePorts.
-    pub fn closed_node_ports(&self) -> Option<ClosedNodePorts> {
-        self.closed_node_ports
-    }
-
-    /// Returns whether a flowtable is configured, but the kernel lacks flowtables.
-    pub fn lacks_flowtables(&self) -> bool {
-        self.lacks_flowtables
-    }
-
-    /// Returns whether loopback addresses of IPv4 serve NodePorts.
-    pub fn serves_localhost(&self) -> bool {
-        self.serves_localhost
-    }
-
     /// Returns an IPv6 address that serves node ports and that this node can connect to without
     /// further settings.
     pub fn ipv6_node_port_address(&self) -> Option<Ipv6Addr> {
@@ -52,12 +37,6 @@ impl NodeState {
             }
             IpAddr::V4(_) | IpAddr::V6(_) => None,
         })
-    }
-
-    /// Returns whether the next commit removes the rule that drops packets of other hosts to
-    /// loopback addresses, because localhost NodePorts are no longer configured.
-    pub fn loses_guard(&self) -> bool {
-        self.loses_guard
     }
 
     /// Returns whether an address belongs to this node or serves its node ports.

@@ -94,25 +94,6 @@ pub struct Doubt {
     since: Instant,
 }
 
-/// How much is not certain. A larger extent includes the smaller ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum DoubtExtent {
-    /// Nothing.
-    Nothing,
-    /// Elements.
-    Keys,
-    /// Endpoint lists, after a start on existing tables.
-    Lists,
-    /// Chains, rules and sets of a table, and perhaps elements.
-    Rules,
-    /// Sets with more elements than were written.
-    Sets,
-    /// Everything, but most of it is probably as installed.
-    All,
-    /// Everything: the tables must be read.
-    Tables,
-}
-
 impl Doubt {
     /// Returns the doubt of a start at `now`: the tables must be read. Later everything is compared
     /// once per `check_period` in the background; zero turns this off.
@@ -189,28 +170,10 @@ impl Doubt {
         self.is_changed = false;
     }
 
-    /// Returns how much is not certain.
-    pub fn extent(&self) -> DoubtExtent {
-        if self.tables.is_some() {
-            DoubtExtent::Tables
-        } else if self.is_changed || self.round.is_urgent {
-            DoubtExtent::All
-        } else if self.search.is_active() {
-            DoubtExtent::Sets
-        } else if self.parts.have_rules() {
-            DoubtExtent::Rules
-        } else if self.has_unread_lists {
-            DoubtExtent::Lists
-        } else if self.parts.are_none() {
-            DoubtExtent::Nothing
-        } else {
-            DoubtExtent::Keys
-        }
-    }
-
     /// Returns why something is not certain, and since when.
     pub fn reason(&self) -> Option<(DoubtCause, Instant)> {
-        (self.extent() != DoubtExtent::Nothing).then_some((self.cause, self.since))
+        let is_any = self.tables.is_some() || self.is_changed || self.is_urgent();
+        is_any.then_some((self.cause, self.since))
     }
 
     /// Returns when the tables are to be read as a whole, if they must be. Nothing may be committed
@@ -490,7 +453,7 @@ impl Doubt {
     }
 
     fn note_cause(&mut self, cause: DoubtCause, now: Instant) {
-        if self.extent() == DoubtExtent::Nothing {
+        if self.reason().is_none() {
             (self.cause, self.since) = (cause, now);
         }
     }

@@ -13,6 +13,45 @@ use crate::model::{Change, Event, ObjectName, Resource, Service, ServicePort};
 use crate::reconcile::{ElementId, Finding, FoundTables};
 use crate::routing::Routing;
 
+/// How much is not certain. A larger extent includes the smaller ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum DoubtExtent {
+    /// Nothing.
+    Nothing,
+    /// Elements.
+    Keys,
+    /// Endpoint lists, after a start on existing tables.
+    Lists,
+    /// Chains, rules and sets of a table, and perhaps elements.
+    Rules,
+    /// Sets with more elements than were written.
+    Sets,
+    /// Everything, but most of it is probably as installed.
+    All,
+    /// Everything: the tables must be read.
+    Tables,
+}
+
+impl Doubt {
+    fn extent(&self) -> DoubtExtent {
+        if self.tables.is_some() {
+            DoubtExtent::Tables
+        } else if self.is_changed || self.round.is_urgent {
+            DoubtExtent::All
+        } else if self.search.is_active() {
+            DoubtExtent::Sets
+        } else if self.parts.have_rules() {
+            DoubtExtent::Rules
+        } else if self.has_unread_lists {
+            DoubtExtent::Lists
+        } else if self.parts.are_none() {
+            DoubtExtent::Nothing
+        } else {
+            DoubtExtent::Keys
+        }
+    }
+}
+
 const ALL: [DoubtExtent; 7] = [
     DoubtExtent::Nothing,
     DoubtExtent::Keys,
@@ -84,6 +123,7 @@ fn every_pair_of_extent_and_input_leads_to_the_extent_in_this_table() {
         for ((name, input), expected) in inputs().into_iter().zip(expected) {
             let mut doubt = doubt(extent, now);
             assert_eq!(doubt.extent(), extent);
+            assert_eq!(doubt.reason().is_none(), extent == DoubtExtent::Nothing);
             doubt.handle(input, now);
             assert_eq!(doubt.extent(), expected, "{extent:?} and {name}");
         }
