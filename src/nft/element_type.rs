@@ -161,22 +161,28 @@ impl Type {
 const TYPE_INTEGER: u32 = 4;
 
 /// Number of bits per type in the number of a concatenation: `TYPE_BITS` of nft.
-const TYPE_BITS: u32 = 6;
+pub(super) const TYPE_BITS: u32 = 6;
 
 /// Returns the number of a concatenation.
 pub(super) fn packed(types: &[Type]) -> u32 {
     types.iter().fold(0, |all, kind| all << TYPE_BITS | kind.number())
 }
 
-/// Returns the types of a concatenation; `None` with one that is unknown here. `named` are those of
-/// its `typeof`, which tell types of one number apart.
-pub(super) fn unpacked(mut packed: u32, named: Option<Vec<Type>>) -> Option<Vec<Type>> {
+/// Returns the numbers of the types of a concatenation.
+pub(super) fn numbers(mut packed: u32) -> Vec<u32> {
     let mut numbers = Vec::new();
     while packed != 0 {
         numbers.push(packed & ((1 << TYPE_BITS) - 1));
         packed >>= TYPE_BITS;
     }
     numbers.reverse();
+    numbers
+}
+
+/// Returns the types of a concatenation; `None` with one that is unknown here. `named` are those of
+/// its `typeof`, which tell types of one number apart.
+pub(super) fn unpacked(packed: u32, named: Option<Vec<Type>>) -> Option<Vec<Type>> {
+    let numbers = numbers(packed);
     let agrees = |types: &Vec<Type>| {
         types.len() == numbers.len()
             && types.iter().zip(&numbers).all(|(kind, number)| kind.has_number(*number))

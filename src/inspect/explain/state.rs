@@ -55,7 +55,7 @@ impl State {
 
 /// Merges equal states.
 pub(super) fn merge(states: Vec<State>) -> Vec<State> {
-    // DoubtExtent states are counted on several branches.
+    // An uncertain state is counted on several branches.
     let add = |equal: &mut State, it: State| equal.share = (equal.share + it.share).min(1.0);
     merge_by(states, |state| state.key.clone(), add)
 }

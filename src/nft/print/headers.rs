@@ -182,22 +182,8 @@ const MOBILITY: ProtocolHeader = header("mh", &[
 /// Headers by their numbers.
 type Numbered = [(u8, ProtocolHeader)];
 
-/// Returns the option of TCP with this number.
-pub(super) fn tcp_option(kind: u8) -> Option<&'static ProtocolHeader> {
-    find(TCP_OPTIONS, kind)
-}
-
-/// Returns the option of IPv4 with this number.
-pub(super) fn ip_option(kind: u8) -> Option<&'static ProtocolHeader> {
-    find(IP_OPTIONS, kind)
-}
-
-/// Returns the chunk of SCTP with this number.
-pub(super) fn sctp_chunk(kind: u8) -> Option<&'static ProtocolHeader> {
-    find(SCTP_CHUNKS, kind)
-}
-
-fn find(headers: &'static Numbered, kind: u8) -> Option<&'static ProtocolHeader> {
+/// Returns the header with this number.
+pub(super) fn find(headers: &'static Numbered, kind: u8) -> Option<&'static ProtocolHeader> {
     headers.iter().find(|(number, _)| *number == kind).map(|(_, header)| header)
 }
 
@@ -208,7 +194,7 @@ const fn header(name: &'static str, fields: &'static [HeaderField]) -> ProtocolH
 const KIND: HeaderField = ("kind", 0, 8, Number);
 const LENGTH: HeaderField = ("length", 8, 8, Number);
 
-static TCP_OPTIONS: &Numbered = &[
+pub(super) static TCP_OPTIONS: &Numbered = &[
     (0, header("eol", &[KIND])),
     (1, header("nop", &[KIND])),
     (2, header("maxseg", &[KIND, LENGTH, ("size", 16, 16, Number)])),
@@ -232,7 +218,7 @@ const TYPE: HeaderField = ("type", 0, 8, Number);
 const SOURCE_ROUTE: &[HeaderField] =
     &[TYPE, LENGTH, ("ptr", 16, 8, Number), ("addr", 24, 32, Number)];
 
-static IP_OPTIONS: &Numbered = &[
+pub(super) static IP_OPTIONS: &Numbered = &[
     (7, header("rr", SOURCE_ROUTE)),
     (131, header("lsrr", SOURCE_ROUTE)),
     (137, header("ssrr", SOURCE_ROUTE)),
@@ -249,7 +235,7 @@ const INIT: &[HeaderField] = &[
 ];
 const LOWEST_TSN: &[HeaderField] = &[TYPE, FLAGS, CHUNK_LENGTH, ("lowest-tsn", 32, 32, Number)];
 
-static SCTP_CHUNKS: &Numbered = &[
+pub(super) static SCTP_CHUNKS: &Numbered = &[
     (0, header("data", &[
         TYPE, FLAGS, CHUNK_LENGTH, ("tsn", 32, 32, Number), ("stream", 64, 16, Number),
         ("ssn", 80, 16, Number), ("ppid", 96, 32, Number),

@@ -129,8 +129,9 @@ impl Printer<'_, '_> {
     }
 
     fn fields(&self, value: &[u8], kinds: &[FieldType]) -> String {
-        if let ([(kind @ (Kind::Ipv4 | Kind::Number), ..)], 4 | 8) = (kinds, value.len())
-            && let Some((first, last)) = interval(*kind, value)
+        // An interval of addresses, which is data of a map.
+        if let ([(kind @ Kind::Ipv4, ..)], Some((first, last))) = (kinds, value.split_at_checked(4))
+            && last.len() == 4
         {
             return kind.range_text(first, last, self.interfaces);
         }
@@ -149,11 +150,6 @@ impl Printer<'_, '_> {
         }
         fields.join(" . ")
     }
-}
-
-/// Returns the ends of an interval of addresses, which is data of a map.
-fn interval(kind: Kind, value: &[u8]) -> Option<(&[u8], &[u8])> {
-    (kind == Kind::Ipv4 && value.len() == 8).then(|| value.split_at(4))
 }
 
 fn slice(bytes: &[u8], at: usize, length: usize) -> &[u8] {

@@ -186,9 +186,9 @@ impl Protocols {
             Space::Transport => Some(self.transport.unwrap_or(&headers::TRANSPORT)),
             Space::Inner => None,
             Space::Extension(kind) => headers::extension(kind),
-            Space::TcpOption(kind) => headers::tcp_option(kind),
-            Space::IpOption(kind) => headers::ip_option(kind),
-            Space::SctpChunk(kind) => headers::sctp_chunk(kind),
+            Space::TcpOption(kind) => headers::find(headers::TCP_OPTIONS, kind),
+            Space::IpOption(kind) => headers::find(headers::IP_OPTIONS, kind),
+            Space::SctpChunk(kind) => headers::find(headers::SCTP_CHUNKS, kind),
         }
     }
 }

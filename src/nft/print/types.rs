@@ -2,6 +2,7 @@
 
 use super::kind::{KEY_TYPES, KeyType, Kind, key_type};
 use crate::any::AnySet;
+use crate::element_type::{TYPE_BITS, numbers};
 use crate::object::{kind_of, noun};
 
 /// A word that is no type of nft(8) with a fixed length, among the types of a set.
@@ -76,7 +77,7 @@ fn packed(words: &str) -> Result<(u32, usize), UnknownType> {
         [(.., only)] => *only,
         several => several.iter().map(|(.., length)| length.next_multiple_of(4)).sum(),
     };
-    Ok((fields.iter().fold(0, |all, (number, ..)| all << BITS | number), length))
+    Ok((fields.iter().fold(0, |all, (number, ..)| all << TYPE_BITS | number), length))
 }
 
 fn type_text(number: u32) -> String {
@@ -102,19 +103,6 @@ pub(super) fn kinds(number: u32) -> Vec<FieldType> {
 }
 
 const UNKNOWN: KeyType = (0, "", Kind::Number, false, 0);
-
-/// Number of bits of each field's type.
-const BITS: u32 = 6;
-
-fn numbers(mut concatenation: u32) -> Vec<u32> {
-    let mut numbers = Vec::new();
-    while concatenation > 0 {
-        numbers.push(concatenation & ((1 << BITS) - 1));
-        concatenation >>= BITS;
-    }
-    numbers.reverse();
-    numbers
-}
 
 #[cfg(test)]
 mod tests {
