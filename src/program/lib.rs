@@ -14,6 +14,7 @@ mod bench;
 mod canary;
 mod check_config;
 mod cleanup;
+mod client;
 mod clock;
 mod command_line;
 mod comparison;

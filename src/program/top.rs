@@ -1,6 +1,5 @@
 //! `top`: shows the state of this node, live in the terminal or once as text.
 
-mod client;
 mod sampler;
 mod terminal;
 
@@ -102,7 +101,7 @@ fn daemon(text: &str) -> Result<Daemon, String> {
 /// # Errors
 /// The first read finds neither a daemon nor tables, or the terminal fails.
 pub fn top(flags: &TopFlags) -> Result<(), Failure> {
-    let mut sampler = Sampler::new(flags.daemon.0)?;
+    let mut sampler = Sampler::new(flags.daemon.0);
     let order = flags.sort;
     let view = sampler.sample(order);
     if let (Err(daemon), Err(kernel)) = (&view.daemon, &view.kernel) {

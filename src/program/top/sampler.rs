@@ -5,17 +5,17 @@ use std::time::{Duration, Instant};
 
 use conntrack::ReopenedTable;
 use inspect::show::{Connections, Latest, Order};
-use inspect::top::{ConnectionsSample, History, KernelSample, ROWS, Report, Sample, TopView};
-use tokio::runtime::Runtime;
+use inspect::top::{
+    ConnectionsSample, History, KernelSample, ROWS, Report, Sample, Scrape, Status, TopView,
+};
+use tokio::net::TcpStream;
 
-use super::client::report;
+use crate::client::{AnswerError, get, within};
 use crate::clock::{now, since_1970};
-use crate::failure::Failure;
 
 /// Readers, and the results of the last reads.
 pub(super) struct Sampler {
     daemon: Option<SocketAddr>,
-    runtime: Runtime,
     started: Instant,
     kernel: KernelReader,
     history: History,
@@ -33,11 +33,9 @@ struct KernelReader {
 
 impl Sampler {
     /// Creates a sampler of the daemon at an address, if given, and of this network namespace.
-    pub(super) fn new(daemon: Option<SocketAddr>) -> Result<Self, Failure> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    pub(super) fn new(daemon: Option<SocketAddr>) -> Self {
         let (kernel, history) = (KernelReader::default(), History::default());
-        let runtime = runtime.map_err(Failure::new)?;
-        Ok(Self { daemon, runtime, started: now(), kernel, history, last: None })
+        Self { daemon, started: now(), kernel, history, last: None }
     }
 
     /// Reads everything.
@@ -62,9 +60,21 @@ impl Sampler {
 
     fn report(&self) -> Result<Report, String> {
         let address = self.daemon.ok_or("--daemon is empty")?;
-        let report = self.runtime.block_on(report(address));
-        report.map_err(|error| format!("{address}: {error}"))
+        report(address).map_err(|error| format!("{address}: {error}"))
     }
+}
+
+/// Time limit of the answers of a daemon.
+const TIME: Duration = Duration::from_secs(2);
+
+/// Reads the status and the metrics of the daemon at an address.
+fn report(address: SocketAddr) -> Result<Report, AnswerError> {
+    within(TIME, async {
+        let read = async |path| get(TcpStream::connect(address).await?, path).await;
+        let status = Status::parse(&read("/status.json").await?)?;
+        let metrics = read("/metrics").await?;
+        Ok(Report { status, metrics: Scrape::parse(&String::from_utf8_lossy(&metrics)) })
+    })
 }
 
 impl KernelReader {
