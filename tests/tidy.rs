@@ -26,6 +26,7 @@ const LAYERS: &[Layers] = &[
             ("setting_error", &[]),
             ("counters", &["named", "setting_error"]),
             ("flowtable", &["setting_error"]),
+            ("columns", &[]),
             ("printable", &[]),
             ("schedule", &[]),
             ("model", &["named", "printable"]),

@@ -3,6 +3,7 @@
 //! No I/O, no clock, no log, no async, no Kubernetes types: the same events and answers give the same
 //! operations, in the same order, in every process.
 
+pub mod columns;
 pub mod counters;
 pub mod desired;
 pub mod diff;

@@ -1,6 +1,6 @@
 //! Rows as text: cells, aligned columns, and two reports side by side.
 
-use std::fmt::Write;
+use engine::columns;
 
 use super::row::{Row, Value, find};
 
@@ -79,24 +79,7 @@ pub fn ratio(first: &Value, second: &Value) -> String {
 
 /// Aligns columns, the first to the left and the others to the right.
 pub fn aligned(lines: &[Vec<String>]) -> String {
-    let columns = lines.iter().map(Vec::len).max().unwrap_or_default();
-    let width = |column: usize| {
-        let cells = lines.iter().filter_map(|line| line.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or_default()
-    };
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let mut text = String::new();
-    for line in lines {
-        let mut row = String::new();
-        for (column, (cell, width)) in line.iter().zip(&widths).enumerate() {
-            // Writing to a String cannot fail.
-            let _ = match column {
-                0 => write!(row, "{cell:width$}"),
-                _ => write!(row, "  {cell:>width$}"),
-            };
-        }
-        text.push_str(row.trim_end());
-        text.push('\n');
-    }
-    text
+    let widths = columns::widths(lines);
+    let lines = lines.iter().map(|line| columns::line(line, &widths, |column| column > 0) + "\n");
+    lines.collect()
 }

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use engine::columns;
 use engine::model::Target;
 use engine::ruleset::Frontend;
 use nft::family::Family;
@@ -64,21 +65,10 @@ pub(super) fn write_columns(
     texts: usize,
     lines: &[impl AsRef<[String]>],
 ) -> io::Result<()> {
-    let cells = |column: usize| lines.iter().filter_map(move |line| line.as_ref().get(column));
-    let columns = (0..).map(|column| cells(column).map(|cell| cell.chars().count()).max());
-    let widths: Vec<_> = columns.map_while(|width| width).collect();
-    for line in lines {
-        for (n, (cell, width)) in line.as_ref().iter().zip(&widths).enumerate() {
-            let separator = if n == 0 { "" } else { "  " };
-            if n < texts {
-                write!(out, "{separator}{cell:<width$}")?;
-            } else {
-                write!(out, "{separator}{cell:>width$}")?;
-            }
-        }
-        writeln!(out)?;
-    }
-    Ok(())
+    let widths = columns::widths(lines);
+    lines.iter().try_for_each(|line| {
+        writeln!(out, "{}", columns::line(line.as_ref(), &widths, |column| column >= texts))
+    })
 }
 
 /// A value, or `-` if unknown.

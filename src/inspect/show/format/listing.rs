@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use engine::columns::line;
 use engine::printable::Printable;
 
 use super::cells::OrDash;
@@ -83,11 +84,11 @@ pub fn listing(out: &mut dyn Write, view: &View<'_>, wide: bool) -> io::Result<(
     columns.extend(is_counted.then_some(&COUNTED).into_iter().flatten());
     columns.extend(wide.then_some(&WIDE).into_iter().flatten());
     let widths = widths(view, &columns);
-    let titles = columns.iter().map(|column| column.title.to_owned());
-    write_line(out, &columns, &widths, titles)?;
+    let to_right = |column: usize| columns[column].is_number;
+    writeln!(out, "{}", line(columns.iter().map(|column| column.title), &widths, to_right))?;
     for row in view.rows() {
         let cells = columns.iter().map(|column| (column.cell)(view, &row));
-        write_line(out, &columns, &widths, cells)?;
+        writeln!(out, "{}", line(cells, &widths, to_right))?;
     }
     Ok(())
 }
@@ -113,26 +114,6 @@ fn widths(view: &View<'_>, columns: &[&ListingColumn]) -> Vec<usize> {
         }
     }
     widths
-}
-
-fn write_line(
-    out: &mut dyn Write,
-    columns: &[&ListingColumn],
-    widths: &[usize],
-    cells: impl Iterator<Item = String>,
-) -> io::Result<()> {
-    let last = columns.len() - 1;
-    for (n, ((column, width), cell)) in columns.iter().zip(widths).zip(cells).enumerate() {
-        let separator = if n == 0 { "" } else { "  " };
-        if column.is_number {
-            write!(out, "{separator}{cell:>width$}")?;
-        } else if n == last {
-            write!(out, "{separator}{cell}")?;
-        } else {
-            write!(out, "{separator}{cell:<width$}")?;
-        }
-    }
-    writeln!(out)
 }
 
 #[cfg(test)]
