@@ -13,6 +13,6 @@ pub use links::{LinkListener, list_links};
 pub use neighbours::{
     Neighbour, NeighbourChange, NeighbourChanges, NeighbourListener, NeighbourState,
 };
-pub use route::{NoRoute, Route, Way, address, interface_index, interface_name};
+pub use route::{NoRoute, Route, Way, address_of, interface_index, interface_name};
 pub use rtnetlink::{IFINFOMSG_LENGTH, Rtnetlink};
 pub use tunnel::{HardwareAddress, TUNNEL_ADDRESS, TunnelDevice, TunnelEntry, Tunnels, Vxlan};

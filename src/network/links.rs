@@ -36,6 +36,7 @@ pub fn list_links() -> io::Result<Vec<Link>> {
     Rtnetlink::open()?.request(
         (RTM_GETLINK, message::DUMP),
         &[0; IFINFOMSG_LENGTH],
+        // Statistics are most of each message.
         |w| w.bytes(IFLA_EXT_MASK, &RTEXT_FILTER_SKIP_STATS.to_ne_bytes()),
         |message| {
             if let Some(LinkChange::Is(link)) = decode(message.kind, message.payload) {

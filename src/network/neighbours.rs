@@ -22,7 +22,7 @@ use nft::netlink::socket::{Socket, Wait};
 use nft::{Family, Value};
 
 use super::links::MAX_DATAGRAMS;
-use super::route::address;
+use super::route::address_of;
 
 /// An entry of the kernel's neighbour tables: an address on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +127,7 @@ impl Rtnetlink {
         };
         match confirmed {
             Err(error) if without_hardware_address(&error) => {
+                // The kernel behaves as if it had a packet for the neighbour.
                 self.change_neighbour(address, interface, (0, NTF_USE, CREATE))
             }
             done => done,
@@ -239,7 +240,7 @@ fn decode(kind: u16, payload: &[u8]) -> Option<NeighbourChange> {
     for attr in Attrs::new(attributes) {
         let attr = attr.ok()?;
         match (attr.kind, attr.payload) {
-            (NDA_DST, bytes) => destination = address(bytes),
+            (NDA_DST, bytes) => destination = address_of(bytes),
             (NDA_LLADDR, bytes) => hardware_address = bytes.try_into().ok(),
             (NDA_FLAGS_EXT, &[a, b, c, d]) => {
                 is_external |= u32::from_ne_bytes([a, b, c, d]) & NTF_EXT_MANAGED != 0;

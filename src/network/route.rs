@@ -114,8 +114,8 @@ pub fn interface_name(index: u32) -> Option<String> {
     if_indextoname(index).map(CString::into_string).ok()?.ok()
 }
 
-/// Returns the address of these bytes in network byte order; `None` for another length.
-pub fn address(bytes: &[u8]) -> Option<IpAddr> {
+/// Returns the address that these 4 or 16 bytes are, in network byte order; `None` for another length.
+pub fn address_of(bytes: &[u8]) -> Option<IpAddr> {
     match bytes.len() {
         4 => <[u8; 4]>::try_from(bytes).ok().map(|it| Ipv4Addr::from(it).into()),
         _ => <[u8; 16]>::try_from(bytes).ok().map(|it| Ipv6Addr::from(it).into()),
@@ -133,9 +133,9 @@ fn decode(payload: &[u8]) -> io::Result<Result<Route, NoRoute>> {
         let attr = attr.map_err(io::Error::other)?;
         match (attr.kind, attr.payload) {
             (RTA_OIF, &[a, b, c, d]) => route.interface = u32::from_ne_bytes([a, b, c, d]),
-            (RTA_PREFSRC, bytes) => route.source = address(bytes),
-            (RTA_GATEWAY, bytes) => route.gateway = address(bytes),
-            (RTA_VIA, [_, _, bytes @ ..]) => route.gateway = address(bytes),
+            (RTA_PREFSRC, bytes) => route.source = address_of(bytes),
+            (RTA_GATEWAY, bytes) => route.gateway = address_of(bytes),
+            (RTA_VIA, [_, _, bytes @ ..]) => route.gateway = address_of(bytes),
             (_, _) => {}
         }
     }

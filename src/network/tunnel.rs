@@ -22,7 +22,7 @@ use nft::netlink::message::{self, CREATE, Message};
 use nft::{Family, Value};
 
 use super::neighbours::{NDMSG_LENGTH, NeighbourState, ndmsg};
-use super::route::address;
+use super::route::address_of;
 
 /// A hardware address of Ethernet.
 pub type HardwareAddress = [u8; 6];
@@ -231,6 +231,7 @@ impl Tunnels {
             TunnelEntry::Neighbour(address, hardware_address) => {
                 (Family::of(*address).number(), 0, address, hardware_address)
             }
+            // An entry of the device itself, not of a bridge that it is a port of.
             TunnelEntry::End(hardware_address, end) => (AF_BRIDGE, NTF_SELF, end, hardware_address),
         };
         let fixed = ndmsg(family, index, NUD_PERMANENT, own);
@@ -283,7 +284,7 @@ fn decode_vxlan(info: Attrs<'_>) -> Option<Vxlan> {
                     match option.kind {
                         IFLA_VXLAN_ID => id = option.payload.try_into().ok(),
                         IFLA_VXLAN_PORT => port = option.be16().ok(),
-                        IFLA_VXLAN_LOCAL | IFLA_VXLAN_LOCAL6 => local = address(option.payload),
+                        IFLA_VXLAN_LOCAL | IFLA_VXLAN_LOCAL6 => local = address_of(option.payload),
                         _ => {}
                     }
                 }
@@ -305,7 +306,7 @@ fn decode_end(payload: &[u8], index: u32) -> Option<TunnelEntry> {
     for attr in Attrs::new(attributes) {
         let attr = attr.ok()?;
         match attr.kind {
-            NDA_DST => end = address(attr.payload),
+            NDA_DST => end = address_of(attr.payload),
             NDA_LLADDR => hardware_address = attr.payload.try_into().ok(),
             _ => {}
         }
@@ -333,6 +334,7 @@ const IFADDRMSG_LENGTH: usize = 8;
 // <linux/socket.h>
 const AF_INET: u16 = 2;
 const AF_BRIDGE: u8 = 7;
+
 #[cfg(test)]
 mod tests {
     use super::*;

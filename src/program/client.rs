@@ -15,6 +15,9 @@ use tokio::time::timeout;
 /// Most bytes of an answer.
 const LENGTH: usize = 16 << 20;
 
+/// Most characters of an answer that is shown.
+const LINE: usize = 200;
+
 /// Error of an answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AnswerError {
@@ -22,20 +25,28 @@ pub(super) enum AnswerError {
     #[error("{0}")]
     Io(#[from] io::Error),
     /// The answer ends too early, or is that of another program.
-    #[error("its answer is not complete, or not HTTP: {0}")]
+    #[error("its answer is not complete, or of another version or program: {0}{cause}", cause = cause(.0))]
     Http(#[from] hyper::Error),
     /// The body is incomplete or too long.
     #[error("its answer cannot be read: {0}")]
     Body(Box<dyn Error + Send + Sync>),
-    /// Another status than 200, with the body of the answer.
-    #[error("{path} is answered with {status}: {why}")]
+    /// Another status than 200, with the first line of the answer.
+    #[error("{path} is answered with {status}, perhaps by another version or program: {why}")]
     Refused { path: &'static str, status: StatusCode, why: String },
+    /// A document of another form.
+    #[error("its answer is no {0}: another program has the name")]
+    Foreign(&'static str),
     /// No JSON document of the expected form.
     #[error("its answer cannot be parsed: {0}")]
     Document(#[from] serde_json::Error),
     /// No answer within the limit.
     #[error("there is no answer within {} s", .0.as_secs())]
     Silent(Duration),
+}
+
+/// Formats what caused an error of the library, whose own text does not name it.
+fn cause(error: &hyper::Error) -> String {
+    error.source().map(|cause| format!(": {cause}")).unwrap_or_default()
 }
 
 /// Awaits answers within a time limit, in a thread of its own: that of the caller may be one of a
@@ -49,7 +60,10 @@ pub(super) fn within<T: Send>(
         let answered = runtime.block_on(async { timeout(limit, answers).await });
         answered.unwrap_or(Err(AnswerError::Silent(limit)))
     };
-    thread::scope(|scope| scope.spawn(wait).join()).unwrap_or_else(|it| panic::resume_unwind(it))
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().spawn_scoped(scope, wait)?;
+        thread.join().unwrap_or_else(|it| panic::resume_unwind(it))
+    })
 }
 
 /// Sends a request, and returns the body of its answer.
@@ -68,7 +82,8 @@ where
     let body = Limited::new(answer.into_body(), LENGTH).collect().await;
     let body = body.map_err(AnswerError::Body)?.to_bytes();
     if status != StatusCode::OK {
-        let why = String::from_utf8_lossy(&body).trim_end().to_owned();
+        let line = body.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let why = String::from_utf8_lossy(line.trim_ascii_end()).chars().take(LINE).collect();
         return Err(AnswerError::Refused { path, status, why });
     }
     Ok(body)
@@ -112,15 +127,23 @@ mod tests {
             assert!(error.starts_with("its answer "), "{length}: {error}");
         }
         let error = answered(b"HTTP/1.0 403 Forbidden\r\ncontent-length: 6\r\n\r\nroot\r\n");
-        let expected = "/status.json is answered with 403 Forbidden: root";
+        let expected = "/status.json is answered with 403 Forbidden, perhaps by another version or \
+                        program: root";
         assert_eq!(error, Err(expected.to_owned()));
+        let long = "x".repeat(LENGTH / 2);
+        let error = answered(format!("HTTP/1.0 404 Not Found\r\n\r\n{long}").as_bytes());
+        assert!(error.unwrap_err().len() < 300);
     }
 
     #[test]
     fn other_programs_are_no_daemon() {
+        let expected = "its answer is not complete, or of another version or program: ";
         for answer in ["SSH-2.0-OpenSSH_9.9\r\n", r#"{"version":"0.1.0","configuration":{}}"#] {
             let error = answered(answer.as_bytes()).unwrap_err();
-            assert!(error.starts_with("its answer is not complete, or not HTTP: "), "{error}");
+            assert!(error.starts_with(expected), "{error}");
+            // An early daemon answered without a question.
+            let error = asked(SOON, |mut server| server.write_all(answer.as_bytes()).unwrap());
+            assert!(error.clone().unwrap_err().starts_with(expected), "{error:?}");
         }
     }
 
@@ -140,7 +163,7 @@ mod tests {
             while server.read(&mut [0; 1024]).is_ok_and(|length| length > 0) {}
         });
         let endless = asked(limit, |mut server| {
-            server.write_all(b"HTTP/1.0 200 OK\r\n\r\n").unwrap();
+            let _ = server.write_all(b"HTTP/1.0 200 OK\r\n\r\n");
             while server.write_all(b"x").is_ok() {
                 thread::sleep(Duration::from_millis(1));
             }

@@ -189,10 +189,10 @@ impl Line {
         }
         let mut list: Value = serde_json::from_slice(&output.stdout)
             .map_err(|error| Failure::new(format!("kubectl get pods: {error}")))?;
-        let Value::Array(pods) = list["items"].take() else {
-            return Err(Failure::new("kubectl get pods: the answer is not a list"));
-        };
-        Ok(pods)
+        match list.get_mut("items").map(Value::take) {
+            Some(Value::Array(pods)) => Ok(pods),
+            _ => Err(Failure::new("kubectl get pods: its output has no list `items`")),
+        }
     }
 
     fn command_in(&self, pod: &Pod, is_interactive: bool) -> Command {
@@ -218,12 +218,12 @@ struct Pod {
 
 /// Returns the node of a pod in the JSON of the API, and the pod, if it is running.
 fn running(item: &Value) -> Option<(String, Pod)> {
-    let text = |part: &Value| part.as_str().unwrap_or_default().to_owned();
+    let text = |part: &Value| part.as_str().map(str::to_owned);
     let metadata = &item["metadata"];
     let is_running =
         item["status"]["phase"] == "Running" && metadata["deletionTimestamp"].is_null();
-    let pod = Pod { namespace: text(&metadata["namespace"]), name: text(&metadata["name"]) };
-    is_running.then(|| (text(&item["spec"]["nodeName"]), pod))
+    let pod = Pod { namespace: text(&metadata["namespace"])?, name: text(&metadata["name"])? };
+    is_running.then(|| (text(&item["spec"]["nodeName"]).unwrap_or_default(), pod))
 }
 
 /// Returns the pod of a node.

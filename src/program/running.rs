@@ -56,7 +56,7 @@ impl Running {
         let mut answer = ask(stream, "/configuration.json")?;
         let configuration = match answer.get_mut("configuration") {
             Some(configuration) => configuration.take(),
-            None => return Err(io::Error::other("the answer has no configuration").into()),
+            None => return Err(AnswerError::Foreign("configuration")),
         };
         Ok(Some(Self { process: peer.pid(), user: peer.uid(), configuration }))
     }
@@ -77,10 +77,7 @@ pub(super) fn document(path: &'static str) -> Result<Value, Failure> {
 /// Accepts a document whose fields can be read.
 #[cfg(feature = "inspect")]
 fn object(document: Value) -> Result<Value, AnswerError> {
-    if document.is_object() {
-        return Ok(document);
-    }
-    Err(io::Error::other("its answer is not a JSON object: another program has the name").into())
+    if document.is_object() { Ok(document) } else { Err(AnswerError::Foreign("JSON object")) }
 }
 
 /// Connects to the daemon; `None` if none runs.
@@ -173,7 +170,7 @@ mod tests {
     fn an_answer_that_is_no_object_is_refused() {
         for document in [json!(null), json!([]), json!(5), json!("x")] {
             let error = object(document).unwrap_err().to_string();
-            assert!(error.starts_with("its answer is not a JSON object"), "{error}");
+            assert!(error.starts_with("its answer is no JSON object"), "{error}");
         }
         assert!(object(json!({})).is_ok());
     }

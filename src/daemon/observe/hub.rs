@@ -191,8 +191,13 @@ impl Observe {
 
     /// Counts an event, if it is about an object.
     pub fn event(&self, event: &Event) {
-        if !matches!(event, Event::Relist(_) | Event::Listed(_)) {
-            self.metrics().own.events.inc();
+        match event {
+            Event::Service(_)
+            | Event::EndpointSlice(_)
+            | Event::Node(_)
+            | Event::Peer(_)
+            | Event::ServiceCidr(_) => self.metrics().own.events.inc(),
+            Event::Relist(_) | Event::Listed(_) => {}
         }
         self.metrics().kube_proxy.event(event);
     }

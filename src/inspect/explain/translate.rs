@@ -15,7 +15,7 @@ impl Within {
     fn address(&self, register: Reg) -> Option<IpAddr> {
         let destination = self.state.packet().destination;
         let length = Value::new().ip(destination).as_bytes().len();
-        network::address(&bytes(&self.registers.read(register, length))?)
+        network::address_of(&bytes(&self.registers.read(register, length))?)
     }
 }
 

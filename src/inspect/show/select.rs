@@ -135,7 +135,8 @@ impl Selector {
     }
 }
 
-/// Returns whether a frontend is a node port at `0.0.0.0` or `::`, which mean every address with node ports.
+/// Returns whether a frontend is the node port of a target at `0.0.0.0` or `::`, which stand for every
+/// address with node ports.
 fn is_node_port(frontend: Frontend, target: Target, wanted: Option<Protocol>) -> bool {
     let Frontend::NodePort { family, protocol, port } = frontend else { return false };
     (family, port) == (Family::of(target.address), target.port)

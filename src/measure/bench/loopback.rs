@@ -22,7 +22,7 @@ const LOOPBACK: i32 = 1;
 const RANGES: [(u32, u8); 3] =
     [(FIRST_CLUSTER_IP, CLUSTER_IP_BITS), (FIRST_ENDPOINT, 8), (FIRST_CLIENT, 8)];
 
-// From <linux/rtnetlink.h>, <linux/if_addr.h> and <linux/if.h>.
+// From <linux/socket.h>.
 const AF_INET: u8 = 2;
 
 /// Sets the loopback of the present network namespace up, with the cluster's addresses.

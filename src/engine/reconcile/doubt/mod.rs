@@ -172,8 +172,8 @@ impl Doubt {
 
     /// Returns why something is not certain, and since when.
     pub fn reason(&self) -> Option<(DoubtCause, Instant)> {
-        let is_any = self.tables.is_some() || self.is_changed || self.is_urgent();
-        is_any.then_some((self.cause, self.since))
+        let is_uncertain = self.tables.is_some() || self.is_changed || self.is_urgent();
+        is_uncertain.then_some((self.cause, self.since))
     }
 
     /// Returns when the tables are to be read as a whole, if they must be. Nothing may be committed
