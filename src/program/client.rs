@@ -31,7 +31,7 @@ pub(super) enum AnswerError {
     #[error("its answer cannot be read: {0}")]
     Body(Box<dyn Error + Send + Sync>),
     /// Another status than 200, with the first line of the answer.
-    #[error("{path} is answered with {status}, perhaps by another version or program: {why}")]
+    #[error("{path} is answered with {status}: {why}{}", unknown(*status))]
     Refused { path: &'static str, status: StatusCode, why: String },
     /// A document of another form.
     #[error("its answer is no {0}: another program has the name")]
@@ -42,6 +42,10 @@ pub(super) enum AnswerError {
     /// No answer within the limit.
     #[error("there is no answer within {} s", .0.as_secs())]
     Silent(Duration),
+}
+
+fn unknown(status: StatusCode) -> &'static str {
+    if status == StatusCode::NOT_FOUND { "; it is of another version or program" } else { "" }
 }
 
 /// Formats what caused an error of the library, whose own text does not name it.
@@ -127,12 +131,12 @@ mod tests {
             assert!(error.starts_with("its answer "), "{length}: {error}");
         }
         let error = answered(b"HTTP/1.0 403 Forbidden\r\ncontent-length: 6\r\n\r\nroot\r\n");
-        let expected = "/status.json is answered with 403 Forbidden, perhaps by another version or \
-                        program: root";
+        let expected = "/status.json is answered with 403 Forbidden: root";
         assert_eq!(error, Err(expected.to_owned()));
         let long = "x".repeat(LENGTH / 2);
         let error = answered(format!("HTTP/1.0 404 Not Found\r\n\r\n{long}").as_bytes());
-        assert!(error.unwrap_err().len() < 300);
+        let error = error.unwrap_err();
+        assert!(error.ends_with("x; it is of another version or program") && error.len() < 300);
     }
 
     #[test]
