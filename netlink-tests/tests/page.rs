@@ -278,12 +278,9 @@ fn another_owner_of_the_tables_is_named() {
     assert!(family["blocked"].as_str().unwrap().contains("own"), "{family}");
     assert_eq!((&family["owner"], &family["programmed"]), (&Value::Null, &json!(false)));
     let _ = other.terminate(SOON);
-    // The daemon sets one after the other.
-    let programmed = |status: &Value| {
-        let family = &status["families"][0];
-        family["programmed"] == true && family["blocked"].is_null()
-    };
-    let _ = wait(net.node(), "/status.json", "tables of its own", programmed);
+    let programmed = |status: &Value| status["families"][0]["programmed"] == true;
+    let status = wait(net.node(), "/status.json", "tables of its own", programmed);
+    assert_eq!(status["families"][0]["blocked"], Value::Null);
 }
 
 #[test]

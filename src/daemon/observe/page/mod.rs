@@ -105,11 +105,14 @@ fn status(observe: &Observe, setup: Option<&PageSetup>, now: (Instant, SystemTim
     let (line, is_good) = condition(observe, (&verdict, &record), now.0);
     let families = Family::ALL.into_iter().zip(record.blocked).zip(verdict.families);
     let families = families.map(|((family, blocked), verdict)| {
-        let is_written = blocked.is_none() && verdict.synced_ago.is_some();
+        let is_free = blocked.is_none();
+        let is_written = is_free && verdict.synced_ago.is_some();
+        // The daemon sets this and `blocked` one after the other.
+        let is_programmed = is_free && metrics.own.programmed[family.index()].get() == 1;
         let synced_at = verdict.synced_ago.and_then(|ago| now.1.checked_sub(ago));
         json!({
             "family": family.name(),
-            "programmed": metrics.own.programmed[family.index()].get() == 1,
+            "programmed": is_programmed,
             "blocked": blocked,
             "owner": setup.filter(|_| is_written).map(PageSetup::owner),
             "synced_ms": synced_at.map(since_1970_ms),
@@ -237,6 +240,17 @@ mod tests {
             let status = status(&observe, None, (observe.shared.started + up, clock));
             let ms = |field: &str| status[field].as_u64().unwrap();
             assert_eq!(ms("now_ms") - ms("started_ms"), 100_000);
+        }
+    }
+
+    #[test]
+    fn a_family_is_not_programmed_while_its_table_is_blocked() {
+        let observe = Observe::new();
+        observe.synced(Family::Ip, now());
+        for (reason, programmed) in [(None, true), (Some("owned by another process"), false)] {
+            observe.table_blocked(Family::Ip, reason);
+            let status = status(&observe, None, (now(), SystemTime::now()));
+            assert_eq!(status["families"][0]["programmed"], programmed);
         }
     }
 
