@@ -31,7 +31,7 @@ pub(super) enum AnswerError {
     #[error("its answer cannot be read: {0}")]
     Body(Box<dyn Error + Send + Sync>),
     /// Another status than 200, with the first line of the answer.
-    #[error("{path} is answered with {status}: {why}{}", unknown(*status))]
+    #[error("{path} is answered with {status}{}", reason(*status, why))]
     Refused { path: &'static str, status: StatusCode, why: String },
     /// A document of another form.
     #[error("its answer is no {0}: another program has the name")]
@@ -44,8 +44,12 @@ pub(super) enum AnswerError {
     Silent(Duration),
 }
 
-fn unknown(status: StatusCode) -> &'static str {
-    if status == StatusCode::NOT_FOUND { "; it is of another version or program" } else { "" }
+fn reason(status: StatusCode, why: &str) -> String {
+    match (status, why) {
+        (StatusCode::NOT_FOUND, _) => ", so it is of another version or program".to_owned(),
+        (_, "") => String::new(),
+        (_, why) => format!(": {why}"),
+    }
 }
 
 /// Formats what caused an error of the library, whose own text does not name it.
@@ -134,9 +138,12 @@ mod tests {
         let expected = "/status.json is answered with 403 Forbidden: root";
         assert_eq!(error, Err(expected.to_owned()));
         let long = "x".repeat(LENGTH / 2);
-        let error = answered(format!("HTTP/1.0 404 Not Found\r\n\r\n{long}").as_bytes());
-        let error = error.unwrap_err();
-        assert!(error.ends_with("x; it is of another version or program") && error.len() < 300);
+        let error = answered(format!("HTTP/1.0 500 Failed\r\n\r\n{long}").as_bytes());
+        assert!(error.unwrap_err().len() < 300);
+        let error = answered(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n");
+        let expected =
+            "/status.json is answered with 404 Not Found, so it is of another version or program";
+        assert_eq!(error, Err(expected.to_owned()));
     }
 
     #[test]

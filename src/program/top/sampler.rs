@@ -124,3 +124,34 @@ impl KernelReader {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn another_program_or_nobody_at_the_address_is_an_error() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 1024]).unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n<html>").unwrap();
+        });
+        let error = report(address).unwrap_err().to_string();
+        assert!(error.starts_with("its answer cannot be parsed: "), "{error}");
+        server.join().unwrap();
+        assert!(report(address).unwrap_err().to_string().contains("refused"));
+    }
+
+    #[test]
+    fn silence_has_a_limit() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let error = report(listener.local_addr().unwrap()).unwrap_err().to_string();
+        assert_eq!(error, "there is no answer within 2 s");
+    }
+}
